@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ import boto3
 import pytest
 from botocore.config import Config
 from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.base_backend import BackendDict
+from moto.ec2 import ec2_backends
+from moto.eks import eks_backends
+from moto.iam import iam_backends
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import EC2_CONFIG
@@ -26,7 +32,7 @@ from nodesmith.model.nodeclasses.nodeclasses import (
     SubnetSelectorTerm,
 )
 from nodesmith.settings import Settings
-from nodesmith_local.aws.account import Endpoint, Network, furnish
+from nodesmith_local.aws.account import Endpoint, Network, furnish, publish_images
 from nodesmith_local.aws.seam import Ec2Seam
 from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
@@ -59,10 +65,24 @@ class Account:
 @contextmanager
 def account() -> Iterator[Account]:
     """Yield a separate account for one test."""
+    network, kept = _furnished()
     with strict_aws() as strict, Ec2Seam(embedded_catalog(REGION)) as seam:
+        for backends, stored in zip(_FURNISHED, pickle.loads(kept), strict=True):  # noqa: S301
+            backends[DEFAULT_ACCOUNT_ID].update(stored)
+        publish_images(REGION, CLUSTER.version)
+        yield Account(network, seam, strict)
+
+
+_FURNISHED: tuple[BackendDict[Any], ...] = (ec2_backends, iam_backends, eks_backends)
+
+
+@cache
+def _furnished() -> tuple[Network, bytes]:
+    """Furnish an account once a process, by calls that take as long as many a test; return moto's state of it."""
+    with strict_aws():
         endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
         network = furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role)
-        yield Account(network, seam, strict)
+        return network, pickle.dumps([dict(each[DEFAULT_ACCOUNT_ID]) for each in _FURNISHED])
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE
@@ -81,10 +82,15 @@ def _takes(node: Manifest, pod: Manifest, pods: Mapping[str, Manifest]) -> bool:
         return False
     name = node["metadata"]["name"]
     mine = [p for p in pods.values() if p is not pod and name in places(p)]
-    offered = parse_resources(node["status"]["allocatable"])
+    offered = _read(tuple(node["status"]["allocatable"].items()))
     return _requests(pod).fits_in(offered - total([_requests(p) for p in mine]))
 
 
 def _requests(pod: Manifest) -> Resources:
     asked = pod["spec"]["containers"][0]["resources"]["requests"]
-    return parse_resources({**asked, "pods": "1"})
+    return _read((*asked.items(), ("pods", "1")))
+
+
+@lru_cache(maxsize=1000)
+def _read(quantities: tuple[tuple[str, str], ...]) -> Resources:
+    return parse_resources(dict(quantities))

@@ -47,6 +47,8 @@ def copied(world: AnyWorld) -> AnyWorld:
         *world.hints.waiting,
         cloud.cluster,
         world._dice,
+        world._seen,
+        world._encoded,
         world.metrics,
         *world.daemonsets,
     ]

@@ -7,7 +7,6 @@ Its functions can be killed before or after any of their calls; its messages can
 from __future__ import annotations
 
 import gzip
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -317,8 +316,9 @@ class World:
         """Events on their way to routing, with their time of arrival."""
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
-        self._seen = ""
-        self._encoded, self._written, self._written_at = b"", b"", self.now
+        self._seen: Observed | None = None
+        self._encoded: object = None
+        self._written, self._written_at = b"", self.now
         """The cluster when a snapshot was last encoded, that snapshot uncompressed, and its time."""
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
@@ -669,9 +669,9 @@ class World:
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, self.podgroups, there.capacitybuffers, there.quotas, there.nodeoverlays
         asked = there.requests, there.podtemplates, self._leases(), there.poddisruptionbudgets
-        shown = pickle.dumps((objects, others, asked, self.daemonsets, self.volumes, departures))
+        shown = objects, others, asked, self.daemonsets, self.volumes, departures
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
-            self._encoded = shown
+            self._encoded = _kept(shown)
             self._write(self._observed(self._budgets(), departures))
             self.blobs.keep_version(snapshot_key(builders.CLUSTER), self._dated(), self.now)
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = self._dated()
@@ -709,9 +709,8 @@ class World:
         """Encode a snapshot, and send the hints if a relevant part has changed."""
         self._written = gzip.decompress(encode(builders.CLUSTER, self.now, observed))
         self._written_at = self.now
-        seen = repr(observed)
-        if seen != self._seen:
-            self._seen = seen
+        if observed != self._seen:
+            self._seen = observed
             self._again += [(self.now, concern) for concern in INFORMED]
 
     def _dated(self) -> bytes:
@@ -919,6 +918,17 @@ class World:
     def waiting(self) -> Sequence[str]:
         """Return the names of the pods without a node."""
         return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
+
+
+def _kept(value: Any) -> Any:
+    """Return a copy of plain data, which later changes of the original do not reach."""
+    match value:
+        case dict():
+            return {key: _kept(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_kept(each) for each in value] if isinstance(value, list) else tuple(map(_kept, value))
+        case _:
+            return value
 
 
 def _is_of_daemonset(pod: Manifest) -> bool:

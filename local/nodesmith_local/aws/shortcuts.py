@@ -28,6 +28,7 @@ _FROM_NAMES_ALONE = (
     (eks, "Session"),  # whose partitions it lists for each cluster
     (serialize.xmltodict, "_validate_name"),  # of each element of an answer
 )
+_NONE = object()
 
 
 @contextmanager
@@ -49,6 +50,7 @@ def shortcuts() -> Iterator[None]:
             stack.enter_context(
                 patch.object(picker, "get_possible_keys", _once_a_shape(picker.get_possible_keys))
             )
+        stack.enter_context(patch.object(serialize.AttributePicker, "__call__", _picked))
         stack.enter_context(patch.object(MotoRandom, "get_random_string", _random_string))
         # No browser calls this server, so answers need no CORS headers.
         stack.enter_context(patch.object(werkzeug_app, "DISABLE_GLOBAL_CORS", True))
@@ -134,6 +136,20 @@ def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[An
         return keys
 
     return possible_keys
+
+
+def _picked(picker: serialize.AttributePicker, context: serialize.AttributePickerContext) -> Any:
+    """Return the value of a shape's member; most have no transformer, which one comparison tells."""
+    value = None
+    for key in picker.get_possible_keys(context):
+        found = serialize.get_value(context.obj, key, _NONE)
+        if found is not _NONE:
+            value = found
+            break
+    path, transformers = f"{context.key_path}.{context.key}", picker.response_transformers
+    if path.endswith(tuple(transformers)):
+        return next(change for end, change in transformers.items() if path.endswith(end))(value)
+    return value
 
 
 def _random_string(

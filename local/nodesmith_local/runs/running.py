@@ -19,6 +19,8 @@ from nodesmith_local.runs.report import Report
 from nodesmith_local.runs.served import ServedCluster
 
 _GLANCE_SECONDS = 0.2
+_GLANCES_A_COLLECTION = 5
+"""Listing the bucket costs more than all else that is looked at."""
 _MOST_PATIENCES = 10
 _READY_WITHIN_SECONDS = 30
 _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
@@ -97,12 +99,15 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
     busy machine is no failure, and in any case after ten times as many.
     """
     began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
+    glances = 0
     while left := unrest():
         now = cluster.clock.now()
         if now - max(began, cluster.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
             break
         time.sleep(_GLANCE_SECONDS)
-        cluster.decisions.collect()  # one invocation may decide many times
+        glances += 1
+        if glances % _GLANCES_A_COLLECTION == 0:  # one invocation may decide many times before its end
+            cluster.decisions.collect()
     return left
 
 

@@ -456,8 +456,10 @@ def test_a_watch_that_crashes_stops_the_forwarder(stage: Stage, monkeypatch: pyt
     monkeypatch.setattr(watching.Watch, "_list", broken)
     api = ApiServer(connect(stage.server.url, "", lambda: "token"))
     forwarder = Forwarder("east", api, stage.blobs, stage.hints, stage.heartbeats, stage.clock)
+    stop = Event()
     with pytest.raises(RuntimeError, match="a watch has died"):
-        forwarder.run(Event())
+        forwarder.run(stop)
+    stop.set()  # else watches that rest would look again, after random waits, until the process ends
 
 
 def test_a_large_cluster_is_written_as_a_base_and_deltas_until_a_new_forwarder_starts(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -50,17 +51,24 @@ def on_the_page() -> set[str]:
     return {reason for row in rows for reason in re.findall(r"`([A-Z]\w+)`", row)}
 
 
+@cache
+def texts() -> tuple[str, ...]:
+    return tuple(path.read_text() for path in CORE.rglob("*.py"))
+
+
 def literals() -> Iterator[str]:
-    for path in CORE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    """Yield the literals of modules that may name a reason."""
+    reason = re.compile("|".join(f'"{each}"' for each in on_the_page()))
+    for text in filter(reason.search, texts()):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
 
 def said() -> Iterator[str]:
     """Yield the literal reasons in calls that create an Event."""
-    for path in CORE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for text in texts():
+        for node in ast.walk(ast.parse(text)) if "ObjectEvent" in text or ".event(" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("ObjectEvent", ".event")):
                 for value in node.args[2:3]:
                     if isinstance(value, ast.Constant):

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,7 +27,6 @@ from tests import builders
 from tests.builders import NOW
 from tests.objects.nodeclassfields import SPEC, schemas
 
-TYPES = instance_types(embedded_catalog(), NodeConfiguration())
 OTHER: Mapping[str, Any] = {
     "capacityReservationSelectorTerms[].ownerID": "123456789013",
     "kubelet.clusterDNS[]": "10.100.0.11",
@@ -73,7 +73,8 @@ def claim_of(spec: Mapping[str, Any]) -> NodeClaim:
         NOW,
         first.subnet_id,
     )
-    kind = next(each for each in TYPES if each.name == first.instance_type)
+    types = instance_types(embedded_catalog(), NodeConfiguration())
+    kind = next(each for each in types if each.name == first.instance_type)
     return launched_claim(planned.claim, instance, kind, NOW)
 
 
@@ -138,18 +139,20 @@ def another(value: Any, schema: Mapping[str, Any]) -> Any:
             return f"{value}1"
 
 
-CLAIM = claim_of(SPEC)
+@cache
+def launched() -> NodeClaim:
+    return claim_of(SPEC)
 
 
 def test_an_unchanged_nodeclass_causes_no_drift() -> None:
-    assert drift(CLAIM, copy.deepcopy(SPEC)) == ""
+    assert drift(launched(), copy.deepcopy(SPEC)) == ""
 
 
 @pytest.mark.parametrize("path", sorted(schemas()))
 def test_a_changed_field_replaces_nodes_if_it_is_hashed(path: str) -> None:
     spec = changed(path)
     assert spec != SPEC
-    assert drift(CLAIM, spec) == ("" if path in UNHASHED else "NodeClassDrift")
+    assert drift(launched(), spec) == ("" if path in UNHASHED else "NodeClassDrift")
 
 
 def test_the_rules_name_existing_fields_only() -> None:
@@ -169,7 +172,7 @@ def test_an_alias_of_another_family_replaces_nodes_and_one_of_the_same_family_do
 def test_a_kubelet_field_beyond_the_schemas_replaces_nodes() -> None:
     spec = copy.deepcopy(SPEC)
     spec["kubelet"]["containerLogMaxSize"] = "50Mi"
-    assert drift(CLAIM, spec) == "NodeClassDrift"
+    assert drift(launched(), spec) == "NodeClassDrift"
 
 
 def test_an_edited_annotation_replaces_no_node() -> None:
@@ -178,4 +181,4 @@ def test_an_edited_annotation_replaces_no_node() -> None:
     noted = {**manifest, "metadata": {**manifest["metadata"], "annotations": {"note": "x"}}}
     edited = replace(snapshot, nodeclasses=(noted,))
     today = Today.of(edited, as_read(builders.ledger(), edited), embedded_catalog("us-east-1"), NOW)
-    assert drifted(CLAIM, today) == ""
+    assert drifted(launched(), today) == ""
