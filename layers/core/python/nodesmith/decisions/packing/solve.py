@@ -38,12 +38,13 @@ MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
 """the ratio of a plan's price to its lower bound at or below which the plan is not improved further"""
 _NEAR_BOUND = 1.1
-"""the ratio of a plan by class to its bound at or below which no other plan is made"""
+"""the ratio of a plan for many kinds to its bound at or below which no slower way is tried"""
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
-_MOST_PLANS, _MOST_PLANNED_STEPS = 6, 60_000
+_MOST_PLANS, _MOST_PLANNED_STEPS = 8, 60_000
+_MOST_COLUMN_STEPS = 1_500_000
 _MOST_ENUMERATED = 12
 _MOST_FILLINGS, _MOST_LISTED = 500, 20_000
 _AMPLE = 10_000_000
@@ -218,7 +219,21 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
         found.append(_plan(partial, 0.0))
     plan = _sequential(part.items, part.bins, limits, max(0, most_steps - steps), bound, good_enough)
     best = min([*found, plan], key=_rank)._replace(steps=steps + plan.steps)
-    return best if any(best.left) or good_enough == inf else best._replace(bound=bound())
+    if good_enough == inf:
+        return best
+    if len(part.items) <= _SOME_KINDS and not _is_within(best, bound(), _NEAR_BOUND):
+        best = _improved_by_columns(part, limits, most_steps, best, good_enough)
+    return best if any(best.left) else best._replace(bound=max(best.bound, bound()))
+
+
+def _improved_by_columns(
+    part: Part, limits: Limits, most_steps: int, other: _Plan, good_enough: float
+) -> _Plan:
+    """Return the better of a plan and of what column generation finds in a limited number of steps."""
+    if other.steps + _AMPLE > most_steps:
+        return other
+    plan = _thought_over(part, limits, _MOST_COLUMN_STEPS, good_enough)
+    return min(other, plan, key=_rank)._replace(steps=other.steps + plan.steps)
 
 
 def _sequential(
@@ -324,7 +339,7 @@ def _improved(
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
     better = min(partial, other, key=lambda b: b.rank)
-    if len(better.items) > _MOST_ENUMERATED and better.price > bound * good_enough:
+    if _MOST_ENUMERATED < len(better.items) <= _FEW_KINDS and better.price > bound * good_enough:
         left_steps = max(0, most_steps - better.steps)
         plan = _sequential(better.items, bins, limits, left_steps, lambda: bound, good_enough)
         better = min(better, _bought_again(plan, better, limits), key=lambda b: b.rank)
