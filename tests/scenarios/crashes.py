@@ -103,10 +103,12 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
 class Undisturbed:
     """A story without any disturbance: the moments that differ, those before each step, instances and violations.
 
-    Dying at any moment is as dying right after the last call that has changed something: in EC2, or elsewhere.
+    `calls` has the call that each moment comes after. Dying at any moment is as dying right after the last call that has
+    changed something: in EC2, or elsewhere.
     """
 
     moments: Sequence[int]
+    calls: Mapping[int, str]
     in_ec2: Sequence[int]
     elsewhere: Sequence[int]
     before_steps: Sequence[int]
@@ -119,15 +121,14 @@ def undisturbed(story: Story) -> Undisturbed:
     """Run a story without a disturbance, once for all tests of it."""
     world = story.told(Boundaries())
     crossed, found = world.boundaries, violations(world, most=1000, disturbed=0)
-    moments, changing = crossed.distinct(), dict[int, str]()
-    for moment in moments:
-        when, _, call = crossed.moments[moment - 1][0].partition(" ")
-        if when == "after" and call not in READS:
-            changing[moment] = call
+    moments = crossed.distinct()
+    boundaries = {moment: crossed.moments[moment - 1][0].partition(" ") for moment in moments}
+    calls = {moment: call for moment, (when, _, call) in boundaries.items() if when == "after"}
+    changing = {moment: call for moment, call in calls.items() if call not in READS}
     in_ec2 = [moment for moment, call in changing.items() if call.startswith("FakeCloud.")]
     elsewhere = sorted(changing.keys() - {*in_ec2})
     instances = len(world.cloud.instances)
-    return Undisturbed(moments, in_ec2, elsewhere, crossed.before_steps, instances, found)
+    return Undisturbed(moments, calls, in_ec2, elsewhere, crossed.before_steps, instances, found)
 
 
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
@@ -195,9 +196,13 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
         yield moment, violations(_settled(world), allowed(story))
 
 
-def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Run the story with one function paused at each boundary in turn, while all others continue."""
-    moments = _moments(story, sample)
+def pauses(story: Story, sample: int = 0, after: str = "") -> Iterator[tuple[int, list[str]]]:
+    """Run the story with one function paused at each boundary in turn, while all others continue.
+
+    If a call is given, these are the boundaries after it.
+    """
+    calls = undisturbed(story).calls
+    moments = [n for n in _moments(story, sample) if after in ("", calls.get(n, ""))]
     for moment, world in zip(moments, _before(story, moments), strict=True):
         world.boundaries.visits[moment] = partial(stand_still, world)
         yield moment, violations(_settled(world), allowed(story))

@@ -91,3 +91,10 @@ def test_a_complete_run_inside_another_leaves_no_partial_gang(story: Story, visi
 @pytest.mark.parametrize("story", [WHOLE, SHORT], ids=lambda story: story.name)
 def test_a_function_that_stands_still_leaves_no_partial_gang(story: Story) -> None:
     assert broken(crashes.pauses(story, sampled(2, whole=0))) == {}
+
+
+def test_a_function_that_stands_still_after_it_has_read_the_snapshot_buys_no_gang_twice() -> None:
+    """The nodes that others have bought meanwhile are in the ledger, but not in the snapshot that it has read."""
+    found = dict(crashes.pauses(WHOLE, after="FakeBlobs.get"))
+    assert len(found) > 1
+    assert broken(found.items()) == {}

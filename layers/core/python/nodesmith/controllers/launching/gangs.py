@@ -68,19 +68,18 @@ def buy_for_requests(
     Raises Transient, Rejected.
     """
     bought = Bought()
-    data = newest_data(run.blobs, run.cluster_name)
+    ledger, data = _read(run)
     if data is None:
         return bought
-    inputs = replace(inputs, snapshot=own_snapshot(data, run.cluster_name))
     made, shared = 0, inputs.settings.shared_provisioning_classes
     try:
-        for key in turns(inputs.snapshot, run.store.load(), run.clock(), shared=shared):
+        for key in turns(own_snapshot(data, run.cluster_name), ledger, run.clock(), shared=shared):
             for _ in range(_MOST_OF_ONE):
                 if made == MOST_DECISIONS or not has_time():
                     bought.is_cut = True
                     return bought
                 made += 1
-                if not _decide(run, key, inputs, data, allowance, bought):
+                if not _decide(run, key, inputs, allowance, bought):
                     break
     finally:
         if bought.has_changed:
@@ -89,13 +88,32 @@ def buy_for_requests(
     return bought
 
 
-def _decide(
-    run: GangBuyer, key: str, inputs: Inputs, data: bytes, allowance: Allowance, bought: Bought
-) -> bool:
+def _read(run: GangBuyer) -> tuple[Ledger, bytes | None]:
+    """Return the ledger and the bytes of the newest snapshot, None if there is none.
+
+    The ledger comes first: in an older snapshot the nodes of a gang that it calls ready would seem lost, and would be
+    bought again.
+    """
+    return run.store.load(), newest_data(run.blobs, run.cluster_name)
+
+
+def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, bought: Bought) -> bool:
     """Decide about one request and carry it out; return whether launches failed, so that it must be looked at again."""
-    ledger, now = replace(run.store.load(), learned=inputs.ledger.learned), run.clock()
-    digest = hashlib.sha256(data).hexdigest()
-    inputs = replace(inputs, ledger=ledger, now=now, decision=decision_id(digest, ledger.version, now))
+    read, data = _read(run)
+    if data is None:
+        return False
+    ledger, now, digest = (
+        replace(read, learned=inputs.ledger.learned),
+        run.clock(),
+        hashlib.sha256(data).hexdigest(),
+    )
+    inputs = replace(
+        inputs,
+        snapshot=own_snapshot(data, run.cluster_name),
+        ledger=ledger,
+        now=now,
+        decision=decision_id(digest, ledger.version, now),
+    )
     decided = decide_gang(inputs, key)
     if decided is None:
         return False
