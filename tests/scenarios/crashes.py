@@ -103,8 +103,8 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
 class Undisturbed:
     """A story without any disturbance: the moments that differ, those before each step, instances and violations.
 
-    `calls` has the call that each moment comes after. Dying at any moment is as dying right after the last call that has
-    changed something: in EC2, or elsewhere.
+    `calls` has the call that each moment comes after. Dying at any moment is as dying right after the last call that
+    has changed something: in EC2, or elsewhere.
     """
 
     moments: Sequence[int]
