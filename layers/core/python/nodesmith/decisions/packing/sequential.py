@@ -43,15 +43,14 @@ class SequentialPlan(NamedTuple):
 def sequential_plans(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, most_steps: int
 ) -> Iterator[SequentialPlan]:
-    """Yield different plans without end. Each buys until nothing fits, or limits or its `most_steps` are reached."""
+    """Yield different plans, without end. Each one buys until nothing fits, a limit is reached or its steps run out."""
     prices = np.array(even_prices(items, bins))
     worth = _worth(items, bins, prices)
     masks = sorted({b.admits for b in bins})
     for is_seeded in cycle((False, True)):
         pool, remaining = ItemPool(items, masks, prices, worth), RemainingLimits(limits)
-        bought = _bought(
-            pool, _BinIndex(bins, pool, remaining), most_steps, [*_scarce(items), *pool.by_worth()], is_seeded
-        )
+        seeds = [*_scarce(items), *pool.by_worth()]
+        bought = _bought(pool, _BinIndex(bins, pool, remaining), most_steps, seeds, is_seeded)
         yield SequentialPlan(bought, pool.left.tolist(), remaining.limits, pool.steps)
         worth = (worth + pool.costs(bought)) / 2
 
