@@ -56,6 +56,8 @@ CASES: Mapping[str, Case] = {
         settings=NodeSettings(preference_policy=PreferencePolicy.IGNORE),
     ),
     "distinct-5000": _real(workloads.distinct, 3),
+    "deployments-150": Case(markets.on_demand_cmr, workloads.deployments, markets.embedded, 1),
+    "deployments-150-all": _real(workloads.deployments, 2),
     "replicas-10000": _real(workloads.replicas, 0.1),
     "existing-2000": _real(existing, 1),
 }

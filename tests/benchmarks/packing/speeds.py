@@ -13,7 +13,8 @@ _MOST_MIB = 600
 _KARPENTER = {"diverse-1000": 1.657, "diverse-5000": 1.687, "diverse-20000": 1.714}
 """price of Karpenter v1.14 for pods of this recipe, as a ratio to the price of their cpu or memory alone"""
 _CHEAPER = 0.97
-_BOUNDED = ("diverse-1000", "diverse-5000")
+_BOUNDED = {"diverse": ("diverse-1000", "diverse-5000"), "deployments": ("deployments-150",)}
+"""the cases whose prices are compared with their own lower bounds, by the name of the figure"""
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
@@ -31,9 +32,11 @@ def figures(*, quick: bool = False) -> list[Figure]:
         ratios[name] = (
             once.price_hourly_usd / once.bound_hourly_usd if once.bound_hourly_usd else float("inf")
         )
-    both = [(ratios.get(name, float("inf")), name) for name in _BOUNDED]
-    note = ", ".join(f"{name} {ratio:.4f}" for ratio, name in both)
-    return [*found, Figure("diverse-bound-ratio", max(both)[0], "× the own bound", 1.05, note)]
+    for figure, names in _BOUNDED.items():
+        each = [(ratios.get(name, float("inf")), name) for name in names]
+        note = ", ".join(f"{name} {ratio:.4f}" for ratio, name in each)
+        found.append(Figure(f"{figure}-bound-ratio", max(each)[0], "× the own bound", 1.05, note))
+    return found
 
 
 def _case(name: str, once: Once) -> list[Figure]:

@@ -121,6 +121,26 @@ def distinct(count: int = 5000, seed: int = 1) -> list[Manifest]:
     return [pod(f"own-{n:04d}", cpu, memory) for n, (cpu, memory) in enumerate(asks)]
 
 
+def deployments(count: int = 150, seed: int = 1) -> list[Manifest]:
+    """Return the pods of Deployments with odd requests, as a VerticalPodAutoscaler sets them, one to ten pods each.
+
+    A third of them have anti-affinity to themselves, a third spread over hostnames, and a quarter of all over zones.
+    """
+    dice = random.Random(seed)  # noqa: S311
+    found: list[Manifest] = []
+    for number in range(count):
+        cpu = dice.choice((50, *_CPU[:4], 2000)) + dice.randint(0, 49)
+        memory, app = dice.choice((64, 128, *_MEMORY[1:])) + dice.randint(0, 63), f"app-{number}"
+        spec: dict[str, Any] = {"affinity": anti_affinity(app)} if number % 3 == 1 else {}
+        spreads = [*(spread(HOSTNAME, hard=True, app=app) if number % 3 == 0 else ())]
+        spreads += spread(ZONE, hard=True, app=app) if number % 4 == 0 else []
+        if spreads:
+            spec["topologySpreadConstraints"] = spreads
+        pods = dice.choice((1, 2, 2, 3, 3, 3, 5, 10))
+        found += [owned(pod(f"{app}-{n}", cpu, memory, {"app": app}, **spec), app) for n in range(pods)]
+    return found
+
+
 def replicas(count: int = 10_000) -> list[Manifest]:
     """Return the pods of three Deployments, as a cluster shows them.
 
