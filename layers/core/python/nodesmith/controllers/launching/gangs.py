@@ -102,17 +102,13 @@ def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, boug
     read, data = _read(run)
     if data is None:
         return False
-    ledger, now, digest = (
-        replace(read, learned=inputs.ledger.learned),
-        run.clock(),
-        hashlib.sha256(data).hexdigest(),
-    )
+    now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     inputs = replace(
         inputs,
         snapshot=own_snapshot(data, run.cluster_name),
-        ledger=ledger,
+        ledger=replace(read, learned=inputs.ledger.learned),
         now=now,
-        decision=decision_id(digest, ledger.version, now),
+        decision=decision_id(digest, read.version, now),
     )
     decided = decide_gang(inputs, key)
     if decided is None:

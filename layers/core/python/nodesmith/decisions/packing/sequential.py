@@ -46,10 +46,10 @@ def sequential_plans(
     """Yield different plans, without end. Each one buys until nothing fits, a limit is reached or its steps run out."""
     prices = np.array(even_prices(items, bins))
     worth = _worth(items, bins, prices)
-    masks = sorted({b.admits for b in bins})
+    masks, scarce = sorted({b.admits for b in bins}), _scarce(items)
     for is_seeded in cycle((False, True)):
         pool, remaining = ItemPool(items, masks, prices, worth), RemainingLimits(limits)
-        seeds = [*_scarce(items), *pool.by_worth()]
+        seeds = [*scarce, *pool.by_worth()]
         bought = _bought(pool, _BinIndex(bins, pool, remaining), most_steps, seeds, is_seeded)
         yield SequentialPlan(bought, pool.left.tolist(), remaining.limits, pool.steps)
         worth = (worth + pool.costs(bought)) / 2

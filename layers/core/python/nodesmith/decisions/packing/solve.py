@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from functools import partial as bind
 from itertools import islice
 from math import fsum, inf
 from typing import NamedTuple
@@ -46,6 +45,7 @@ _FEW_KINDS, _SOME_KINDS = 40, 120
 _MOST_PLANS, _MOST_PLANNED_STEPS = 8, 60_000
 _MOST_COLUMN_STEPS = 1_500_000
 _MOST_ENUMERATED = 12
+"""kinds; with so few, column generation often lists all patterns, and sequential plans add nothing"""
 _MOST_FILLINGS, _MOST_LISTED = 500, 20_000
 _AMPLE = 10_000_000
 """steps, more than any part with few kinds of items takes"""
@@ -202,13 +202,13 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
     """Return the best of several plans for many kinds of items. Its bound is 0 if it was not needed."""
     from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
 
-    bound = cache(bind(_bound, part.items, (0,) * len(part.items), part.bins))
+    bound = cache(lambda: _bound(part.items, (0,) * len(part.items), part.bins))
     steps, found, remaining = 0, list[_Plan](), RemainingLimits(limits)
     by_class = pack_by_class(part.items, part.bins, remaining, most_steps)
     if by_class is not None:
         bought, left, steps = by_class
         found.append(_Plan(bought, left, remaining.limits, 0.0, steps))
-        if _is_within(found[0], bound(), _NEAR_BOUND):
+        if _is_within(found[0], bound, _NEAR_BOUND):
             return found[0]._replace(bound=bound())
     if len(part.items) <= _SOME_KINDS:
         bins = undominated(usable(part.items, part.bins))
@@ -221,7 +221,7 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
     best = min([*found, plan], key=_rank)._replace(steps=steps + plan.steps)
     if good_enough == inf:
         return best
-    if len(part.items) <= _SOME_KINDS and not _is_within(best, bound(), _NEAR_BOUND):
+    if len(part.items) <= _SOME_KINDS and not _is_within(best, bound, _NEAR_BOUND):
         best = _improved_by_columns(part, limits, most_steps, best, good_enough)
     return best if any(best.left) else best._replace(bound=max(best.bound, bound()))
 
@@ -253,15 +253,15 @@ def _sequential(
         found.append(_Plan(plan.bought, plan.left, plan.limits, 0.0, steps))
         if good_enough == inf or steps + plan.steps > min(most_steps, _MOST_PLANNED_STEPS):
             break
-        if _is_within(found[-1], bound(), good_enough):
+        if _is_within(found[-1], bound, good_enough):
             break
     return min(found, key=_rank)._replace(steps=steps)
 
 
-def _is_within(plan: _Plan, bound: float, ratio: float) -> bool:
+def _is_within(plan: _Plan, bound: Callable[[], float], ratio: float) -> bool:
     """Return whether a plan packs everything for at most `ratio` times the lower bound."""
     price = fsum(bin_.price * repeats for bin_, _, repeats in plan.bought)
-    return not any(plan.left) and price <= bound * ratio
+    return not any(plan.left) and price <= bound() * ratio
 
 
 def _rank(plan: _Plan) -> tuple[int, float]:
@@ -348,7 +348,7 @@ def _improved(
 
 
 def _bought_again(plan: _Plan, partial: PartialPlan, limits: Limits) -> PartialPlan:
-    """Return a plan as a partial plan for the items of another one, whose steps it adds up."""
+    """Return a plan as a partial plan for the items of another one. Its steps are those of both."""
     found = PartialPlan(partial.items, limits, partial.steps + plan.steps)
     for bin_, held, repeats in plan.bought:
         counts = dict(held)
