@@ -178,6 +178,18 @@ class TestNominationsThatAreCleared:
 
         assert to_clear([again, initialized()], seen, NOW) == {BOUGHT.name: KEYS[:1]}
 
+    def test_nominations_for_a_started_instance_are_cleared_though_its_claim_is_older_than_the_pods(
+        self,
+    ) -> None:
+        """Warm capacity is bought before the pods exist that it is started for."""
+        created_at = NOW - timedelta(hours=1)
+        started = replace(
+            initialized(NOMINATION), buffer="default/room", created_at=created_at, started_at=NOW
+        )
+        pods_since = [nominated(pod, created_at=NOW - timedelta(minutes=1)) for pod in WEB]
+
+        assert self.cleared(started, *pods_since) == {BOUGHT.name: KEYS}
+
     def test_clearing_names_the_node_and_does_not_replace_the_claims_next_step(self) -> None:
         ended = initialized(NOMINATION)
 

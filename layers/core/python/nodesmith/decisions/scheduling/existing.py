@@ -333,5 +333,5 @@ def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod
     for pod in snapshot.pods:
         if pod.nominated_node and pod.nominated_node not in vacating:
             claim = bought.get((pod.nominated_node, pod.key))
-            if claim is not None and pod.created_at <= claim.created_at:
+            if claim is not None and pod.created_at <= claim.bought_at:
                 yield pod, claim
