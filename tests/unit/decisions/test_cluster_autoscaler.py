@@ -391,6 +391,19 @@ def test_pods_get_cluster_autoscalers_events_only_if_the_cluster_asks_for_them()
     assert unlimited.events[0].message == "pod triggered scale-up: [{default 1->2 (max: 2147483647)}]"
 
 
+def test_a_scale_up_by_a_stopped_instance_counts_nodes_and_no_other_stopped_instances() -> None:
+    pods = builders.pods(builders.shape())
+    old = builders.claim("default-old", phase=Phase.INITIALIZED, created_at=NOW - 60 * MINUTE)
+    warm = {"buffer": "default/room", "created_at": NOW - 90 * MINUTE}
+    stopped = builders.claim("default-stopped", phase=Phase.STOPPED, **warm)
+    new = builders.claim(
+        "default-new", phase=Phase.STARTING, started_at=NOW, nominated=(pods[0].key,), **warm
+    )
+    cluster = FakeCluster()
+    tell_pods(cluster, [old, stopped, new], builders.snapshot(pods=pods), {}, NOW, {})
+    assert cluster.events[0].message == "pod triggered scale-up: [{default 1->2 (max: 2147483647)}]"
+
+
 def test_pods_without_a_node_get_the_event_that_they_triggered_no_scale_up_with_the_reason() -> None:
     huge = builders.pods(builders.shape(cpu="10000"))
     blobs, cluster = FakeBlobs(), FakeCluster()

@@ -67,6 +67,12 @@ def test_a_node_that_has_become_empty_counts_the_seconds_since_the_notice(
     assert looked([command], [*plan, later]) == InterruptionCosts((6.0,), (70.0,), (80.0,))
 
 
+def test_a_stopped_instance_that_was_started_counts_from_its_start() -> None:
+    started_at = NOTICED + timedelta(seconds=3)
+    warm = replace(bought(1, ready=NOW - timedelta(seconds=60), created=-3600), started_at=started_at)
+    assert looked([Advance(drained())], [warm]) == InterruptionCosts((3.0,), (20.0,), (80.0,))
+
+
 def test_if_nothing_was_bought_only_the_drain_is_counted() -> None:
     before = bought(1, created=-500)
     assert looked([Advance(drained())], [before]) == InterruptionCosts(drained=(80.0,))

@@ -117,6 +117,14 @@ def test_pods_go_at_once_when_a_node_bought_since_the_termination_began_is_ready
     assert evicts(steps(ending(timedelta(seconds=4)), since))
 
 
+def test_pods_go_at_once_when_an_instance_started_since_the_termination_began_is_ready() -> None:
+    """Warm capacity is bought long before, and started for the pods."""
+    warm = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(hours=1))
+    started = replace(warm, started_at=NOW - timedelta(seconds=2))
+    assert evicts(steps(ending(timedelta(seconds=4)), started))
+    assert not evicts(steps(ending(timedelta(seconds=4)), replace(warm, started_at=NOW - MINUTE)))
+
+
 def test_a_node_bought_for_a_pod_before_it_came_to_another_node_is_not_a_replacement() -> None:
     before = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(seconds=60))
     assert not evicts(steps(ending(timedelta(seconds=4)), before))

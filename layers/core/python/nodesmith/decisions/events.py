@@ -239,9 +239,9 @@ def scale_up_events(
     for pod in pods:
         claim = by_name[bought[pod.key]] if pod.key in bought else None
         if claim is not None and claim.nodepool and not (pod.node or pod.deleting):
-            mine = [other for other in claims if other.nodepool == claim.nodepool and not other.is_ending]
-            before = sum(other.created_at < claim.created_at for other in mine)
-            after = sum(other.created_at <= claim.created_at for other in mine)
+            mine = [c for c in claims if c.nodepool == claim.nodepool and not (c.is_ending or c.is_warm)]
+            before = sum(other.bought_at < claim.bought_at for other in mine)
+            after = sum(other.bought_at <= claim.bought_at for other in mine)
             pool = pools.get(claim.nodepool)
             most = pool.limits.of(NODES) if pool is not None and NODES in pool.limits else _UNLIMITED
             message = f"pod triggered scale-up: [{{{claim.nodepool} {before}->{after} (max: {most})}}]"

@@ -298,7 +298,7 @@ def interruption_costs(
             case Advance() | TerminateInstances() if claim.drained_at == now:
                 noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
                 drained.append((now - noticed).total_seconds())
-                launched += _last((each.launched_at for each in plan), noticed)
+                launched += _last((each.started_at or each.launched_at for each in plan), noticed)
                 ready += _last((each.initialized_at for each in plan), noticed)
             case _:
                 pass
@@ -330,9 +330,9 @@ def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
 
 
 def _bought_for(claim: NodeClaim, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
-    """Return the claims that the first decision after the notice has bought."""
+    """Return the claims that the first decision after the notice has bought or started."""
     since = claim.terminating_at or claim.phase_since
-    later = sorted((c for c in claims if c.created_at >= since), key=lambda c: (c.created_at, c.name))
+    later = sorted((c for c in claims if c.bought_at >= since), key=lambda c: (c.bought_at, c.name))
     return [c for c in later if c.decision == later[0].decision]
 
 

@@ -329,7 +329,8 @@ def _longest(claim: NodeClaim) -> datetime:
 
 
 def _is_replaced(claim: NodeClaim, moving: Collection[str], claims: Iterable[NodeClaim]) -> bool:
-    """Return whether the replacements of the node are ready: those of its move, or a node bought since it began to end.
+    """Return whether the replacements of the node are ready: those of its move, or a node bought or started since it
+    began to end.
 
     Older nodes do not count: a pod may run on a different node than the one that was once bought for it.
     """
@@ -337,4 +338,4 @@ def _is_replaced(claim: NodeClaim, moving: Collection[str], claims: Iterable[Nod
     ready = [c for c in claims if c.phase is Phase.INITIALIZED]
     if claim.replaced_by:
         return set(claim.replaced_by) <= {c.name for c in ready}
-    return any(c.created_at >= begun and not set(c.nominated).isdisjoint(moving) for c in ready)
+    return any(c.bought_at >= begun and not set(c.nominated).isdisjoint(moving) for c in ready)
