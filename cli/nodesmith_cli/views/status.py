@@ -204,7 +204,7 @@ def _waits_for(
     """Return what an interrupted node waits for. For a replacement, include how far the new nodes have come."""
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
-        bought = [c for c in claims if c.phase in COMING and c.bought_at >= since.replace(microsecond=0)]
+        bought = [c for c in claims if c.phase in COMING and c.created_at >= since.replace(microsecond=0)]
         coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
         return claim.message + (f": {coming}" if coming else "")
     waiting = why_not_gone(claim, snapshot, now)
