@@ -19,7 +19,7 @@ from tests.scenarios.chaos import DRAINED_WITHIN, SECONDS, ChaosWorld, Unwell
 from tests.scenarios.weeks import DAY, LIVING, MINUTE, Fleet
 from tests.smallworld.world import STEP, TICK, Killed
 
-HOUR = timedelta(hours=1)
+HOUR, QUARTER = timedelta(hours=1), timedelta(minutes=15)
 EVENT_EVERY = 5
 """Minutes from one event in the cluster to the next."""
 MUTE_EVERY = 360
@@ -56,9 +56,14 @@ class Soak(ChaosWorld, Fleet):
         self.usual_alive = nodes
 
     def begin_soak(self) -> None:
-        """Settle, and take what there is then as the measure of what may be there later."""
+        """Settle, and take what there is then as the measure of what may be there later.
+
+        A cluster launches a limited number of nodes an hour, so a large one takes hours.
+        """
         self.observe()
-        self.live(timedelta(minutes=15))
+        self.live(QUARTER)
+        while self.waiting() and self.now < builders.NOW + DAY:
+            self.live(QUARTER)
         self.usual_usd = self.hourly_usd()
         self.usual_alive = len(self.cloud.alive())
         self._known = set(self.cloud.instances)
