@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.gangs import BOOKED_FOR
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES
 from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_local.aws.instances.machines import MotoMachines
+from tests.contract.servers import until_served
 from tests.e2e import kueue
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import nodeclass, nodepool, pod
@@ -106,10 +107,7 @@ def install_crds(system: System) -> None:
     crds = kueue.crds()
     for crd in crds:
         system.cluster.objects.create("customresourcedefinitions.apiextensions.k8s.io", crd)
-    for crd in crds:
-        system.kubectl(
-            "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
-        )
+    until_served(system.plane)
 
 
 @contextmanager
