@@ -73,7 +73,7 @@ def attached_to(system: System) -> set[str]:
 
 
 def zones_of(system: System, app: str) -> Counter[str]:
-    return Counter(system.node_of(pod)["metadata"]["labels"][ZONE] for pod in system.pods(app))
+    return Counter(system.labels_of_nodes(app, ZONE))
 
 
 def test_pods_run_in_the_zones_of_their_bound_volumes_or_in_those_their_storage_class_allows(
