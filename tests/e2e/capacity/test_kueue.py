@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -132,36 +132,43 @@ def _finished(system: System) -> int:
 
 
 class Watched:
-    """What pods and requests have shown: when and where each pod of a Job first ran, and which requests failed."""
+    """What pods and requests have shown: when each pod of a Job first ran, and which requests failed.
 
-    def __init__(self) -> None:
-        self.running: dict[str, dict[str, tuple[datetime, str]]] = defaultdict(dict)
+    `launched_at` returns when nodes were launched, by name.
+    """
+
+    def __init__(self, launched_at: Callable[[], Mapping[str, datetime]]) -> None:
+        self._launched_at = launched_at
+        self.running: dict[str, dict[str, datetime]] = defaultdict(dict)
+        self.launched: dict[str, list[datetime]] = defaultdict(list)
+        """When the nodes of each Job's pods were launched."""
         self.failed: set[str] = set()
 
     def pod(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
         """Look at a pod."""
-        job = pod["metadata"]["labels"].get("app", "")
-        if not gone and pod["status"].get("phase") == "Running":
-            self.running[job].setdefault(pod["metadata"]["name"], (now, pod["spec"]["nodeName"]))
+        job, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
+        if not gone and pod["status"].get("phase") == "Running" and name not in self.running[job]:
+            self.running[job][name] = now
+            self.launched[job].append(self._launched_at()[pod["spec"]["nodeName"]])
 
     def request(self, request: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG002
         """Look at a ProvisioningRequest."""
         if is_true(request, "Failed"):
             self.failed.add(request["metadata"]["name"])
 
-    def partial(self, launched_at: Mapping[str, datetime]) -> list[str]:
+    def partial(self) -> list[str]:
         """Return the Jobs of which a pod ran before EC2 had launched the nodes of all of them."""
-        ran = {job: list(pods.values()) for job, pods in self.running.items()}
         return [
             job
-            for job, pods in ran.items()
-            if len(pods) < PODS or max(launched_at[node] for _, node in pods) > min(at for at, _ in pods)
+            for job, pods in self.running.items()
+            if len(pods) < PODS or max(self.launched[job]) > min(pods.values())
         ]
 
 
 @pytest.mark.slow
 def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Start, figures: Figures) -> None:
-    system, seen, most = start(speed=10), Watched(), 0
+    system, most = start(speed=10), 0
+    seen = Watched(system.launched_at)
     _limit_stock(system)
     system.apply(nodeclass(CLUSTER), small())
     with (
@@ -181,11 +188,10 @@ def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Sta
         left = (BOOKED_FOR + timedelta(minutes=2)).total_seconds()
         system.until("no node is left over", lambda: not (system.instances() or system.nodes()), left)
         system.until("no NodeClaim is left over", lambda: not system.ledger().claims)
-    partial = seen.partial(system.launched_at())
-    figures("gang-partials", len(partial))
+    figures("gang-partials", len(seen.partial()))
     figures("gang-most-instances", most)
     figures("gang-requests-failed", len(seen.failed))
-    assert (partial, len(seen.running)) == ([], JOBS)
+    assert (seen.partial(), len(seen.running)) == ([], JOBS)
     assert seen.failed, "EC2 had too few nodes for all"
     assert most <= IN_STOCK
 
