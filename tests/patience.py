@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -17,6 +18,11 @@ _BLINKS = 4.0
 def patient(seconds: float) -> float:
     """Return the wait, at the machine's current load, for something that takes `seconds` on an idle one."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def patient_seconds(seconds: float) -> int:
+    """Return the same wait in whole seconds, at least one, as options of servers and programs take it."""
+    return max(1, math.ceil(patient(seconds)))
 
 
 def hurried(speed: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,19 +63,26 @@ def test_an_interruption_appears_on_the_page_without_loading_it_again(busy: Scen
 
 def test_each_of_the_six_questions_is_answered_on_screen(busy: Scene, visiting: Visitor) -> None:
     visit = visiting(link(busy))
-    said = {}
+    expected = {
+        "now": ("an hour", "Fleet"),
+        "why": ("label 'team' does not have known values",),
+        "next": ("its budget of 0",),
+        "proof": ("All on demand", "Purchases beside the cheapest possible"),
+        "health": (),
+        "history": ("The fleet at this time",),
+    }
+
+    def answers(name: str) -> bool:
+        """Return whether a page shows its answers. What they need may not have been read yet."""
+        said = visit.go(name).inner_text("main")
+        return all(answer in said for answer in expected[name])
+
     for name in PAGES:
-        said[name] = visit.go(name).inner_text("main")
+        eventually(partial(answers, name), f"the answers of {name}")
         visit.keep(f"{name}-light-1400")
-    assert "an hour" in said["now"]
-    assert "Fleet" in said["now"]
-    assert visit.go("now").locator("svg.tiles a").count() > 3
-    assert "label 'team' does not have known values" in said["why"]
-    assert "its budget of 0" in said["next"]
-    assert "All on demand" in said["proof"]
-    assert "Purchases beside the cheapest possible" in said["proof"]
-    assert visit.go("health").locator("table.heat td.h:not(.l0)").count() > 0
-    assert "The fleet at this time" in said["history"]
+    eventually(lambda: visit.go("now").locator("svg.tiles a").count() > 3, "tiles of nodes")
+    heat = "table.heat td.h:not(.l0)"
+    eventually(lambda: visit.go("health").locator(heat).count() > 0, "a time at which functions ran")
 
 
 def test_a_pending_pod_a_node_and_a_decision_are_explained(busy: Scene, visiting: Visitor) -> None:
@@ -200,6 +208,7 @@ def test_refreshing_pauses_on_request(busy: Scene, visiting: Visitor) -> None:
     visit = visiting(link(busy))
     page = visit.go("now")
     page.click("#pause")
+    page.wait_for_function("() => !document.querySelector('.htmx-request')")  # a refresh that had begun
     at = page.inner_text("#clock time")
     page.wait_for_timeout(6_500)
     assert page.inner_text("#clock time") == at

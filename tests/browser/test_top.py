@@ -6,6 +6,7 @@ import sys
 from datetime import timedelta
 
 from tests.browser.scene import Scene
+from tests.patience import patient
 from tests.processes.terminals import Terminal
 
 COMMAND = [sys.executable, "-m", "nodesmith_cli.main", "top"]
@@ -21,4 +22,4 @@ def test_top_answers_on_screen_what_runs_why_pods_wait_and_what_comes_next(scene
         terminal.press("\t")
         terminal.until("PENDING PODS", "0 of 2 NodePools fit", "its budget of 0 ")
         terminal.press("q")
-        assert terminal.process.wait(timeout=30) == 0
+        assert terminal.process.wait(timeout=patient(30)) == 0

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.controlplane import ControlPlane, commands, find_binaries
+from tests.patience import eventually
 
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
@@ -89,6 +90,17 @@ def make_real_forget(plane: ControlPlane) -> None:
     url = f"http://127.0.0.1:{plane._ports.etcd}/v3/kv/compaction"
     with urlopen(Request(url, json.dumps(request).encode(), method="POST"), timeout=_PATIENCE_SECONDS):
         plane.restart_api_server()
+
+
+def until_served(plane: ControlPlane) -> None:
+    """Wait until a real API server serves and lists the kinds of all its CRDs: a little after they are established."""
+    prefix = "customresourcedefinition.apiextensions.k8s.io/"
+    crds = plane.kubectl("get", "crd", "-o", "name").stdout.split()
+    wanted = {name.removeprefix(prefix) for name in crds}
+    assert wanted
+    eventually(
+        lambda: wanted <= {*plane.kubectl("api-resources", "-o", "name").stdout.split()}, "CRDs are served"
+    )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 LONGEST_FIRST = (
-    "seeds-0 seeds-1 test_kueue test_plans real-api-server test_releases test_two_clusters test_disruption "
+    "seeds-0 seeds-1 test_kueue test_plans real-api-server test_releases test_disruption "
     "test_observed_disruption test_ends_by_hand test_faults test_kills test_controlplane test_observed_lifecycle "
     "test_observed_times test_observed_provisioning "
     "test_ends_in_order test_nodes_without_pods test_nodepools test_volumes test_forwarder test_local_up "
@@ -32,8 +32,8 @@ LONGEST_FIRST = (
 ).split()
 """The order in which test modules, and xdist groups that stay together, start."""
 MEASURED = (
-    "test_disruption_times test_capacitybuffers test_proactive_scale_up test_interruptions test_ends"
-    " test_forwarder_scale test_savings test_first_pods"
+    "test_disruption_times test_capacitybuffers test_proactive_scale_up test_two_clusters test_interruptions"
+    " test_ends test_forwarder_scale test_savings test_first_pods"
 ).split()
 """The modules with tests that measure. They run last; those that prepare most before they measure start first."""
 QUIET_WITHIN_SECONDS = 60.0

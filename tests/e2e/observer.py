@@ -36,11 +36,11 @@ class Observer:
     def note_claim(self, claim: Manifest, _: datetime, *, gone: bool) -> None:
         """Record a change of a NodeClaim."""
         name = claim["metadata"]["name"]
-        if gone:
-            self.there.pop(name, None)
-        else:
-            self.there[name] = claim
-        self.claims.append(Moment(claim, dict(self.there)))
+        there = {other: each for other, each in self.there.items() if other != name}
+        now = there if gone else {**there, name: claim}
+        # First the history: a test that waits until something is there reads its history next.
+        self.claims.append(Moment(claim, now))
+        self.there = now
 
     def note_node(self, node: Manifest, _: datetime, *, gone: bool) -> None:
         """Record a change of a Node."""
@@ -68,7 +68,7 @@ class Observer:
 
     def now(self, pool: str) -> dict[str, Manifest]:
         """Return a NodePool's current claims by name."""
-        return {name: claim for name, claim in dict(self.there).items() if _is_of(name, pool)}
+        return {name: claim for name, claim in self.there.items() if _is_of(name, pool)}
 
     def only(self, pool: str) -> Manifest:
         """Return a NodePool's only current claim; an empty mapping if it has none or several."""

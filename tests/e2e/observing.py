@@ -53,10 +53,20 @@ def events_on(system: System, name: str) -> dict[str, Manifest]:
     return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
 
 
-def told(system: System, name: str, reason: str, kind: str = "Warning") -> Manifest:
-    """Wait for an Event with this reason and type about an object, and return it."""
-    system.until(
-        f"{name} has an Event with reason {reason}",
-        lambda: events_on(system, name).get(reason, {}).get("type") == kind,
-    )
-    return events_on(system, name)[reason]
+def told(system: System, name: str, reason: str, kind: str = "Warning", said: str = "") -> Manifest:
+    """Wait for an Event with this reason and type about an object, whose message contains `said`, and return it."""
+
+    def found() -> Manifest:
+        events = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
+        return next(
+            (
+                dict(e)
+                for e in events
+                if (e["source"].get("component"), e["reason"], e["type"]) == ("nodesmith", reason, kind)
+                and said in e["message"]
+            ),
+            {},
+        )
+
+    system.until(f"{name} has an Event with reason {reason} {said}", lambda: bool(found()))
+    return found()

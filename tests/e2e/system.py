@@ -18,10 +18,13 @@ from types import TracebackType
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.s3 import S3Blobs
+from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_formats.decisions.records import Bucket, Records
 from nodesmith_formats.kubernetes.objects import pod_key
@@ -201,6 +204,11 @@ class ClusterSide:
         name = pod["spec"]["nodeName"]
         return next(n for n in self.cluster.objects.list("nodes") if n["metadata"]["name"] == name)
 
+    def labels_of_nodes(self, app: str, key: str) -> list[str]:
+        """Return a label's value on the node of each of an app's pods, empty while a pod has no node."""
+        labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in self.cluster.objects.list("nodes")}
+        return [str(labels.get(pod["spec"].get("nodeName"), {}).get(key, "")) for pod in self.pods(app)]
+
     def events(self, reason: str) -> list[Manifest]:
         """Return the Events with a reason."""
         return list(self.cluster.objects.list("events", fields=f"reason={reason}"))
@@ -208,6 +216,13 @@ class ClusterSide:
     def ledger(self) -> Ledger:
         """Return the ledger: what nodesmith knows and the cluster does not."""
         return DynamoStore(self.aws.client("dynamodb"), "nodesmith", self.name, self.clock.now).load()
+
+    def reported(self, *apps: str) -> list[Pod]:
+        """Return these apps' pods, or those of all apps, in the newest snapshot: what nodesmith sees of them."""
+        blobs = S3Blobs(self.aws.client("s3"), self.deployed.outputs["BucketName"])
+        snapshot = newest_snapshot(blobs, self.name)
+        beginnings = tuple(f"default/{app}-" for app in apps) or ("default/",)
+        return [pod for pod in snapshot.pods if pod.key.startswith(beginnings)] if snapshot else []
 
     def records(self) -> Records:
         """Return the records of decisions."""
@@ -291,6 +306,16 @@ class ClusterSide:
             return len(there) == pods and all(pod["status"].get("phase") == "Running" for pod in there)
 
         self.until(f"{pods} pods of {app or 'all apps'} run, and there are no others", run, seconds)
+
+    def until_reported(self, pods: int, *apps: str) -> None:
+        """Wait until the forwarder has reported this many unschedulable pods of these apps, or of all apps.
+
+        A NodePool that is applied afterwards gets nodes for all of them in one decision.
+        """
+        self.until(
+            f"{pods} unschedulable pods are reported",
+            lambda: sum(pod.unschedulable for pod in self.reported(*apps)) == pods,
+        )
 
     def until_nodepools_ready(self, seconds: float = 30) -> None:
         """Wait until readiness has decided about every NodePool."""

@@ -13,6 +13,8 @@ import termios
 import time
 from typing import Any
 
+from tests.patience import patient
+
 _ANSI = re.compile(r"\x1b\[[0-9;?>$<]*[a-zA-Z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()=>]")
 
 
@@ -28,10 +30,12 @@ class Terminal:
         self.drawn = ""
 
     def until(self, *texts: str, seconds: float = 60) -> None:
-        """Read until all texts were drawn."""
-        end = time.monotonic() + seconds
+        """Read until all texts were drawn. `seconds` are real seconds on an idle machine; a busy one gets more."""
+        began = time.monotonic()
         while not all(text in self.drawn for text in texts):
-            assert time.monotonic() < end, f"not drawn: {[text for text in texts if text not in self.drawn]}"
+            assert time.monotonic() < began + patient(seconds), (
+                f"not drawn: {[text for text in texts if text not in self.drawn]}"
+            )
             if select.select([self._master], [], [], 0.2)[0]:
                 self.drawn += _ANSI.sub("", os.read(self._master, 65536).decode(errors="replace"))
 

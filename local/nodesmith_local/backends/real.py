@@ -22,7 +22,7 @@ from nodesmith_local.controlplane.plane import Stage
 from nodesmith_local.started import Started
 
 _CRD = "customresourcedefinitions.apiextensions.k8s.io"
-_ESTABLISHED_WITHIN_SECONDS = 20
+_ESTABLISHED_WITHIN_SECONDS = 60
 _RBAC = frozenset({"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _ADMISSION = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 _FUNCTIONS = "nodesmith:functions"
@@ -102,7 +102,7 @@ class RealCluster(Started):
 
 
 def install_crds(objects: Objects) -> None:
-    """Create nodesmith's CRDs and wait until they are served. Raises Rejected if that takes more than 20 s."""
+    """Create nodesmith's CRDs and wait until they are served. Raises Rejected if that takes more than a minute."""
     wanted = {objects.create(_CRD, crd)["metadata"]["name"] for crd in custom_resource_definitions()}
     until = time.monotonic() + _ESTABLISHED_WITHIN_SECONDS
     while wanted := {name for name in wanted if not is_true(objects.get(_CRD, name), "Established")}:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.servers import IN_MEMORY, Call, Server
+from tests.patience import patient_seconds
 
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
@@ -153,7 +154,7 @@ def test_get_watch_sends_a_table_for_each_change_and_the_columns_once(server: Se
 
     # The watch of `get -w`, but without a start version, so that two changes arrive.
     since = before["metadata"]["resourceVersion"]
-    path = f"{deployments}?watch=true&timeoutSeconds=1&resourceVersion={since}"
+    path = f"{deployments}?watch=true&timeoutSeconds={patient_seconds(1)}&resourceVersion={since}"
     events = list(server.events(path, Accept=TABLE))
 
     assert [each["type"] for each in events] == ["ADDED", "MODIFIED"]

@@ -13,6 +13,7 @@ import pytest
 
 from nodesmith_local.controlplane import find_binaries
 from tests.contract.servers import Server
+from tests.patience import patient, patient_seconds
 
 Kubectl: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 CRDS = Path(__file__).resolve().parents[3] / "forwarder" / "crds"
@@ -39,7 +40,7 @@ def kubectl(server: Server, ns: str, tmp_path: Path) -> Kubectl:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patient(60),
             env=environment,
         )
 
@@ -227,7 +228,7 @@ def test_scale_and_set_image_change_a_deployment(kubectl: Kubectl) -> None:
 
 def test_rollout_status_waits_for_the_controllers_status(kubectl: Kubectl, server: Server, ns: str) -> None:
     said(kubectl("create", "-f", "-", given=deployment()))
-    waiting = kubectl("rollout", "status", "deploy/web", "--timeout=1s")
+    waiting = kubectl("rollout", "status", "deploy/web", f"--timeout={patient_seconds(2)}s")
     assert waiting.returncode == 1
     assert "Waiting for deployment spec update to be observed..." in waiting.stdout
 
@@ -266,7 +267,7 @@ def test_delete_waits_for_finalizers(kubectl: Kubectl) -> None:
     held["metadata"]["finalizers"] = ["example.com/wait"]
     said(kubectl("create", "-f", "-", given=held))
 
-    waiting = kubectl("delete", "deploy/web", "--timeout=1s")
+    waiting = kubectl("delete", "deploy/web", f"--timeout={patient_seconds(1)}s")
     assert waiting.returncode == 1
     assert "timed out waiting for the condition" in waiting.stderr
 
@@ -326,7 +327,7 @@ def test_drain_waits_for_a_disruption_budget(kubectl: Kubectl, server: Server, n
     }
     assert server.call("PATCH", f"{budgets}/web/status", {"status": counted}, merge)[0] == 200
 
-    waiting = kubectl("drain", node, "--force", "--timeout=2s")
+    waiting = kubectl("drain", node, "--force", f"--timeout={patient_seconds(2)}s")
 
     assert waiting.returncode == 1
     assert "Cannot evict pod as it would violate the pod's disruption budget." in waiting.stderr

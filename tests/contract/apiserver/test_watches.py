@@ -12,12 +12,18 @@ from kubernetes.client import ApiException
 
 from nodesmith_local.apiserver import ApiServer
 from tests.contract.servers import Server, in_memory
+from tests.patience import patient_seconds
 
 WATCH: Any = watch.Watch  # the client's watch has no types
 
 
 def config_map(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "data": {"a": "1"}}
+
+
+def timeout() -> str:
+    """Return the option after which the server ends a watch: later on a busy machine, so that all events arrive."""
+    return f"timeoutSeconds={patient_seconds(1)}"
 
 
 def seen(server: Server, path: str) -> list[tuple[str, str]]:
@@ -31,7 +37,9 @@ def test_a_watch_from_a_list_misses_nothing_and_repeats_nothing(core: Any, ns: s
     core.patch_namespaced_config_map("after", ns, {"data": {"a": "2"}})
     core.delete_namespaced_config_map("before", ns)
 
-    stream = WATCH().stream(core.list_namespaced_config_map, ns, resource_version=version, timeout_seconds=1)
+    stream = WATCH().stream(
+        core.list_namespaced_config_map, ns, resource_version=version, timeout_seconds=patient_seconds(1)
+    )
 
     assert [(each["type"], each["object"].metadata.name) for each in stream] == [
         ("ADDED", "after"),
@@ -45,7 +53,7 @@ def test_a_watch_without_a_version_starts_with_the_existing_objects(
 ) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
-    assert seen(server, f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1") == [("ADDED", "one")]
+    assert seen(server, f"/api/v1/namespaces/{ns}/configmaps?watch=1&{timeout()}") == [("ADDED", "one")]
 
 
 def test_an_open_watch_receives_later_writes(core: Any, ns: str) -> None:
@@ -64,7 +72,7 @@ def test_a_watch_reports_an_object_that_no_longer_matches_as_deleted(
     core.patch_namespaced_config_map("a", ns, {"metadata": {"labels": {"tier": "db"}}})
     core.patch_namespaced_config_map("b", ns, {"metadata": {"labels": {"tier": "web"}}})
 
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&labelSelector=tier%3Dweb"
+    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&{timeout()}&labelSelector=tier%3Dweb"
     assert seen(server, f"{path}&resourceVersion={version}") == [
         ("ADDED", "a"),
         ("DELETED", "a"),
@@ -82,7 +90,7 @@ def test_a_compacted_version_is_410_and_a_new_list_recovers(
     forget()
 
     path = f"/api/v1/namespaces/{ns}/configmaps"
-    (error,) = server.events(f"{path}?watch=1&timeoutSeconds=1&resourceVersion={page.resource_version}")
+    (error,) = server.events(f"{path}?watch=1&{timeout()}&resourceVersion={page.resource_version}")
     assert (error["type"], error["object"]["code"], error["object"]["reason"]) == ("ERROR", 410, "Expired")
     assert error["object"]["message"].startswith(f"too old resource version: {page.resource_version} (")
     code, status = server.call("GET", path, limit="1", **{"continue": page._continue})
@@ -90,7 +98,7 @@ def test_a_compacted_version_is_410_and_a_new_list_recovers(
 
     newer = core.list_namespaced_config_map(ns).metadata.resource_version
     core.create_namespaced_config_map(ns, config_map("four"))
-    assert seen(server, f"{path}?watch=1&timeoutSeconds=1&resourceVersion={newer}") == [("ADDED", "four")]
+    assert seen(server, f"{path}?watch=1&{timeout()}&resourceVersion={newer}") == [("ADDED", "four")]
 
 
 @pytest.mark.in_memory_only(
@@ -144,7 +152,7 @@ def test_bookmarks_are_sent_on_request(core: Any, server: Server, ns: str, own: 
 def test_initial_events_end_with_a_marked_bookmark(core: Any, server: Server, ns: str) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&{timeout()}&allowWatchBookmarks=true"
     events = list(server.events(f"{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"))
 
     assert [each["type"] for each in events[:2]] == ["ADDED", "BOOKMARK"]
@@ -166,7 +174,7 @@ def test_the_options_of_a_watch_determine_its_first_events(
 ) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
-    events = server.events(f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&{query}")
+    events = server.events(f"/api/v1/namespaces/{ns}/configmaps?watch=1&{timeout()}&{query}")
 
     assert [each["type"] for each in events][:2] == types
 

@@ -33,6 +33,8 @@ Json = dict[str, Any]
 ENDED_WITHIN_SECONDS = 20.0
 FORGOTTEN_SECONDS = 12.0
 """Longer than kube-scheduler waits before it retries a pod that it has queued."""
+OTHERWISE_SECONDS = 30
+"""How long a pod would take to stop if it did not end by what ends it."""
 KNOWN = {"k8s-aws-v1.known": User("nodesmith", ("nodesmith:observers",))}
 
 
@@ -209,31 +211,42 @@ def test_a_node_without_a_kubelet_runs_no_pod(plane: ControlPlane) -> None:
         "kwok manages it",
     )
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node-")
-    applied(plane, [pod("unheard", nodeName="silent"), pod("heard", nodeName="node-0")])
-    eventually(lambda: phases(plane, "heard") == ["Running"], "the other pod runs")
-    assert phases(plane, "unheard") == ["Pending"]
+    tried = iter(range(100))
+    unheard: list[str] = []
+
+    def is_unheard() -> bool:
+        """Bind a pod to the node, and return whether it still waits when a later one on another node runs."""
+        number = next(tried)
+        unheard.append(f"unheard-{number}")
+        applied(plane, [pod(unheard[-1], nodeName="silent")])
+        applied(plane, [pod(f"heard-{number}", nodeName="node-0")])
+        eventually(lambda: phases(plane, f"heard-{number}") == ["Running"], "the other pod runs")
+        return phases(plane, unheard[-1]) == ["Pending"]
+
+    eventually(is_unheard, "kwok has noticed that it no longer manages the node")
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node=fake")
-    eventually(lambda: phases(plane, "unheard") == ["Running"], "it runs with its kubelet back")
+    eventually(lambda: phases(plane, unheard[-1]) == ["Running"], "it runs with its kubelet back")
 
 
 @pytest.mark.parametrize(
-    ("stop_seconds", "grace_seconds", "takes"),
-    [("", 30, (0.9, 2.5)), ("30", 3, (2.9, 4.5)), ("2", 30, (1.9, 3.5)), ("30", 1, (0.9, 2.5))],
+    ("stop_seconds", "grace_seconds", "least_seconds"),
+    [("", 30, 0.9), ("30", 3, 2.9), ("2", 30, 1.9), ("30", 1, 0.9)],
     ids=["usual", "by its grace", "by its annotation", "by a short grace"],
 )
 def test_a_pod_takes_time_to_stop_but_no_longer_than_its_grace_period(
-    plane: ControlPlane, stop_seconds: str, grace_seconds: int, takes: tuple[float, float]
+    plane: ControlPlane, stop_seconds: str, grace_seconds: int, least_seconds: float
 ) -> None:
     name = f"stopping-{stop_seconds or 'plain'}-{grace_seconds}"
     annotations = {"local.nodesmith/stop-seconds": stop_seconds} if stop_seconds else {}
     applied(plane, [pod(name, annotations, terminationGracePeriodSeconds=grace_seconds)])
     eventually(lambda: phases(plane, name) == ["Running"], "it runs")
+    began = time.monotonic()
     plane.kubectl("delete", "pod", name, "--wait=false")
     # A change in the meantime does not extend its life beyond its grace period.
     plane.kubectl("label", "pod", name, "touched=yes")
     took = eventually(lambda: phases(plane, name) == [], "it is gone")
-    shortest, longest = takes
-    assert shortest - patient(0.6) <= took <= patient(longest)  # two kubectls ran before this clock started
+    assert least_seconds <= time.monotonic() - began
+    assert took < OTHERWISE_SECONDS / 2
 
 
 def test_a_job_completes(plane: ControlPlane) -> None:
@@ -355,7 +368,7 @@ def test_a_second_control_plane_cannot_use_the_same_folder_or_port(
         ControlPlane(binaries, folder / "plane", port=port),
     ):
         pass
-    assert processes(folder) == []
+    eventually(lambda: not processes(folder), "nothing is left")
 
 
 def test_no_processes_remain_after_an_error(binaries: Path, folder: Path) -> None:
@@ -404,7 +417,7 @@ def test_no_processes_remain_when_the_owner_is_killed(
             eventually(lambda: (folder / "plane" / "kube-apiserver.log").exists(), "the API server has begun")
         owner.send_signal(ending)
         owner.wait(patient(ENDED_WITHIN_SECONDS))
-    eventually(lambda: not processes(folder), "nothing is left", 5)
+    eventually(lambda: not processes(folder), "nothing is left")
 
 
 def test_the_error_for_a_program_that_does_not_start_quotes_the_end_of_its_log(

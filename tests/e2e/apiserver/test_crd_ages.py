@@ -19,7 +19,7 @@ from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.main import app
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.controlplane import ControlPlane, find_binaries
-from tests.contract.servers import real
+from tests.contract.servers import real, until_served
 from tests.e2e.conftest import BUILD
 from tests.e2e.manifests import examples_for_kubernetes
 from tests.unit.model.karpenter.conversionfields import KUBELET, TABLES
@@ -70,7 +70,7 @@ CLASS: Manifest = {
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane(find_binaries(), BUILD / "test_crd_ages") as running:
         succeed(running.kubectl("apply", *(word for path in CRDS for word in ("-f", str(path)))))
-        succeed(running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
+        until_served(running)
         yield running
 
 

@@ -25,7 +25,7 @@ from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests import builders
-from tests.contract.servers import Server, in_memory, real
+from tests.contract.servers import Server, in_memory, real, until_served
 from tests.e2e.conftest import BUILD
 from tests.e2e.crdmanifests import KINDS, Broken, Manifest, changed, full, misfits, rule_breakers
 from tests.e2e.manifests import examples_for_kubernetes, nodeclass, nodepool
@@ -50,7 +50,7 @@ def plane() -> Iterator[ControlPlane]:
 def applied(plane: ControlPlane) -> ControlPlane:
     """Return the control plane that serves nodesmith's kinds."""
     succeed(plane.kubectl("apply", *files(CRD_FILES)))
-    succeed(plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
+    until_served(plane)
     return plane
 
 
@@ -96,7 +96,7 @@ def got(plane: ControlPlane, resource: str, name: str) -> Manifest:
 def test_the_crds_can_be_applied_client_side_and_server_side(plane: ControlPlane) -> None:
     first = succeed(plane.kubectl("apply", *files(CRD_FILES)))
     again = succeed(plane.kubectl("apply", *files(CRD_FILES)))
-    succeed(plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
+    until_served(plane)
     crds = json.loads(succeed(plane.kubectl("get", "crd", "-o", "json")))["items"]
 
     assert first.count("created") == len(CRD_FILES) == len(crds) == 6

@@ -42,7 +42,7 @@ def test_another_pool_replaces_an_empty_cheapest_pool_at_once_and_the_empty_one_
     refused = system.aws.seam.calls["CreateFleet"] - fleets
     assert refused <= 2, "the same request tries the fleet's other pools"
 
-    system.apply(deployment("third", 3))
+    system.apply(deployment("third", 3, cpu="3500m"))  # more than any node has left
     system.until_running(9)
     system.until_settled()
     latest = max(system.ledger().claims, key=lambda claim: claim.created_at)

@@ -17,7 +17,7 @@ BOTH = requirement(CAPACITY_TYPE, "spot", "on-demand")
 
 def capacity_types(system: System, app: str) -> Counter[str]:
     """Count the pods of an app by the capacity type of their nodes."""
-    return Counter(system.node_of(pod)["metadata"]["labels"][CAPACITY_TYPE] for pod in system.pods(app))
+    return Counter(system.labels_of_nodes(app, CAPACITY_TYPE))
 
 
 @pytest.mark.slow  # without real controllers: tests/unit/decisions/provisioning/capacity/test_splits.py

@@ -32,7 +32,7 @@ def nodes_of(system: System, pool: str) -> list[Any]:
 
 def systems_of(system: System, app: str) -> set[str]:
     """Return the operating systems of the nodes that an app's pods run on."""
-    return {str(system.node_of(pod)["metadata"]["labels"][OS]) for pod in system.pods(app)}
+    return set(system.labels_of_nodes(app, OS))
 
 
 def volumes_of(system: System, node: str) -> dict[str, int]:

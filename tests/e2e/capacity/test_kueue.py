@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.gangs import BOOKED_FOR
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES
 from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_local.aws.instances.machines import MotoMachines
+from tests.contract.servers import until_served
 from tests.e2e import kueue
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import nodeclass, nodepool, pod
@@ -24,8 +25,6 @@ from tests.scenarios.gangs import ATOMIC, CHECK, request_manifest, template_mani
 JOBS, PODS, NODES_FOR = 20, 3, 7
 """Jobs in the queue, pods of each, and how many Jobs EC2 has nodes for at a time. Each pod needs a node of its own."""
 IN_STOCK = NODES_FOR * PODS + 1
-TOGETHER = timedelta(seconds=60)
-"""The time of the clock within which all pods of a gang run once the first one does."""
 API = "kueue.x-k8s.io/v1beta2"
 _ALIVE = {"pending", "running"}
 _RESOURCES = {"cpu": "1000", "memory": "1000Gi"}
@@ -108,10 +107,7 @@ def install_crds(system: System) -> None:
     crds = kueue.crds()
     for crd in crds:
         system.cluster.objects.create("customresourcedefinitions.apiextensions.k8s.io", crd)
-    for crd in crds:
-        system.kubectl(
-            "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
-        )
+    until_served(system.plane)
 
 
 @contextmanager
@@ -136,17 +132,24 @@ def _finished(system: System) -> int:
 
 
 class Watched:
-    """What pods and requests have shown: when each pod of a Job ran for the first time, and which requests failed."""
+    """What pods and requests have shown: when each pod of a Job first ran, and which requests failed.
 
-    def __init__(self) -> None:
+    `launched_at` returns when nodes were launched, by name.
+    """
+
+    def __init__(self, launched_at: Callable[[], Mapping[str, datetime]]) -> None:
+        self._launched_at = launched_at
         self.running: dict[str, dict[str, datetime]] = defaultdict(dict)
+        self.launched: dict[str, list[datetime]] = defaultdict(list)
+        """When the nodes of each Job's pods were launched."""
         self.failed: set[str] = set()
 
     def pod(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
         """Look at a pod."""
-        job = pod["metadata"]["labels"].get("app", "")
-        if not gone and pod["status"].get("phase") == "Running":
-            self.running[job].setdefault(pod["metadata"]["name"], now)
+        job, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
+        if not gone and pod["status"].get("phase") == "Running" and name not in self.running[job]:
+            self.running[job][name] = now
+            self.launched[job].append(self._launched_at()[pod["spec"]["nodeName"]])
 
     def request(self, request: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG002
         """Look at a ProvisioningRequest."""
@@ -154,14 +157,18 @@ class Watched:
             self.failed.add(request["metadata"]["name"])
 
     def partial(self) -> list[str]:
-        """Return the Jobs whose pods did not all come to run within a minute of the first one."""
-        times = {job: list(pods.values()) for job, pods in self.running.items()}
-        return [job for job, at in times.items() if len(at) < PODS or max(at) - min(at) > TOGETHER]
+        """Return the Jobs of which a pod ran before EC2 had launched the nodes of all of them."""
+        return [
+            job
+            for job, pods in self.running.items()
+            if len(pods) < PODS or max(self.launched[job]) > min(pods.values())
+        ]
 
 
 @pytest.mark.slow
 def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Start, figures: Figures) -> None:
-    system, seen, most = start(speed=10), Watched(), 0
+    system, most = start(speed=10), 0
+    seen = Watched(system.launched_at)
     _limit_stock(system)
     system.apply(nodeclass(CLUSTER), small())
     with (

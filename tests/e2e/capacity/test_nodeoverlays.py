@@ -22,7 +22,7 @@ DEAR_OTHERS = overlay("dear-others", [expression(INSTANCE_FAMILY, "NotIn", "m5")
 
 def families(system: System, app: str) -> set[str]:
     """Return the families of the nodes that an app's pods run on."""
-    return {str(system.node_of(pod)["metadata"]["labels"][INSTANCE_FAMILY]) for pod in system.pods(app)}
+    return set(system.labels_of_nodes(app, INSTANCE_FAMILY))
 
 
 def asking(name: str, replicas: int) -> dict[str, Any]:
@@ -67,7 +67,9 @@ def test_overlays_steer_prices_add_resources_and_show_contradictions(start: Star
     system.apply(asking("devices", 3))
     system.until_running(5, seconds=120)
     system.until_settled()
-    assert families(system, "devices") == {"m5"}
+    system.until(
+        "all run on m5, also those that were being moved", lambda: families(system, "devices") == {"m5"}
+    )
     # A node from before the overlays may still be empty for a moment.
     system.until("all nodes have an overlaid price", lambda: all(marks(system, PRICE_APPLIED)), 120)
     assert any(marks(system, CAPACITY_APPLIED))

@@ -18,7 +18,7 @@ from nodesmith.errors import NodesmithError
 from nodesmith.settings import role_name
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.instances.announcing import announce_interruption
-from tests.e2e.conftest import UNUSED, Figures
+from tests.e2e.conftest import UNUSED, Alone, Figures
 from tests.e2e.deployed.access import assume
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.region import REGION, start_region
@@ -42,9 +42,9 @@ def clusters(folder: Path, record_property: Any) -> Iterator[tuple[ClusterSide, 
     with ExitStack() as stack:
         first, second = (ClusterSide(folder / name, clock, name=name) for name in names)
         deployed = start_region(stack, folder, clock, [first, second])
-        for each in (first, second):
+        for each, after in ((first, "10s"), (second, "Never")):  # so that the second stays exactly as it is
             pool = nodepool(requirements=[SIZES, SPOT])
-            pool["spec"]["disruption"] = {"consolidateAfter": "10s"}
+            pool["spec"]["disruption"] = {"consolidateAfter": after}
             each.apply(nodeclass(each.name), pool)
         yield first, second
         record_property(UNUSED, deployed.unused())
@@ -52,14 +52,16 @@ def clusters(folder: Path, record_property: Any) -> Iterator[tuple[ClusterSide, 
 
 
 def test_events_in_one_of_two_clusters_do_not_affect_the_other(
-    clusters: tuple[ClusterSide, ClusterSide], figures: Figures
+    clusters: tuple[ClusterSide, ClusterSide], figures: Figures, alone: Alone
 ) -> None:
     first, second = clusters
-    usual = first_pods_run_in_both(first, second)
+    with alone():
+        usual = first_pods_run_in_both(first, second)
     figures("usual-s", usual)
     an_interruption_in_one_is_survived(first, second)
     one_is_consolidated(first, second)
-    meanwhile = pods_run_while_the_others_api_server_is_away(first, second)
+    with alone():
+        meanwhile = pods_run_while_the_others_api_server_is_away(first, second)
     figures("while-other-is-away-s", meanwhile)
     assert meanwhile <= SLOWER * usual
     no_function_may_do_in_one_cluster_what_it_may_in_its_session_for_the_other(first, second)

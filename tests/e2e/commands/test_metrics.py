@@ -8,7 +8,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED
-from tests.patience import eventually
+from tests.patience import eventually, hurried
 
 pytestmark = pytest.mark.slow  # tests/integration/disruption/test_metrics.py counts the same
 
@@ -25,7 +25,7 @@ def decided(name: str, decision: str, reason: str, kind: str, **more: str) -> st
 
 
 def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: Start) -> None:
-    system = start(speed=HURRIED)
+    system = start(speed=hurried(HURRIED))  # a move that takes too long is given up, and decided again
     pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])
     pool["spec"]["disruption"] = {
         "consolidationPolicy": "WhenEmpty",
@@ -46,10 +46,10 @@ def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: St
         claims = system.ledger().claims
         return [c.phase for c in claims] == [Phase.INITIALIZED] and claims[0].name != first
 
-    system.until("the node is renewed", is_renewed, seconds=120)
+    system.until("the node is renewed", is_renewed, seconds=240)
     system.until_running(1)
     system.kubectl("scale", "deployment", "web", "--replicas=0")
-    system.until("the node has ended", lambda: not system.ledger().claims, seconds=120)
+    system.until("the node has ended", lambda: not system.ledger().claims, seconds=240)
 
     drifted, empty = ("replace", "drifted", ""), ("delete", "empty", "empty")
     called = 'cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} %d.0'
@@ -79,6 +79,6 @@ def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: St
         told = [line for line in last if line.partition("{")[0] in names and not line.startswith("#")]
         return "\n".join(["expected", *sorted(expected.difference(last)), "scraped", *told, system.state()])
 
-    eventually(are_told, "Prometheus scrapes the expected metrics", seconds=120, tell=otherwise)
+    eventually(are_told, "Prometheus scrapes the expected metrics", seconds=240, tell=otherwise)
     decisions = [each for each in system.forwarder.metrics() if each.startswith(DECISIONS)]
     assert len(decisions) == 4, decisions

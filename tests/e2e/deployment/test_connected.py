@@ -64,10 +64,12 @@ def test_a_removed_permission_is_found_and_its_role_is_reapplied(server: Applier
     objects = manifests(SERVED)
     for each in objects:
         server.apply(each)
-    assert list(rights_findings(server, objects, "web")) == []
+    # The API server learns of changed roles by a watch.
+    eventually(lambda: not list(rights_findings(server, objects, "web")), "the rights are in force")
     role = server.get(WRITER)
     assert role is not None
     server.patch(WRITER, {"rules": [r for r in role["rules"] if "pods/eviction" not in r["resources"]]})
+    eventually(lambda: list(rights_findings(server, objects, "web")), "the changed role is in force")
     (found,) = rights_findings(server, objects, "web")
     assert found.object == "user nodesmith:writer:web"
     assert found.found == "lacks permission to create pods/eviction"

@@ -73,20 +73,31 @@ def _populate(api: ApiServer) -> None:
 
 def test_the_templates_roles_grant_every_call_that_a_pods_node_needs(folder: Path) -> None:
     with deployed(folder, speed=10) as deployment:
-        eventually(lambda: "ec2:CreateFleet" in deployment.calls().get("provisioning", ()))
-        eventually(lambda: "ec2:DescribeInstances" in deployment.calls().get("lifecycle", ()))
-        listed = {"ec2:DescribeVolumes", "iam:ListInstanceProfiles"}
-        eventually(lambda: listed <= set(deployment.calls().get("garbagecollection", ())))
+        eventually(lambda: not _uncalled(deployment), tell=lambda: str(_uncalled(deployment)))
         calls = deployment.calls()
         assert deployment.ungranted() == []
         assert deployment.undelivered == []
         assert {feed.failures for feed in deployment.feeds.values()} == {0}, _errors(deployment)
-    assert {"ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem"} <= calls["provisioning"]
-    assert {"iam:CreateInstanceProfile", "iam:PassRole", "ssm:GetParameter"} <= calls["readiness"]
-    assert {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"} <= calls["observation"]
-    assert {"ec2:DescribeVolumes", "iam:ListInstanceProfiles", "dynamodb:Query"} <= calls["garbagecollection"]
     assert calls["ticks"] == {"lambda:InvokeFunction"}
-    assert {"ssm:GetParametersByPath", "lambda:InvokeFunction", "sqs:ReceiveMessage"} <= calls["dispatch"]
+
+
+NEEDED = {
+    "provisioning": {
+        *("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem")
+    },
+    "lifecycle": {"ec2:DescribeInstances"},
+    "readiness": {"iam:CreateInstanceProfile", "iam:PassRole", "ssm:GetParameter"},
+    "observation": {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"},
+    "garbagecollection": {"ec2:DescribeVolumes", "iam:ListInstanceProfiles", "dynamodb:Query"},
+    "dispatch": {"ssm:GetParametersByPath", "lambda:InvokeFunction", "sqs:ReceiveMessage"},
+}
+
+
+def _uncalled(deployment: Deployed) -> dict[str, set[str]]:
+    """Return the needed actions that have not been called yet, by role."""
+    calls = deployment.calls()
+    left = {role: needed - set(calls.get(role, ())) for role, needed in NEEDED.items()}
+    return {role: actions for role, actions in left.items() if actions}
 
 
 def test_access_entries_name_functions_users_after_the_cluster_they_work_for(assembly: Assembly) -> None:
@@ -118,6 +129,7 @@ def test_calls_without_a_grant_are_found_with_their_resource_and_unused_grants_a
     with deployed(folder, speed=10, edit=other_partition) as deployment:
         eventually(lambda: any("eks:DescribeCluster" in each for each in deployment.ungranted()))
         eventually(lambda: any("provisioning: dynamodb:Query" in each for each in deployment.ungranted()))
+        eventually(lambda: "sqs:ReceiveMessage" in deployment.calls().get("dispatch", ()))
         ungranted, unused = deployment.ungranted(), deployment.unused()
     cluster = f"arn:aws:eks:{REGION}:123456789012:cluster/{NAME}"
     table = f"arn:aws:dynamodb:{REGION}:123456789012:table/nodesmith"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from tests.e2e.deployed import Faults
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import Mortal
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, InvocationFailed, read_function
+from tests.patience import eventually
 
 PROBE = """
 import importlib, os, time
@@ -26,6 +26,9 @@ import importlib, os, time
 def handler(event, context):
     if "sleep" in event:
         time.sleep(event["sleep"])
+    if "until" in event:
+        while not os.path.exists(event["until"]):
+            time.sleep(0.02)
     if "raise" in event:
         raise KeyError(event["raise"])
     found = {}
@@ -111,11 +114,8 @@ def test_a_process_is_reused_and_a_second_starts_only_while_the_first_is_busy(
 ) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         first, again = function({})["pid"], function({})["pid"]
-        busy = threading.Thread(target=function, args=[{"sleep": 2}])
-        busy.start()
-        time.sleep(0.2)
-        second = function({})["pid"]
-        busy.join()
+        with busy(function, folder / "released"):
+            second = function({})["pid"]
     assert first == again != second
 
 
@@ -129,12 +129,12 @@ def test_the_process_of_a_function_that_raises_keeps_running(assembly: Assembly,
 
 def test_a_function_is_killed_when_it_times_out(assembly: Assembly, folder: Path) -> None:
     code = function_code(
-        assembly, "provisioning", changed("AWS::Lambda::Function", "provisioning", Timeout=1)
+        assembly, "provisioning", changed("AWS::Lambda::Function", "provisioning", Timeout=5)
     )
     with probe(code, folder, LocalClock()) as function:
         first = function({})
-        assert 0.5 < first["left"] <= 1
-        with pytest.raises(InvocationFailed, match=r"Task timed out after 1\.00 seconds"):
+        assert 0 < first["left"] <= 5
+        with pytest.raises(InvocationFailed, match=r"Task timed out after 5\.00 seconds"):
             function({"sleep": 30})
         assert function({})["pid"] != first["pid"]
 
@@ -166,20 +166,29 @@ def test_the_invocation_after_a_kill_starts_a_new_process(assembly: Assembly, fo
 
 def test_only_a_busy_process_is_killed(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
-        busy = threading.Thread(target=function, args=[{"sleep": 0.5}])
-        busy.start()
-        time.sleep(0.2)
-        idle = function({})["pid"]
-        busy.join()
+        with busy(function, folder / "released"):
+            idle = function({})["pid"]
         _kill_at_work(function)  # kills the other process, which was the last to be busy
         assert function({})["pid"] == idle
 
 
+@contextmanager
+def busy(function: DeployedFunction, released: Path) -> Iterator[None]:
+    """Keep one process of the function busy for the duration of the block."""
+    caller = threading.Thread(target=function, args=[{"until": str(released)}])
+    caller.start()
+    eventually(function.at_work, "it is busy")
+    yield
+    released.touch()
+    caller.join()
+
+
 def _kill_at_work(function: DeployedFunction) -> None:
-    killer = threading.Timer(0.3, function.kill)
+    killer = threading.Thread(target=eventually, args=[function.kill, "it is busy and is killed"])
     killer.start()
     with pytest.raises(InvocationFailed, match="ExitError"):
-        function({"sleep": 30})
+        function({"sleep": 300})
+    killer.join()
 
 
 def test_faults_kill_the_given_number_of_invocations(assembly: Assembly, folder: Path) -> None:

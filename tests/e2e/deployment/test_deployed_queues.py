@@ -220,20 +220,23 @@ def test_batches_have_the_size_of_the_mapping(assembly: Assembly, clock: LocalCl
 
 
 def test_a_batching_window_collects_the_messages_that_arrive_within_it(
-    assembly: Assembly, clock: LocalClock
+    assembly: Assembly, hand: Hand
 ) -> None:
     spy = Spy()
     window = changed(MAPPING, "dispatch", MaximumBatchingWindowInSeconds=1000)
     hidden = changed(QUEUE, "Waiting", VisibilityTimeout=43_200)
-    played = Played(region_template(assembly, lambda text: hidden(window(text))), clock, spy)
+    played = Played(region_template(assembly, lambda text: hidden(window(text))), hand.clock, spy)
     send("a")
     poll = threading.Thread(target=played.source.poll)
     poll.start()
-    eventually(lambda: waiting(kinds=("",)) == 0)
-    send("b")
+    for later in ("b", "c"):
+        eventually(lambda: waiting(kinds=("",)) == 0, "what was sent is received")
+        send(later)
+    eventually(lambda: waiting(kinds=("",)) == 0, "what was sent is received")
+    hand.seconds += 1001
     poll.join()
 
-    assert spy.batches == [["a", "b"]]
+    assert spy.batches == [["a", "b", "c"]]
 
 
 def test_failed_records_are_redelivered_after_the_queues_visibility_timeout(
@@ -293,7 +296,7 @@ def test_no_more_batches_run_at_once_than_the_mapping_allows(
     with awake(played.feeds(), clock):
         eventually(lambda: spy.at_once == allowed)
         spy.released.set()
-        eventually(lambda: len(spy.batches) == 8)
+        eventually(lambda: {body for batch in spy.batches for body in batch} == {*"abcdefgh"})
 
     assert spy.most_at_once == allowed
 

@@ -11,7 +11,7 @@ from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, HURRIED, Manifest
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 from tests.experiments.overruns import is_disrupted
 
 pytestmark = pytest.mark.slow  # tests/integration/disruption/test_budget_overruns.py counts the same
@@ -20,6 +20,11 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCP
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 BACKUP = "example.com/backup"
 NODES, AT_ONCE = 4, 2
+
+
+def told(system: System) -> set[str | None]:
+    """Return what NodeClaims say about the end of their instances."""
+    return {condition(claim, "InstanceTerminating").get("message") for claim in system.claims()}
 
 
 def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_while_finalizers_hold_some(
@@ -57,8 +62,8 @@ def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_while_finali
             assert len(claims) == AT_ONCE, "their NodeClaims exist"
             system.stays("no other Node is disrupted", lambda: len(held()) == AT_ONCE, seconds=8)
             message = f"is held by finalizer {BACKUP} of another controller"
-            told = {condition(c, "InstanceTerminating").get("message") for c in system.claims()}
-            assert told >= {f"Node {name} {message}" for name in names}
+            said = {f"Node {name} {message}" for name in names}
+            system.until("their NodeClaims say so", lambda said=said: told(system) >= said)  # type: ignore[misc]
             assert not {i["PrivateDnsName"] for i in system.instances()} & names, "their instances have ended"
             for name in names:
                 system.kubectl("patch", "node", name, "--type=merge", "-p", let_go)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from math import fsum
 
 import pytest
@@ -13,9 +14,10 @@ from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_local.aws.account import RELEASES
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
-from tests.e2e.system import CLUSTER, HURRIED, System, Waited
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +26,7 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCP
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 NODES, AT_ONCE = 40, 4
 NOTICED = timedelta(seconds=10)
-"""Clock seconds (ten to a real second) within which the ledger records what a Node shows."""
+"""Clock seconds (ten to a real second) by which the watches of Nodes and pods may differ."""
 
 
 def price_hourly_usd(claims: tuple[NodeClaim, ...]) -> float:
@@ -54,14 +56,20 @@ def waits(waited: Mapping[str, Waited]) -> list[float]:
     )
 
 
-def waited_for_nodes(waited: Mapping[str, Waited], claims: tuple[NodeClaim, ...]) -> list[str]:
-    """Return the pods that were pending before their node was initialized, for longer than a restart takes."""
-    ready = {claim.node_name: claim.initialized_at for claim in claims}
-    return [
-        key
-        for key, one in waited.items()
-        if (at := ready.get(one.node)) is not None and at > one.pending_at + NOTICED
-    ]
+@dataclass(slots=True)
+class Opened:
+    """When pods could first be bound to each Node."""
+
+    at: dict[str, datetime] = field(default_factory=dict)
+
+    def note(self, node: Manifest, now: datetime, *, gone: bool) -> None:
+        """Record a change of a Node."""
+        if not gone and condition(node, "Ready").get("status") == "True" and not node["spec"].get("taints"):
+            self.at.setdefault(node["metadata"]["name"], now)
+
+    def late_for(self, waited: Mapping[str, Waited]) -> list[str]:
+        """Return the pods that were pending before their node was open, for longer than a restart takes."""
+        return [key for key, one in waited.items() if self.at[one.node] > one.pending_at + NOTICED]
 
 
 def test_when_half_of_the_pods_leave_nodes_are_removed_and_the_rest_stays_spread(
@@ -126,7 +134,8 @@ def test_nodes_with_an_old_image_are_replaced_a_few_at_a_time(start: Start, figu
         return not first & {claim.name for claim in ledger.claims}
 
     began, before = system.clock.now(), {pod_key(pod) for pod in system.pods()}
-    with system.watched_pods() as waited:
+    opened = Opened()
+    with system.followed("nodes", opened.note), system.watched_pods() as waited:
         system.until("no node of the old image is left", renewed, seconds=900)
         system.until_running(NODES, seconds=60)
     system.until_settled()
@@ -139,6 +148,6 @@ def test_nodes_with_an_old_image_are_replaced_a_few_at_a_time(start: Start, figu
     figures("pending-s-longest", round(seconds[-1], 1))
     figures("pending-s-together", round(fsum(seconds), 1))
     assert len(seconds) >= NODES
-    assert not waited_for_nodes(anew, system.ledger().claims)
+    assert not opened.late_for(anew)
     assert max(at_once) <= AT_ONCE
     assert not images & {claim.image_id for claim in system.ledger().claims}

@@ -80,10 +80,10 @@ class Container:
             self._probe_liveness(now)
 
     def stop(self) -> None:
-        """Ask it to end; it is killed after the pod's grace period."""
+        """Ask it to end; it is killed after the pod's grace period, in real seconds as for probes."""
         if self._kill_at is None:
-            seconds = self.pod["spec"]["terminationGracePeriodSeconds"]
-            self._kill_at = self.host.clock.now() + timedelta(seconds=seconds)
+            grace = timedelta(seconds=self.pod["spec"]["terminationGracePeriodSeconds"])
+            self._kill_at = self.host.clock.now() + grace * self.host.clock.speed
             if self._process is not None:
                 self._process.send_signal(signal.SIGTERM)
 

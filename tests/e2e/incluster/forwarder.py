@@ -42,8 +42,8 @@ class InCluster:
     """The shipped manifests with `forwarder.env` filled in from `values`, and a kubelet for the pod they create.
 
     A context manager that stops what `start` began. The pod belongs to the control plane: its process runs from the
-    moment that the pod is bound to a node and Running there, until the pod or its node is deleted. Back-off, grace
-    period and `kill` count on `clock`. `manifests` and `image` replace the shipped ones.
+    moment that the pod is bound to a node and Running there, until the pod or its node is deleted. Back-off and `kill`
+    count on `clock`. `manifests` and `image` replace the shipped ones.
     """
 
     def __init__(

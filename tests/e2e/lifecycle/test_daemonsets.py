@@ -86,6 +86,13 @@ def by_a_default_request(system: System) -> None:
 
 def by_admission(system: System) -> None:
     """Enlarge pods on admission; the only pod to learn from is the one on the managed node."""
+    enlarge(system)
+    system.apply(agent())
+    system.until("a larger pod runs", lambda: [cpu_of(p) for p in running(system, "agent")] == [LARGE])
+
+
+def enlarge(system: System) -> None:
+    """Have the agent's new pods enlarged on admission."""
     system.apply(*enlarging())
     probe = json.dumps(pod("probe", labels={"app": "agent"}))
 
@@ -94,8 +101,6 @@ def by_admission(system: System) -> None:
         return tried.returncode == 0 and cpu_of(json.loads(tried.stdout)) == LARGE
 
     system.until("the policy is in force", is_in_force)
-    system.apply(agent())
-    system.until("a larger pod runs", lambda: [cpu_of(p) for p in running(system, "agent")] == [LARGE])
 
 
 def by_resizing_in_place(system: System) -> None:
@@ -112,7 +117,7 @@ def by_resizing_in_place(system: System) -> None:
     system.kubectl("patch", "pod", name, "--subresource=status", "--type=json", "--patch", json.dumps(has))
     larger = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": LARGE}}}]}}
     system.kubectl("patch", "pod", name, "--subresource=resize", "--patch", json.dumps(larger))
-    system.apply(*enlarging())
+    enlarge(system)
 
 
 def by_its_template(system: System) -> None:

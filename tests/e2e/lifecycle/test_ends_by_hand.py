@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +100,8 @@ def delete(system: System, victims: Sequence[Victim]) -> None:
         system.kubectl("delete", kind, *names, "--wait=false")
 
 
-def runs(system: System, app: str, there: Callable[[Manifest], bool] = lambda _: True) -> bool:
-    pods = system.pods(app)
-    return len(pods) == 1 and pods[0]["status"].get("phase") == "Running" and there(pods[0])
+def runs(system: System, app: str) -> bool:
+    return [pod["status"].get("phase") for pod in system.pods(app)] == ["Running"]
 
 
 def is_closed(node: Manifest) -> bool:
@@ -163,7 +162,7 @@ def test_any_object_deleted_by_hand_in_any_phase_ends_cleanly(start: Start) -> N
 
 
 def in_refuge(system: System, app: str) -> bool:
-    return runs(system, app, lambda pod: system.node_of(pod)["metadata"]["labels"][NODEPOOL] == REFUGE)
+    return runs(system, app) and system.labels_of_nodes(app, NODEPOOL) == [REFUGE]
 
 
 def left(system: System, victims: list[Victim]) -> set[str]:

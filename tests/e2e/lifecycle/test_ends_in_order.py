@@ -104,23 +104,28 @@ def test_a_node_whose_nodeclaim_is_removed_by_force_is_deleted_by_kubernetes_and
     shared.until("a removed owner reference is restored", lambda: owners() == [expected])
 
     (pod,) = shared.pods("owned")
-    steps: list[str] = []
+    steps: dict[int, str] = {}
+    """By resource version, since two watches deliver in no defined order."""
 
     def note_node(obj: Manifest, _: datetime, *, gone: bool) -> None:
         metadata = obj["metadata"]
         if metadata["name"] == node_name and metadata.get("deletionTimestamp"):
             held = "held" if TERMINATION_FINALIZER in metadata.get("finalizers", ()) else "let go"
-            steps.append("node gone" if gone else f"node deleted and {held}")
+            steps[int(metadata["resourceVersion"])] = "node gone" if gone else f"node deleted and {held}"
 
     def note_pod(obj: Manifest, _: datetime, *, gone: bool) -> None:
         if obj["metadata"]["uid"] == pod["metadata"]["uid"] and gone:
-            steps.append("pod gone")
+            steps[int(obj["metadata"]["resourceVersion"])] = "pod gone"
 
     with shared.followed("nodes", note_node), shared.followed("pods", note_pod, "default"):
         patch(shared, "nodeclaim", name, {"finalizers": None})
         shared.kubectl("delete", "nodeclaim", name, "--wait=false")
-        shared.until("the Node is gone", lambda: "node gone" in steps, seconds=90)
-    order = list(dict.fromkeys(steps))
+        shared.until(
+            "the Node and its pod are gone",
+            lambda: {"node gone", "pod gone"} <= {*steps.values()},
+            seconds=90,
+        )
+    order = list(dict.fromkeys(steps[version] for version in sorted(steps)))
     assert order[0] == "node deleted and held"
     assert order.index("pod gone") < order.index("node gone")
     assert pod["metadata"]["name"] in {e["involvedObject"]["name"] for e in shared.events("Evicted")}

@@ -13,7 +13,6 @@ from nodesmith.model.apimachinery.quantities import parse_resources, total
 from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.stages import USUAL
-from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import many_kinds, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System, Waited
@@ -41,8 +40,7 @@ def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_placed_them(
     system = start()
     dedicated = nodepool("dedicated", taints=[{"key": "dedicated", "value": "yes", "effect": "NoSchedule"}])
     system.apply(*many_kinds(500, 40))
-    system.until("500 pods are unschedulable", lambda: len(unschedulable(system)) == 500)
-    system.stays("all 500 pods are reported", lambda: len(unschedulable(system)) == 500, seconds=3)
+    system.until_reported(500)
     with alone():
         system.apply(nodeclass(CLUSTER), nodepool(), dedicated)
         system.until_running(500, seconds=180)
@@ -106,20 +104,20 @@ def running(seen: Mapping[str, Waited]) -> list[Waited]:
     return [one for key, one in sorted(seen.items()) if key.startswith("default/") and one.running_at]
 
 
-def unschedulable(system: System) -> list[Manifest]:
-    """Return the pods for which kube-scheduler has found no node."""
-    return [pod for pod in system.pods() if condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
-
-
 def assert_kube_scheduler_bound(system: System) -> None:
     """Assert that kube-scheduler bound every pod: its Events say so, and nodesmith has no permission to bind."""
-    scheduled = {e["involvedObject"]["name"] for e in system.events("Scheduled")}
-    assert {pod["metadata"]["name"] for pod in system.pods()} <= scheduled
+    system.until("every pod has its Event", lambda: pods_without_event(system) == set())
     by = {e.get("reportingComponent") or e["source"]["component"] for e in system.events("Scheduled")}
     assert by == {"default-scheduler"}
     for user in (f"nodesmith:writer:{CLUSTER}", f"nodesmith:reader:{CLUSTER}"):
         asked = ("auth", "can-i", "create", "pods/binding", "--as", user)
         assert system.plane.kubectl(*asked).stdout.strip() == "no"
+
+
+def pods_without_event(system: System) -> set[str]:
+    """Return the pods of which no Event says yet that they were scheduled. kube-scheduler writes Events later."""
+    scheduled = {event["involvedObject"]["name"] for event in system.events("Scheduled")}
+    return {pod["metadata"]["name"] for pod in system.pods()} - scheduled
 
 
 def assert_nodes_hold_what_they_say(system: System) -> None:

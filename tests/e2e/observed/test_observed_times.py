@@ -19,7 +19,7 @@ def test_nodes_that_do_not_register_or_that_expire_end_on_time(start: Start) -> 
     silent = pool_of("silent", nodeclass="mute")
     silent["metadata"]["annotations"] = {REGISTRATION_TIMEOUT: "2m"}
     mortal = pool_of("mortal")
-    mortal["spec"]["template"]["spec"]["expireAfter"] = "5m"
+    mortal["spec"]["template"]["spec"]["expireAfter"] = "8m"  # 48 s, in which the test sees the first node
     system.apply(nodeclass(CLUSTER), MUTE, silent, mortal)
     system.until_nodepools_ready()
     system.apply(

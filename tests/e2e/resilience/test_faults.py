@@ -37,7 +37,7 @@ def test_pods_created_while_the_forwarder_is_down_get_nodes(shared: System) -> N
     system.until_running(3, "meanwhile", seconds=150)
     system.until_running(3, "before")
     system.until_settled()
-    assert system.forwarder.running
+    system.until("the forwarder is back", lambda: system.forwarder.running)
     assert system.forwarder.restarts == 1
 
 

@@ -95,8 +95,8 @@ def test_a_forwarder_catches_up_after_a_minute_down_and_a_restart_of_the_api_ser
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
         before = cluster.seen().keys()
-        forwarder.kill(for_seconds=MINUTE_SECONDS)
         killed_at = cluster.clock.now()
+        forwarder.kill(for_seconds=MINUTE_SECONDS)
         assert not forwarder.running
         cluster.create_impossible_pod("while-it-was-dead")
         until("it runs again", lambda: forwarder.running, forwarder)

@@ -13,9 +13,13 @@ from tests.e2e.system import CLUSTER, HURRIED, System
 
 
 def received(system: System, queue: str) -> list[dict[str, Any]]:
-    """Take the events that a subscriber's queue has."""
-    answer = system.aws.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
-    return [json.loads(message["Body"]) for message in answer.get("Messages", ())]
+    """Take all events that a subscriber's queue has."""
+    sqs, found = system.aws.client("sqs"), []
+    while messages := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
+        for message in messages:
+            found.append(json.loads(message["Body"]))
+            sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    return found
 
 
 def notified(system: System) -> dict[str, str]:
