@@ -9,7 +9,7 @@ from aws_cdk import aws_glue as glue
 from constructs import Construct
 
 from infra import names
-from nodesmith.model.allocations import (
+from nodesmith.model.costs.allocations import (
     ALLOCATION_COLUMNS,
     ALLOCATIONS,
     DAYS,

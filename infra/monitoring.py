@@ -46,7 +46,7 @@ def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int
 
 
 def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
-    """Return a metric that the functions write themselves (`nodesmith.telemetry`), for all clusters of the region."""
+    """Return a metric that functions write (`nodesmith.composition.telemetry`), for all clusters of the region."""
     return _metric(NAMESPACE, name, {"concern": concern}, statistic, 5)
 
 

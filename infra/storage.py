@@ -8,7 +8,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra import names
-from nodesmith.model.allocations import ALLOCATIONS, DAYS, HOURS, MOVES
+from nodesmith.model.costs.allocations import ALLOCATIONS, DAYS, HOURS, MOVES
 from nodesmith.settings import INDEXES
 
 VERSION_DAYS = 7  # replaced snapshots and catalogues, to look up what a decision saw

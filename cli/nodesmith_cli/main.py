@@ -21,6 +21,7 @@ from nodesmith_cli.access.preconditions import (
     require_kubeconfig,
 )
 from nodesmith_cli.commands.catalog import catalog_command
+from nodesmith_cli.commands.completion import PROGRAM, VARIABLE, Shell, enable_completion
 from nodesmith_cli.commands.connect import connect_command, disconnect_command, doctor_command
 from nodesmith_cli.commands.costs import ledger_command, savings_command, shadow_command
 from nodesmith_cli.commands.deployment import image_app, rollback_command
@@ -46,7 +47,6 @@ from nodesmith_cli.commands.pause import pause_command, resume_command
 from nodesmith_cli.commands.plan import PlanCommand, plan_command
 from nodesmith_cli.commands.simulate import simulate_command
 from nodesmith_cli.commands.views import top_command, ui_command
-from nodesmith_cli.completion import PROGRAM, VARIABLE, Shell, enable_completion
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _OBJECTS_A_COLLECTION = 200_000
@@ -64,7 +64,7 @@ app = typer.Typer(
 
 def _tell_version(is_asked: bool) -> None:
     if is_asked:
-        from nodesmith_cli.version import short_version
+        from nodesmith_cli.commands.version import short_version
 
         print(short_version())
         raise typer.Exit(OK)
@@ -104,8 +104,8 @@ def status_command(
     By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
     """
     from nodesmith_cli.access.selecting import chosen_kubeconfig
-    from nodesmith_cli.explaining.commands import Where
     from nodesmith_cli.output.watching import repeated
+    from nodesmith_cli.views.explaining.commands import Where
 
     where, chosen = Where(cluster, bucket, region, keep), chosen_kubeconfig(kubeconfig, context)
     where.require(chosen)
@@ -212,7 +212,7 @@ app.command("ui", short_help="Show a cluster as a local web page.")(ui_command)
 @app.command("version", short_help="Print the version and its commit.")
 def version_command(output: DataOutputOption = "table") -> None:
     """Print the version, its commit, and the versions of the formats that it reads and writes."""
-    from nodesmith_cli.version import print_version
+    from nodesmith_cli.commands.version import print_version
 
     print_version(output)
 
@@ -241,7 +241,7 @@ def completion_command(
     For bash: `source <(nodesmith completion bash)`. For zsh: `source <(nodesmith completion zsh)`. For fish:
     `nodesmith completion fish | source`. `kubectl nodesmith` is completed by kubectl's own script.
     """
-    from nodesmith_cli.completion import print_script
+    from nodesmith_cli.commands.completion import print_script
 
     print_script(main, shell)
 

@@ -26,8 +26,9 @@ from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.statuses import DEFINITIONS, Column, Definition
 
 # A CRD with two versions and no webhook stores one object for both: the API server changes only the apiVersion. So
-# each version has the fields of both, and the reader tells them apart by content (`nodesmith.model.conversion`). A
-# field that v1 requires and v1beta1 lacks has a default in the v1beta1 schema.
+# each version has the fields of both, and the reader tells them apart by content
+# (`nodesmith.model.karpenter.conversion`). A field that v1 requires and v1beta1 lacks has a default in the v1beta1
+# schema.
 _V1BETA1 = "v1beta1"
 _OLD_KUBELET = KUBELET._replace(
     doc="Where v1beta1 had the kubelet settings that are now in the EC2NodeClass."

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import parse_label_keys
+from nodesmith.model.costs.allocations import parse_label_keys
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
 """On a schedule: collect what AWS sells in the region, and at what price."""
 
-from nodesmith import regionruntime
+from nodesmith.composition import regionruntime
 
 handler = regionruntime.catalog()

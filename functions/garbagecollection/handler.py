@@ -1,5 +1,5 @@
 """On a tick: find what AWS or the cluster holds without need, and delete it."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.garbagecollection()

@@ -1,5 +1,5 @@
 """When EC2 takes an instance or will take it: launch the replacement before anything else."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.interruption()

@@ -1,5 +1,5 @@
 """When pods are pending, or on a tick: buy the nodes that they need."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.provisioning()

@@ -1,5 +1,5 @@
 """When NodePools or EC2NodeClasses change, or on a tick: resolve them and report whether they are ready."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.readiness()

@@ -1,5 +1,5 @@
 """On a tick: find nodes that have been unhealthy for too long, and have them replaced."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.repair()

@@ -1,5 +1,5 @@
 """On a hint or tick: let the shadows of an observed cluster live on."""
 
-from nodesmith import runtime
+from nodesmith.composition import runtime
 
 handler = runtime.shadow()

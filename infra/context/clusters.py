@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infra.context.faults import did_you_mean, text
 from infra.context.regions import REGION, REGION_KEYS
-from infra.faults import did_you_mean, text
 from infra.permissions.launching import node_role
 from nodesmith.registration import FORMAT, Registration, registration_faults
 

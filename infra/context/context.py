@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.account import AccountContext, account_faults, read_account
+from infra.context.account import AccountContext, account_faults, read_account
 from infra.context.clusters import ClusterContext, cluster_faults, doubles, read_cluster
 from infra.context.regions import REGION, RegionContext, read_region, region_faults
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.faults import flag, number, text, texts, unknown
-from nodesmith.model.spendinglimits import LIMIT_FORMAT, read_spending_limit
+from infra.context.faults import flag, number, text, texts, unknown
+from nodesmith.model.limits.spendinglimits import LIMIT_FORMAT, read_spending_limit
 from nodesmith.registration import ROLE_NAME, VPC_NAME
 from nodesmith.settings import setting_faults
 

@@ -34,7 +34,7 @@ from nodesmith.keys import (
     snapshot_keys,
     unplaced_key,
 )
-from nodesmith.model.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
+from nodesmith.model.costs.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
 from nodesmith.settings import DRY_RUN_NODEPOOL, HEALTH_SOURCE, MEASURED, NOTIFICATIONS, WOKEN
 
 _OWN_BUCKET = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}

@@ -33,8 +33,8 @@ from nodesmith_cli.connecting.steps.leftovers import Keeping
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.aws.account import Network, make_network
-from nodesmith_local.aws.eksaccess import eks_access
-from nodesmith_local.aws.eksstate import ClusterAccess, access_of
+from nodesmith_local.aws.eks.access import eks_access
+from nodesmith_local.aws.eks.state import ClusterAccess, access_of
 from tests.aws.account import REGION, client, strict_aws
 
 CLUSTER = "web"

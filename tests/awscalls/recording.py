@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from nodesmith import parts
+from nodesmith.composition import parts
 from nodesmith.model.functions import Concern
 from nodesmith.settings import role_name
 from tests.awscalls.acting import HEADER, ActingSession, Role, acting

@@ -11,9 +11,9 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from nodesmith.model.ec2.notices import WARNING
-from nodesmith_cli.localcommands.commands import place_of
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
-from nodesmith_cli.localcommands.upcommand import access
+from nodesmith_cli.simulator.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.simulator.localcommands.upcommand import access
 from nodesmith_cli.views.ui.running import Wanted, serving
 from nodesmith_formats.manifests.manifests import Document, Manifests
 from nodesmith_local.aws.instances.announcing import announce_interruption

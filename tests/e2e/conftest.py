@@ -15,9 +15,9 @@ from typing import Any, TextIO
 
 import pytest
 
-from tests.e2e.assembled import NAME, REGION
+from tests.e2e.deployed.assembled import NAME, REGION
 from tests.e2e.deployed.assembly import Assembly, synthesised
-from tests.e2e.system import System
+from tests.e2e.systems.system import System
 from tests.patience import until_quiet
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"

@@ -15,7 +15,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_MONTH
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.spendinglimits import read_spending_limit
+from nodesmith.model.limits.spendinglimits import read_spending_limit
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.samples import spread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.decisions.notifications import Notification
+from nodesmith.decisions.reporting.notifications import Notification
 from nodesmith.errors import Transient
 
 

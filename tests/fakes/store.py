@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.errors import Conflict
-from nodesmith.model.allocations import to_book
+from nodesmith.model.costs.allocations import to_book
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions import Concern

@@ -24,8 +24,8 @@ from nodesmith.decisions.allocations.nodes import Price
 from nodesmith.decisions.provisioning import Plan
 from nodesmith.decisions.provisioning.plan import Inputs, Unplaced, inputs_of, record
 from nodesmith.keys import unplaced_key
-from nodesmith.model.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.costs.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions import (
@@ -41,8 +41,8 @@ from nodesmith.model.functions import (
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics import Metrics, labelled
-from nodesmith.model.metricsobjects import (
+from nodesmith.model.metrics.metrics import Metrics, labelled
+from nodesmith.model.metrics.objects import (
     MetricsObject,
     OfferingOnSale,
     TypeOnSale,

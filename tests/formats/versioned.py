@@ -11,7 +11,7 @@ from hashlib import md5
 from typing import Any
 
 from nodesmith.errors import Conflict
-from nodesmith.model.allocations import ALLOCATIONS, BOOKED, write_rows
+from nodesmith.model.costs.allocations import ALLOCATIONS, BOOKED, write_rows
 from nodesmith.model.functions import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.observation.observed import VERSION
 from nodesmith.ports import NONE_THERE

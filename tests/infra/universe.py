@@ -29,7 +29,7 @@ from nodesmith.keys import (
     snapshot_key,
     unplaced_key,
 )
-from nodesmith.model.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_key
+from nodesmith.model.costs.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_key
 from nodesmith.model.functions import MEASURED, OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
 from nodesmith.settings import (

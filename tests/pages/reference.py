@@ -16,7 +16,7 @@ from typing import Any
 import typer.main
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodesmith.decisions.notifications import DETAILS, schema
+from nodesmith.decisions.reporting.notifications import DETAILS, schema
 from nodesmith.registration import SETTINGS
 from nodesmith_cli.main import app
 from nodesmith_cli.output.documents.schemas import DOCUMENTS, schema_of

@@ -29,7 +29,7 @@ def synthesise(
     arguments = [json.dumps(context), str(functions), json.dumps(folders), str(output)]
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
     subprocess.run(
-        [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
+        [sys.executable, "-m", "tests.e2e.deployed.synthesise", *arguments],
         cwd=ROOT,
         env={**os.environ, **(environment or {}), "PYTHONPATH": paths},
         stdout=sys.stderr,

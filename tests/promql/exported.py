@@ -12,12 +12,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from nodesmith.composition.telemetry import Telemetry
 from nodesmith.keys import metrics_key, on_sale_key
 from nodesmith.model.functions import Concern, Finding
-from nodesmith.model.metrics import SERIES, Metrics
-from nodesmith.model.metricsobjects import MetricsObject, OfferingOnSale, TypeOnSale, write_on_sale
+from nodesmith.model.metrics.metrics import SERIES, Metrics
+from nodesmith.model.metrics.objects import MetricsObject, OfferingOnSale, TypeOnSale, write_on_sale
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, PODS
-from nodesmith.telemetry import Telemetry
 from nodesmith_forwarder.health import METRICS, serve_health
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from tests import builders

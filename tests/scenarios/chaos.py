@@ -22,8 +22,8 @@ from typing import Any
 
 from nodesmith.adapters.aws.registrations import LAST_USE, READ_AGAIN
 from nodesmith.adapters.catalog.catalogs import decode, encode
-from nodesmith.controllers.catalog import refresh_catalog
-from nodesmith.controllers.routing import Routing
+from nodesmith.controllers.region.catalog import refresh_catalog
+from nodesmith.controllers.region.routing import Routing
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import snapshot_key

@@ -12,7 +12,7 @@ from typing import Any
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from tests import builders
 from tests.samples import spread
 from tests.scenarios.crashes import stand_still

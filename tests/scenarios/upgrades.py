@@ -24,7 +24,7 @@ from nodesmith.adapters.dynamodb.healthrecords import (
 )
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
-from nodesmith.controllers.routing import Routing
+from nodesmith.controllers.region.routing import Routing
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.keys import snapshot_key

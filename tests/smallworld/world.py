@@ -17,24 +17,24 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.controllers.allocations import BookedMemory, Booking, State
-from nodesmith.controllers.disruption import disrupt
+from nodesmith.controllers.disruption.disruption import disrupt
+from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
+from nodesmith.controllers.disruption.moves.look import Disruption, Memory
+from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
-from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
-from nodesmith.controllers.moves.look import Disruption, Memory
 from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
-from nodesmith.controllers.repair import Repair, repair_nodes
-from nodesmith.controllers.routing import Routing, route, wake_warned
+from nodesmith.controllers.region.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report, SelfHints
 from nodesmith.controllers.termination import Drains, Termination, end_nodes
 from nodesmith.decisions.garbagecollection import YOUNG
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
-from nodesmith.model.allocations import booked_key, hour_of
 from nodesmith.model.apimachinery.labels import UNREGISTERED
 from nodesmith.model.apimachinery.quantities import Resources, format_resources
 from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.costs.allocations import booked_key, hour_of
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
@@ -43,7 +43,7 @@ from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase, tags_due
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.encoding import encode

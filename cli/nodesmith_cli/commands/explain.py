@@ -45,7 +45,7 @@ def explain_decision(
 
     The output includes its inputs, and the reason for each pod that was not placed.
     """
-    from nodesmith_cli.explaining.commands import Where, show
+    from nodesmith_cli.views.explaining.commands import Where, show
 
     where = Where(cluster, bucket, region, keep)
     raise typer.Exit(show(decision, where, file=file, output=output, replay=replay))
@@ -61,8 +61,8 @@ def explain_decisions(
     watch: WatchOption = False,
 ) -> None:
     """List the decisions of a cluster, oldest first."""
-    from nodesmith_cli.explaining.commands import Where, show_all
     from nodesmith_cli.output.watching import repeated
+    from nodesmith_cli.views.explaining.commands import Where, show_all
 
     where = Where(cluster, bucket, region, keep)
     raise typer.Exit(repeated(lambda: show_all(where, output), watch=watch))
@@ -88,9 +88,9 @@ def explain_pod(
     """
     from datetime import UTC, datetime
 
-    from nodesmith_cli.explaining.commands import Where, show_pod
-    from nodesmith_cli.explaining.pod import in_namespace
     from nodesmith_cli.output.watching import repeated
+    from nodesmith_cli.views.explaining.commands import Where, show_pod
+    from nodesmith_cli.views.explaining.pod import in_namespace
 
     where, name = Where(cluster, bucket, region, keep), in_namespace(pod, namespace)
     raise typer.Exit(
@@ -108,7 +108,7 @@ def explain_nodepool(
     output: ReportOutputOption = "table",
 ) -> None:
     """Explain a NodePool's choice of instance types: how many each requirement rules out, and how many are left."""
-    from nodesmith_cli.explaining.commands import Where, show_nodepools
+    from nodesmith_cli.views.explaining.commands import Where, show_nodepools
 
     raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
 
@@ -140,15 +140,15 @@ def explain_node(
     The exit status is 1 if the node does not exist.
     """
     from nodesmith_cli.access.selecting import chosen_kubeconfig, selection
-    from nodesmith_cli.explaining.commands import Where
     from nodesmith_cli.output.watching import repeated
+    from nodesmith_cli.views.explaining.commands import Where
 
     where, wanted = Where(cluster, bucket, region, keep), selection(selector=selector)
     chosen = chosen_kubeconfig(kubeconfig, context)
     where.require(chosen)
     if node and selector:
         raise Rejected(f"{node} and -l {selector} are mutually exclusive: name a node, or select several")
-    from nodesmith_cli.explaining.nodecommand import show_nodes
+    from nodesmith_cli.views.explaining.nodecommand import show_nodes
     from nodesmith_formats.localsystem.reaching import now_at
 
     def look() -> int:

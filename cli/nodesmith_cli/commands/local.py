@@ -54,7 +54,7 @@ def demo_command(
     """Watch 20 pending pods land on the cheapest nodes."""
     require_speed(speed)
     with _simulator():
-        from nodesmith_cli.localcommands.commands import demo
+        from nodesmith_cli.simulator.localcommands.commands import demo
 
         raise typer.Exit(demo(speed=speed, keep=keep, output=output))
 
@@ -89,7 +89,7 @@ def local_run(
     require_speed(speed)
     require_region(region)
     with _simulator():
-        from nodesmith_cli.localcommands.commands import run
+        from nodesmith_cli.simulator.localcommands.commands import run
 
         raise typer.Exit(
             run(
@@ -143,7 +143,7 @@ def local_up(
     require_clusters(clusters, port)
     require_region(region)
     with _simulator():
-        from nodesmith_cli.localcommands.upcommand import up
+        from nodesmith_cli.simulator.localcommands.upcommand import up
 
         raise typer.Exit(
             up(
@@ -194,7 +194,7 @@ def _names(lists: list[str] | None) -> list[str]:
 @chaos_app.command("list", short_help="List the faults.")
 def chaos_list(output: DataOutputOption = "table") -> None:
     """List the faults: what each does, the services that it can hit, and where its effect shows."""
-    from nodesmith_cli.localcommands.chaoscommand import list_faults
+    from nodesmith_cli.simulator.localcommands.chaoscommand import list_faults
 
     raise typer.Exit(list_faults(output))
 
@@ -236,7 +236,7 @@ def chaos_start(
     Only calls by functions and by the forwarder fail. Your kubectl and other commands are not affected.
     """
     seconds = seconds_of("--for", lasting)
-    from nodesmith_cli.localcommands.chaoscommand import start
+    from nodesmith_cli.simulator.localcommands.chaoscommand import start
 
     raise typer.Exit(start(fault, _names(service), _names(function), seconds, share, kubeconfig, output))
 
@@ -249,8 +249,8 @@ def chaos_status(
 
     The system has recovered when no pod waits for a node and no node is on its way or being replaced.
     """
-    from nodesmith_cli.localcommands.chaoscommand import status
     from nodesmith_cli.output.watching import repeated
+    from nodesmith_cli.simulator.localcommands.chaoscommand import status
 
     raise typer.Exit(repeated(lambda: status(kubeconfig, output), watch=watch))
 
@@ -267,7 +267,7 @@ def chaos_stop(
     """End a fault, or all faults, before their time."""
     if bool(name) == everything:
         raise Rejected("name one fault, as `nodesmith chaos status` shows it, or use --all")
-    from nodesmith_cli.localcommands.chaoscommand import stop
+    from nodesmith_cli.simulator.localcommands.chaoscommand import stop
 
     raise typer.Exit(stop(name, kubeconfig, output))
 
@@ -284,7 +284,7 @@ def local_shift(
 ) -> None:
     """Shift the clusters of a running `local up` away from a zone, as Application Recovery Controller does."""
     require_simulator()
-    from nodesmith_cli.localcommands.shiftcommand import shift
+    from nodesmith_cli.simulator.localcommands.shiftcommand import shift
 
     raise typer.Exit(shift(zone, lasting=lasting, end=end, kubeconfig=kubeconfig, context=context))
 
@@ -303,6 +303,6 @@ def local_interrupt(
 ) -> None:
     """Send a spot interruption warning to a running `local up`, and then interrupt the node."""
     require_simulator()
-    from nodesmith_cli.localcommands.interruptcommand import interrupt
+    from nodesmith_cli.simulator.localcommands.interruptcommand import interrupt
 
     raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig, context=context))

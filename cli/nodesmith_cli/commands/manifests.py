@@ -48,7 +48,7 @@ def convert_command(
     """
     named = (*files, *(more or ()))
     require_files(named, "convert")
-    from nodesmith.model.conversion.nodeclasses import Surroundings
+    from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
     from nodesmith_cli.manifests.converting.command import Wanted, run
 
     around = Surroundings(kubernetes_version, role, instance_profile, for_files=True)

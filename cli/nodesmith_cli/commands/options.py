@@ -12,7 +12,7 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import duration_seconds
-from nodesmith_cli.completion import contexts
+from nodesmith_cli.commands.completion import contexts
 
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 JSONPATH = "jsonpath="

@@ -106,9 +106,9 @@ def simulate_command(
         raise Rejected(f"--jobs {jobs}: must be between 1 and {_MOST_JOBS}")
     if not 0 <= interruptions <= 100 * 730:
         raise Rejected(f"--interruptions {interruptions:g}: must be a percentage, 0 or more")
-    from nodesmith_cli.explaining.commands import Where
-    from nodesmith_cli.simulating.changes import Asked
-    from nodesmith_cli.simulating.command import Wanted, arguments_of, run
+    from nodesmith_cli.simulator.simulating.changes import Asked
+    from nodesmith_cli.simulator.simulating.command import Wanted, arguments_of, run
+    from nodesmith_cli.views.explaining.commands import Where
     from nodesmith_local.simulation.trace import Chances
 
     asked = Asked(

@@ -96,7 +96,7 @@ def ui_command(
     if (cluster or region) and not (bucket or keep):
         option = "--cluster" if cluster else "--region"
         raise Rejected(f"{option} requires --bucket or --keep; use --kubeconfig to choose a live cluster")
-    from nodesmith_cli.explaining.commands import Where
+    from nodesmith_cli.views.explaining.commands import Where
     from nodesmith_cli.views.ui.running import Wanted, run
     from nodesmith_formats.localsystem.reaching import now_at
 

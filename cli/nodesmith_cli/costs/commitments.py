@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.offerings.commitments import Applied, applie
 from nodesmith.errors import Rejected
 from nodesmith.keys import commitments_key
 from nodesmith.model.apimachinery.problems import Problem
-from nodesmith.model.commitmentsettings import parse_listed
+from nodesmith.model.costs.commitmentsettings import parse_listed
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
 from nodesmith.model.ledger.commitments import (
     EXPIRING,

@@ -10,9 +10,9 @@ from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ledger.region import Region
+from nodesmith.model.limits.quotas import used_in_words
+from nodesmith.model.limits.spendinglimits import SpendingLimit
 from nodesmith.model.policies import USD_PER_MONTH
-from nodesmith.model.quotas import used_in_words
-from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith_cli.access.ledger import TABLE
 
 Told = Mapping[str, Any]

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nodesmith.model.conversion.converting import convert
-from nodesmith.model.conversion.drafts import Conversion, Fate
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.karpenter.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

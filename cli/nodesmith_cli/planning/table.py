@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types

@@ -170,7 +170,7 @@ class _InMemory:
 def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
     """Refresh the catalogue from AWS. For a call that fails, keep the embedded data and return a warning."""
     from nodesmith.adapters.catalog.pricing import aws_market
-    from nodesmith.controllers.catalog import refresh_catalog
+    from nodesmith.controllers.region.catalog import refresh_catalog
 
     catalogs, now = _InMemory(region), datetime.now(UTC)
     try:

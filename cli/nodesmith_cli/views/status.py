@@ -19,16 +19,16 @@ from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.quotas import format_limits, parse_quotas
+from nodesmith.model.limits.quotas import format_limits, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.costs.commitments import commitments_of, lines_of, told_of, with_commitments
 from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
-from nodesmith_cli.explaining.commands import SAME, Where
-from nodesmith_cli.explaining.node import Subject, region_of, subjects
-from nodesmith_cli.explaining.nodecommand import catalog_of, snapshot_of
-from nodesmith_cli.explaining.stay import observed_inputs
 from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.views.explaining.commands import SAME, Where
+from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
+from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
+from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, span

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODECLASS, NODEPOOL
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.metrics import Histogram, Labels, labelled
+from nodesmith.model.metrics.metrics import Histogram, Labels, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, Change
 from nodesmith.observation.observed import Observed
 from nodesmith_forwarder.metrics.exposition import Family

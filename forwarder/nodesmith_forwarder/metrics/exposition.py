@@ -12,7 +12,7 @@ from typing import Literal
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import Metric, Sample
 
-from nodesmith.model.metrics import Histogram, Labels
+from nodesmith.model.metrics.metrics import Histogram, Labels
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """Karpenter's format. In OpenMetrics, `le="5"` would be `le="5.0"`, another series to Prometheus 2."""

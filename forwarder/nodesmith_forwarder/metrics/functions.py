@@ -11,8 +11,8 @@ from threading import Lock, Thread
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.keys import metrics_key
 from nodesmith.model.functions import MEASURED, Concern
-from nodesmith.model.metrics import SERIES, Labels, Recorded, labelled
-from nodesmith.model.metricsobjects import MetricsObject
+from nodesmith.model.metrics.metrics import SERIES, Labels, Recorded, labelled
+from nodesmith.model.metrics.objects import MetricsObject
 from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics.exposition import Family, written

@@ -20,7 +20,7 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.kubernetes.shapereading import parse_shape
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.metrics import Labels, labelled
+from nodesmith.model.metrics.metrics import Labels, labelled
 from nodesmith.model.policies import MICRO, USD_PER_HOUR, USD_PER_MONTH, read_usd
 from nodesmith.observation.observed import UNREADABLE, Observed, ending_nodes
 from nodesmith.observation.reduction.pods import ReducedPod

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodesmith.keys import on_sale_key
-from nodesmith.model.metrics import Labels, labelled
-from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, read_on_sale
+from nodesmith.model.metrics.metrics import Labels, labelled
+from nodesmith.model.metrics.objects import OfferingOnSale, OnSale, read_on_sale
 from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith_forwarder.metrics.exposition import Family, written
 

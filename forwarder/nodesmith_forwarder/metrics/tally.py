@@ -12,7 +12,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, NODEPOOL, REGISTERED, ZONE
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR, DECISION, PROVISIONED
-from nodesmith.model.metrics import Histogram, Labels, labelled, snake_case
+from nodesmith.model.metrics.metrics import Histogram, Labels, labelled, snake_case
 from nodesmith.observation.mirror import NODECLAIMS, NODES, PODS, Change
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.metrics.conditions import KINDS, Transitions

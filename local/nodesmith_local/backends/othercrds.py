@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.model.quotas import CAPACITY_QUOTA
+from nodesmith.model.limits.quotas import CAPACITY_QUOTA
 from nodesmith.model.schema.fields import Array, Map, Object, Quantity
 from nodesmith.model.schema.statuses import Definition
 from nodesmith_formats.crds import custom_resource_definition

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.keys import decision_key, decision_snapshot_key
-from nodesmith.model.allocations import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.costs.allocations import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
 from nodesmith.model.functions import Heartbeat
 from nodesmith_formats.decisions.records import Blobs, Folder, Records
 from nodesmith_formats.decisions.summaries import in_a_sentence, summary

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.converting import convert
 from nodesmith_formats.manifests.manifests import Document, Fault, Manifests, load_manifests
 from nodesmith_formats.manifests.places import selected_images, selected_tags
 from nodesmith_formats.shipped import shipped

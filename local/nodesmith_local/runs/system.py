@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
-from nodesmith import parts
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.composition import parts
 from nodesmith.registration import Registration
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_formats.localsystem.clock import LocalClock

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nodesmith.decisions.interruption import answer, risks_after
+from nodesmith.decisions.disruption.interruption import answer, risks_after
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import PlannedNode
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.decisions.termination import steps as ending
 from nodesmith.model import commands
 from nodesmith.model.apimachinery.frozen import FrozenMap

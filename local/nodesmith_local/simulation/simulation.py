@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+from nodesmith.decisions.disruption.expiration import expired, out_of_schedule
 from nodesmith.decisions.disruption.search.search import next_change, next_search, propose
-from nodesmith.decisions.expiration import expired, out_of_schedule
 from nodesmith.decisions.provisioning import Inputs, decide, replicas
-from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.decisions.termination.beginning import to_end
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Shape

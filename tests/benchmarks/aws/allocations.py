@@ -13,7 +13,8 @@ from infra.storage import ALLOCATION_DAYS, ALLOCATION_HOUR_DAYS
 from nodesmith.controllers.allocations import Booking, book_hours
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_garbage
 from nodesmith.keys import catalog_key
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.costs.allocations import (
     ALLOCATIONS,
     DAY,
     HOURS,
@@ -26,8 +27,7 @@ from nodesmith.model.allocations import (
     read_rows,
     to_book,
 )
-from nodesmith.model.allocations import DAYS as BY_DAY
-from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.costs.allocations import DAYS as BY_DAY
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.items import claim_to_item

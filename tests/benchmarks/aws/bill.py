@@ -22,7 +22,7 @@ from infra.functions.concerns import (
 )
 from infra.storage import DECISION_DAYS, VERSION_DAYS
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
-from nodesmith.controllers.dispatch import LOOK_EVERY
+from nodesmith.controllers.region.dispatch import LOOK_EVERY
 from nodesmith.model.functions import REGION_TICK_MINUTES, SCHEDULED, Concern
 from nodesmith.model.ledger.items import claim_to_item
 from tests.scenarios.weeks import Fleet

@@ -21,6 +21,7 @@ from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method
 from nodesmith.adapters.kubernetes.evictions import evict
+from nodesmith.composition.runtime import NODES_AT_ONCE
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
@@ -31,7 +32,6 @@ from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS, WATCHED
-from nodesmith.runtime import NODES_AT_ONCE
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders

@@ -18,7 +18,7 @@ from typing import Any
 
 from botocore.session import get_session
 
-from nodesmith import parts
+from nodesmith.composition import parts
 from nodesmith.model.functions import Hint, hints_payload
 
 AGAIN = 5

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nodesmith_cli.explaining.commands import Where, recorded_catalog
-from nodesmith_cli.simulating.recorded import read_recorded
+from nodesmith_cli.simulator.simulating.recorded import read_recorded
+from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
 from nodesmith_local.simulation.sides import simulate
 from nodesmith_local.simulation.trace import Chances
 from tests.benchmarks.figures import Figure

@@ -7,9 +7,9 @@ import tracemalloc
 from datetime import datetime
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.decisions.provisioning.onsale import on_sale
+from nodesmith.decisions.provisioning.nodepools.onsale import on_sale
 from nodesmith.keys import on_sale_key
-from nodesmith.model.metricsobjects import write_on_sale
+from nodesmith.model.metrics.objects import write_on_sale
 from nodesmith.observation.mirror import NODES, PODS
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from nodesmith_forwarder.metrics.offerings import OfferingMetrics

@@ -14,7 +14,15 @@ from infra.storage import VERSION_DAYS
 from nodesmith.controllers.shadow import KEPT_AT_LEAST
 from nodesmith.decisions.shadow.advance import POLICIES, Policy, is_news, step
 from nodesmith.keys import snapshot_key
-from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Tally, write_shadow
+from nodesmith.model.costs.shadow import (
+    ACTUAL,
+    KARPENTER,
+    NODESMITH,
+    Assumptions,
+    Shadow,
+    Tally,
+    write_shadow,
+)
 from nodesmith.observation.decoding import decode
 from nodesmith_cli.costs.shadowing.placements import checked
 from tests import builders

@@ -12,7 +12,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nodesmith_cli.views.ui.kept import Kept
+from nodesmith_cli.views.ui.pages.kept import Kept
 from tests.benchmarks.figures import Figure
 from tests.objects.savingsclusters import karpenter, node, pod
 from tests.servers.uipages import browser, kept_of, served

@@ -20,7 +20,7 @@ import yaml
 
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
-from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.kubelet import PULL_SECONDS

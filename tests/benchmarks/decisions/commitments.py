@@ -14,12 +14,12 @@ from datetime import timedelta
 from math import fsum
 
 from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
-from nodesmith.controllers.commitments import UsageKeeper, claim_commitments
+from nodesmith.controllers.region.commitments import UsageKeeper, claim_commitments
 from nodesmith.decisions.packing import undominated
 from nodesmith.decisions.packing.columngeneration.columns import mix
 from nodesmith.decisions.packing.reduction import filled, usable
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
-from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
 from nodesmith.decisions.scheduling.demands import by_shape

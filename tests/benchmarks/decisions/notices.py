@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from nodesmith.controllers.interruption import Interruption, handle_notices
+from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
-from nodesmith.controllers.routing import Routing, route
+from nodesmith.controllers.region.routing import Routing, route
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.apimachinery.times import format_time

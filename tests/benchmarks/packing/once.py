@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesmith.parts import collect_seldom
+from nodesmith.composition.parts import collect_seldom
 from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import reference_ms
 from tests.benchmarks.packing.cases import CASES, Case

@@ -38,9 +38,9 @@ from botocore.exceptions import ClientError
 
 from infra.functions.concerns import CLUSTER_CONCERNS, ROUTING_MEMORY_MIB, ROUTING_TIMEOUT_SECONDS
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.controllers.interruption import Interruption, handle_notices
+from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, Repeats, provision
-from nodesmith.controllers.routing import Routing, route
+from nodesmith.controllers.region.routing import Routing, route
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions import Concern, Hint, retry_seconds

@@ -15,6 +15,7 @@ from moto.ec2.models import ec2_backends
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ec2.instances import Ec2MarkedInstances
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan, shared
 from nodesmith.model.commands import OwnedKind
 from nodesmith.model.ec2.instancetypes import instance_types
@@ -32,7 +33,6 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
-from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
 from tests.aws.account import NODECLASS, REGION, SETTINGS, ZONES, account, client
 from tests.awscalls.acting import Role, acting

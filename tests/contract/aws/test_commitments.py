@@ -13,9 +13,9 @@ import pytest
 from nodesmith.adapters.aws.commitments import AwsCommitments
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
-from nodesmith.controllers.commitments import read_commitments_of
+from nodesmith.controllers.region.commitments import read_commitments_of
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
+from nodesmith.model.costs.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.model.ledger.commitments import (
     NO_COMMITMENTS,
     ClusterUsage,

@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
-from nodesmith.controllers.routing import Routing, route
+from nodesmith.controllers.region.routing import Routing, route
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -16,7 +16,7 @@ from nodesmith.errors import Conflict
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
 from nodesmith.model.ledger.spending import Share
-from nodesmith.model.spendinglimits import SpendingLimit, parse_spending_limit
+from nodesmith.model.limits.spendinglimits import SpendingLimit, parse_spending_limit
 from nodesmith.ports import Store
 from tests import builders
 from tests.awscalls.acting import ActingClient, Role

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.model.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.converting import convert
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.main import app
@@ -21,7 +21,7 @@ from nodesmith_formats.shipped import shipped
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.contract.servers import real, until_served
 from tests.e2e.conftest import BUILD
-from tests.e2e.manifests import examples_for_kubernetes
+from tests.objects.manifests import examples_for_kubernetes
 from tests.unit.model.karpenter.conversionfields import KUBELET, TABLES
 
 EXAMPLES = shipped("_examples", "examples")

@@ -26,9 +26,9 @@ from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests import builders
 from tests.contract.servers import Server, in_memory, real, until_served
+from tests.e2e.apiserver.crdmanifests import KINDS, Broken, Manifest, changed, full, misfits, rule_breakers
 from tests.e2e.conftest import BUILD
-from tests.e2e.crdmanifests import KINDS, Broken, Manifest, changed, full, misfits, rule_breakers
-from tests.e2e.manifests import examples_for_kubernetes, nodeclass, nodepool
+from tests.objects.manifests import examples_for_kubernetes, nodeclass, nodepool
 
 ROOT = Path(__file__).resolve().parents[3]
 CRDS = ROOT / "forwarder" / "crds"

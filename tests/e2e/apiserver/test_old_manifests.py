@@ -10,8 +10,8 @@ import yaml
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, PROVISIONER_NAME, ZONE
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.system import CLUSTER, System
-from tests.integration.commands.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
+from tests.e2e.systems.system import CLUSTER, System
+from tests.integration.commands.planning.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 
 pytestmark = pytest.mark.slow  # tests/integration/local/test_runs_of_every_age.py runs the same manifests
 

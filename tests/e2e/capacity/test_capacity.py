@@ -7,8 +7,8 @@ import pytest
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 pytestmark = pytest.mark.slow  # tests/integration/resilience/test_crash_safety.py has the same stories
 

@@ -8,8 +8,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1.5 each
 BOTH = requirement(CAPACITY_TYPE, "spot", "on-demand")

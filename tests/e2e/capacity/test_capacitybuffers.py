@@ -18,8 +18,8 @@ from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, ROOT, Manifest, System
+from tests.e2e.systems.system import CLUSTER, ROOT, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 from tests.servers import rollouts
 
 CRD = ROOT / "overlays" / "capacity-buffers" / "crd.yaml"

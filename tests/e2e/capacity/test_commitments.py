@@ -10,12 +10,12 @@ from nodesmith.adapters.aws.commitments import AwsCommitments
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.adapters.s3 import S3Blobs
-from nodesmith.controllers.commitments import read_commitments_of
-from nodesmith.model.commitmentsettings import CommitmentSettings
+from nodesmith.controllers.region.commitments import read_commitments_of
+from nodesmith.model.costs.commitmentsettings import CommitmentSettings
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.region import REGION
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 # Its parts are covered by tests/unit/decisions/provisioning/offerings/test_commitments.py and
 # tests/contract/aws/test_commitments.py.

@@ -13,9 +13,9 @@ import pytest
 from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_FAMILY
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.devices import DRIVER, declaring, gpus, model, parted, profile, shared
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 API = "resource.k8s.io/v1"
 CLASS = {

@@ -11,8 +11,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL, OS, WINDOWS_BUILD
 from nodesmith.model.apimachinery.quantities import parse_resources
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, taint
 
 pytestmark = pytest.mark.slow  # tests/integration/local/test_examples.py runs both families
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 SMALL = [
     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, HURRIED
+from tests.e2e.systems.system import CLUSTER, HURRIED
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 
 def test_the_observation_function_sees_a_pending_forwarder_and_the_forwarder_gets_a_node(

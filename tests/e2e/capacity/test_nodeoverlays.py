@@ -10,8 +10,8 @@ from nodesmith.model.karpenter.nodeoverlays import CAPACITY_APPLIED, PRICE_APPLI
 from tests import builders
 from tests.builders import expression
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool
 from tests.objects.nodeoverlays import family, overlay
 
 FUSE = "smarter-devices/fuse"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, requirement, taint
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool, requirement, taint
 
 
 def pools_of(system: System, app: str) -> set[str]:

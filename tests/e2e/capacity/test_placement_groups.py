@@ -6,8 +6,8 @@ from collections import Counter
 
 from nodesmith.model.apimachinery.labels import PLACEMENT_GROUP, ZONE
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, zone_spread
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, zone_spread
 
 TYPE = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}

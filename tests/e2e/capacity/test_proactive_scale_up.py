@@ -9,8 +9,8 @@ import pytest
 
 from nodesmith.model.kubernetes.pods import is_planned
 from tests.e2e.conftest import Alone, Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.4xlarge")  # 16 vCPUs: fifteen pods of 1 each
 PODS = 50

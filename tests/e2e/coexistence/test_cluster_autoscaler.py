@@ -14,8 +14,8 @@ from nodesmith.model.kubernetes.nodes import DELETION_DELAY
 from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION, SCALE_UP_DELAY
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, taint
-from tests.e2e.system import CLUSTER, Manifest, System
+from tests.e2e.systems.system import CLUSTER, Manifest, System
+from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, taint
 from tests.patience import patient
 
 STARTUP = "startup-taint.cluster-autoscaler.kubernetes.io/cni"

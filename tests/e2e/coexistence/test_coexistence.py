@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import NODECLASS
+from tests.e2e.commands.pages import blocks, typed_from
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
-from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool
-from tests.e2e.pages import blocks, typed_from
-from tests.e2e.system import CLUSTER, HURRIED, ROOT, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, ROOT, System
 from tests.objects import foreign
+from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool
 from tests.patience import patient
 
 pytestmark = pytest.mark.slow  # tests/integration/resilience/test_coexistence.py protects the same objects

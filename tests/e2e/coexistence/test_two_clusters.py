@@ -20,9 +20,9 @@ from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.instances.announcing import announce_interruption
 from tests.e2e.conftest import UNUSED, Alone, Figures
 from tests.e2e.deployed.access import assume
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.region import REGION, start_region
-from tests.e2e.system import CLUSTER, HURRIED, ClusterSide, Waited
+from tests.e2e.systems.region import REGION, start_region
+from tests.e2e.systems.system import CLUSTER, HURRIED, ClusterSide, Waited
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 pytestmark = pytest.mark.slow
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge", "m6a.large")

@@ -31,13 +31,13 @@ from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, is_karpenters
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.kubernetes.objects import micro_timestamp
+from tests.e2e.commands.pages import commands, text, typed_from
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.pages import commands, text, typed_from
-from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.systems.region import REGION
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
 from tests.objects.foreign import karpenters_deployment
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 pytestmark = pytest.mark.slow  # tests/integration/resilience/test_takeovers.py covers the steps, with crashes
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesmith.adapters.s3 import S3Blobs
-from nodesmith.model.allocations import (
+from nodesmith.model.costs.allocations import (
     HOUR,
     HOURS,
     Allocation,
@@ -19,9 +19,9 @@ from nodesmith.model.allocations import (
     read_rows,
 )
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, HURRIED, nodesmith
+from tests.e2e.systems.region import REGION
+from tests.e2e.systems.system import CLUSTER, HURRIED, nodesmith
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 # tests/integration/controllers/test_booking.py books hours of the same controller.
 pytestmark = pytest.mark.slow

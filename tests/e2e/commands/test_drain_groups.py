@@ -18,12 +18,12 @@ from moto.eks import eks_backends
 
 from nodesmith_cli.migration.draining.objects import instance_of
 from tests.aws.drainable import ENABLED, strict_groups
+from tests.e2e.commands.pages import commands, text, typed_from
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
-from tests.e2e.manifests import deployment
-from tests.e2e.pages import commands, text, typed_from
-from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.systems.region import REGION
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
+from tests.objects.manifests import deployment
 
 # tests/integration/connecting/test_drain_groups.py covers the steps, with crashes.
 pytestmark = pytest.mark.slow

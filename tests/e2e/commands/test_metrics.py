@@ -6,8 +6,8 @@ import pytest
 
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, HURRIED
+from tests.e2e.systems.system import CLUSTER, HURRIED
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 from tests.patience import eventually, hurried
 
 pytestmark = pytest.mark.slow  # tests/integration/disruption/test_metrics.py counts the same

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 import pytest
 
 from nodesmith_local.controlplane import ControlPlane, find_binaries
+from tests.e2e.commands.trials import Court, Trial
 from tests.e2e.conftest import BUILD, Figures
-from tests.e2e.trials import Court, Trial
 from tests.problems.drawing import RARE, Mix, draw
 
 pytestmark = pytest.mark.slow

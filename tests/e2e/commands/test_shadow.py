@@ -17,8 +17,8 @@ import pytest
 from botocore.session import Session, get_session
 from typer.testing import CliRunner
 
-from nodesmith import parts, runtime
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.composition import parts, runtime
 from nodesmith.errors import NodesmithError
 from nodesmith.registration import Registration
 from nodesmith_cli.connecting.manifests import Served, manifests
@@ -33,7 +33,7 @@ from nodesmith_local.functions.deployment import TABLE_NAME, deploy, function_ar
 from nodesmith_local.functions.loading import Function
 from tests.e2e.conftest import BUILD
 from tests.e2e.incluster.site import kwok_node
-from tests.e2e.manifests import deployment, nodeclass, nodepool
+from tests.objects.manifests import deployment, nodeclass, nodepool
 from tests.patience import eventually
 
 CLUSTER, REGION = "east", "us-east-1"

@@ -15,10 +15,10 @@ from typing import Any
 
 from nodesmith.settings import ALIAS
 from nodesmith_formats.localsystem.clock import LocalClock
-from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
 from tests.e2e.deployed.invocations import aliases, concern_of
 from tests.e2e.deployed.preloaded import preloaded_from
+from tests.e2e.systems import hurry
 from tests.infra.templates import Template
 from tests.processes.runtimeapi import RuntimeProcess
 

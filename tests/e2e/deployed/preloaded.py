@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from tests.e2e import preloaded
+from tests.e2e.systems import preloaded
 from tests.processes.runtimeapi import Start
 
 

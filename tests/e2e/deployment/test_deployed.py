@@ -23,9 +23,9 @@ from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.functions.queuetime import queues_run_on
 from tests import builders
-from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Deployed
 from tests.e2e.deployed.access import Authenticator, Credentials
+from tests.e2e.deployed.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed.assembly import Assembly
 from tests.patience import eventually
 from tests.servers.served import created

@@ -13,8 +13,8 @@ import pytest
 
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.functions import lineage
-from tests.e2e.assembled import REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults
+from tests.e2e.deployed.assembled import REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import Mortal
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, InvocationFailed, read_function
@@ -207,7 +207,7 @@ def test_a_function_uses_the_faster_clock_of_its_parent_process(assembly: Assemb
     clock = LocalClock(1000, start=datetime(2030, 1, 1, tzinfo=UTC))
     with probe(function_code(assembly, "provisioning"), folder, clock) as function:
         (folder / "task" / "handler.py").write_text(
-            "from nodesmith import parts\ndef handler(event, context): return parts.now().isoformat()\n"
+            "from nodesmith.composition import parts\ndef handler(event, context): return parts.now().isoformat()\n"
         )
         before = clock.now()
         told = datetime.fromisoformat(function({}))

@@ -25,8 +25,8 @@ from nodesmith_local.functions.queues import PolledQueues
 from nodesmith_local.functions.queuetime import queues_run_on
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.aws.account import strict_aws
-from tests.e2e.assembled import QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults, resources
+from tests.e2e.deployed.assembled import QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import faulty_deliveries, faulty_queues
 from tests.e2e.deployed.invocations import invocations, permitted

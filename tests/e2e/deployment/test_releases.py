@@ -18,10 +18,10 @@ from nodesmith.settings import CANARY_ALIAS
 from nodesmith_formats.localsystem.clock import LocalClock
 from tests.e2e.conftest import UNUSED, Figures
 from tests.e2e.deployed import Deployed, Release
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.region import REGION, start_region
-from tests.e2e.releases import DIES_ONCE_EC2_HAS_LAUNCHED, DOES_NOT_START, Log, functions_of
-from tests.e2e.system import CLUSTER, HURRIED, ClusterSide, nodesmith
+from tests.e2e.systems.region import REGION, start_region
+from tests.e2e.systems.releases import DIES_ONCE_EC2_HAS_LAUNCHED, DOES_NOT_START, Log, functions_of
+from tests.e2e.systems.system import CLUSTER, HURRIED, ClusterSide, nodesmith
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 pytestmark = pytest.mark.slow
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge", "m6a.large")

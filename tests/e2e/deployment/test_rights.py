@@ -12,17 +12,17 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
+from nodesmith.composition.parts import system_time
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.kubernetes.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.parts import system_time
 from nodesmith_local.backends.real import RealCluster
 from nodesmith_local.controlplane import User
 from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
-from tests.e2e.policies import wait_for_policies
+from tests.e2e.deployment.policies import wait_for_policies
 from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"

@@ -10,9 +10,9 @@ import pytest
 from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
 from tests.experiments.overruns import is_disrupted
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 pytestmark = pytest.mark.slow  # tests/integration/disruption/test_budget_overruns.py counts the same
 

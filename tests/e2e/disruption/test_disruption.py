@@ -16,8 +16,8 @@ from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_local.aws.account import RELEASES
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System, Waited
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_local.aws.instances.stages import USUAL
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, Manifest, System
+from tests.e2e.systems.system import CLUSTER, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_local.aws.instances.announcing import announce_interruption
 from nodesmith_local.aws.instances.stages import USUAL, Delays
-from tests.e2e import manifests
 from tests.e2e.conftest import Alone, Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System, Waited
+from tests.objects import manifests
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, taking
 
 pytestmark = pytest.mark.slow
 

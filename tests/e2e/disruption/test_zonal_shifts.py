@@ -9,9 +9,9 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, zone_spread
-from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.region import REGION
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, zone_spread
 
 pytestmark = pytest.mark.slow
 SHIFTED = f"{REGION}a"

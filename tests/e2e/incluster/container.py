@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.controlplane.process import on_a_lifeline
-from tests.e2e import hurry
 from tests.e2e.incluster.image import Image
 from tests.e2e.incluster.volumes import Manifest, Mounts
+from tests.e2e.systems import hurry
 
 ROOT = Path(__file__).resolve().parents[3]
 _MOVING_MOUNTS = Path(__file__).with_name("mounts")

@@ -16,10 +16,10 @@ from typing import Any
 import urllib3
 
 from nodesmith_local.controlplane import ControlPlane, find_binaries
-from tests.e2e import manifests
 from tests.e2e.incluster import site
 from tests.e2e.incluster.site import kwok_node
-from tests.e2e.manifests import many_kinds
+from tests.objects import manifests
+from tests.objects.manifests import many_kinds
 from tests.patience import eventually
 
 Manifest = Mapping[str, Any]

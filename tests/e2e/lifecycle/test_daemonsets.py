@@ -15,8 +15,8 @@ import pytest
 
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
+from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
 
 MINUTES = float(os.environ.get("CHURN_MINUTES", "2"))
 """Minutes of the clock for which no node may be bought or ended."""

@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from tests.e2e.conftest import Alone, Figures, Start
-from tests.e2e.manifests import nodeclass, nodepool, replicaset, requirement, taking
-from tests.e2e.system import CLUSTER, Manifest
+from tests.e2e.systems.system import CLUSTER, Manifest
+from tests.objects.manifests import nodeclass, nodepool, replicaset, requirement, taking
 from tests.patience import idle_share, processor_ticks
 
 pytestmark = pytest.mark.slow

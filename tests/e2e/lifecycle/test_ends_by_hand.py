@@ -12,8 +12,8 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, taint
 
 pytestmark = pytest.mark.slow
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")

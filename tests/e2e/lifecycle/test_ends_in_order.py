@@ -11,9 +11,9 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import parse_time
 from tests.e2e.conftest import Figures
-from tests.e2e.manifests import deployment, nodeclass, requirement, taking
-from tests.e2e.observing import pool_of
-from tests.e2e.system import CLUSTER, Manifest, System
+from tests.e2e.observed.observing import pool_of
+from tests.e2e.systems.system import CLUSTER, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, requirement, taking
 from tests.patience import patient
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each

@@ -14,8 +14,8 @@ from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Alone, Figures, Start
-from tests.e2e.manifests import many_kinds, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, Manifest, System, Waited
+from tests.e2e.systems.system import CLUSTER, Manifest, System, Waited
+from tests.objects.manifests import many_kinds, nodeclass, nodepool
 
 LONGEST_TO_FLEET_SECONDS, LONGEST_START_SECONDS = 5.0, 30.0
 """The goals are 1.6 s and 6 s, and the report has the measured times. These limits allow for a busy machine."""

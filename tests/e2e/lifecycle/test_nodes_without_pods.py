@@ -11,8 +11,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, Manifest, System
+from tests.e2e.systems.system import CLUSTER, Manifest, System
+from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, requirement
 from tests.patience import eventually
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable

@@ -12,9 +12,9 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.lifecycle.test_first_pods import assert_kube_scheduler_bound
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, Manifest, System
-from tests.e2e.volumemaker import attached_volumes, made_volumes
+from tests.e2e.lifecycle.volumemaker import attached_volumes, made_volumes
+from tests.e2e.systems.system import CLUSTER, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool
 from tests.objects.storage import claim, storage_class, volume
 
 A, B, C = (f"us-east-1{letter}" for letter in "abc")

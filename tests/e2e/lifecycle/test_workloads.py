@@ -5,8 +5,8 @@ from __future__ import annotations
 from nodesmith.model.apimachinery.quantities import parse_resources, total
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
+from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
 

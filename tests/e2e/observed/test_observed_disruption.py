@@ -17,9 +17,9 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
-from tests.e2e.observer import Observer, is_true, observing
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.observed.observer import Observer, is_true, observing
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
+from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 
 SHARED = {"speed": HURRIED, "no_capacity": ["c6i.large"]}
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")

@@ -13,7 +13,9 @@ from typing import Any
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith_local.aws.instances.nodes import conditions as kubelet_conditions
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.manifests import (
+from tests.e2e.observed.observing import MUTE, claims_of, pool_of, says, the_claim, told
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import (
     Manifest,
     daemonset,
     deployment,
@@ -23,8 +25,6 @@ from tests.e2e.manifests import (
     taint,
     taking,
 )
-from tests.e2e.observing import MUTE, claims_of, pool_of, says, the_claim, told
-from tests.e2e.system import CLUSTER, System
 from tests.patience import patient
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}

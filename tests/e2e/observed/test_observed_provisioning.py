@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.main import app
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
-from tests.e2e.observing import claims_of, events_on, pool_of, the_claim, told
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.observed.observing import claims_of, events_on, pool_of, the_claim, told
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
 
 NOWHERE = "c6a.4xlarge"
 SHARED = {"no_capacity": [NOWHERE]}

@@ -13,9 +13,9 @@ import pytest
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
-from tests.e2e.observer import Observer, is_true, observing
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.observed.observer import Observer, is_true, observing
+from tests.e2e.systems.system import CLUSTER, System
+from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import pytest
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, pod
-from tests.e2e.observing import MUTE, claims_of, pool_of, the_claim, told
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.observed.observing import MUTE, claims_of, pool_of, the_claim, told
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
+from tests.objects.manifests import deployment, nodeclass, pod
 
 pytestmark = pytest.mark.slow
 

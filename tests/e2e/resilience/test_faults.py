@@ -10,8 +10,8 @@ from collections.abc import Callable
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.deployed import Faults
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 
 MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
 SHARED = {"speed": HURRIED, "delays": USUAL, "faults": MISCHIEF}

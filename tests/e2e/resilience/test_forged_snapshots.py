@@ -14,9 +14,9 @@ from nodesmith.keys import snapshot_key
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.observation.encoding import encode
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.forgeries import HOSTILE, Document, Forgery, nodeclass_says, nodepool_says, with_nodeclaim
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 pytestmark = pytest.mark.slow
 FORGERIES: tuple[Forgery, ...] = (

@@ -11,9 +11,9 @@ import pytest
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
-from tests.e2e.manifests import nodeclass
 from tests.e2e.resilience.test_faults import EXPECTED, MISCHIEF, two_waves
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
+from tests.objects.manifests import nodeclass
 
 AT_ONCE = 2
 """Seeds that run together, and as many as run without the slow tests: crashes are enumerated in tests/integration."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from nodesmith.settings import NOTIFICATIONS
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import deployment, nodeclass
-from tests.e2e.observing import ONE_SIZE, claims_of, pool_of
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.observed.observing import ONE_SIZE, claims_of, pool_of
+from tests.e2e.systems.system import CLUSTER, HURRIED, System
+from tests.objects.manifests import deployment, nodeclass
 
 
 def received(system: System, queue: str) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.policies import RESET_LAUNCHES
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
+from tests.objects.manifests import deployment, nodeclass, nodepool
 
 MOST = 4
 

@@ -10,9 +10,9 @@ import pytest
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.account import AccountStack
+from infra.context.account import AccountStack
 from infra.context.context import read_context
-from nodesmith.model.spendinglimits import parse_spending_limit
+from nodesmith.model.limits.spendinglimits import parse_spending_limit
 from tests.infra.templates import Template
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:money"

@@ -11,7 +11,7 @@ import pytest
 from infra.context.clusters import ClusterContext
 from infra.context.context import environments_region, read_context
 from infra.context.regions import RegionContext, Vpc
-from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
+from nodesmith.model.costs.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.registration import Registration, read_registration
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from infra.account import ACCOUNT_KEYS
+from infra.context.account import ACCOUNT_KEYS
 from infra.context.clusters import CLUSTER_KEYS
 from infra.context.context import read_context
 from infra.context.regions import REGION_KEYS
-from infra.contextschema import PATH, REGISTRATION_PATH, context_schema, registration_schema
+from infra.context.schema import PATH, REGISTRATION_PATH, context_schema, registration_schema
 from nodesmith.errors import Rejected
 from nodesmith.registration import SETTINGS, Registration, read_registration
 from tests.infra.context.test_context import GOOD, KEY, PRIVATE, TOPIC

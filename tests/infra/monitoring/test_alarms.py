@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from nodesmith.composition.telemetry import Telemetry
 from nodesmith.decisions.dispatch import REGION_MINUTES
 from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TICK_MINUTES
 from nodesmith.settings import dead_letters_url, function_name
-from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template
 

@@ -16,7 +16,7 @@ import yaml
 from aws_cdk import cloudformation_include
 from moto.events.models import EventPattern
 
-from nodesmith.decisions.notifications import DETAILS, schema
+from nodesmith.decisions.reporting.notifications import DETAILS, schema
 from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, NOTIFICATIONS
 
 FOLDER = Path(__file__).parents[3] / "examples/events"

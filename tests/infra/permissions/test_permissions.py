@@ -239,12 +239,11 @@ def test_no_role_may_use_a_bucket_of_the_same_name_in_another_account(templates:
 @pytest.mark.parametrize("concern", ALL)
 def test_a_function_may_wake_the_concerns_that_its_controller_wakes(region: Template, concern: str) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
-    source = (controllers / f"{concern}.py").read_text()
+    source = next(controllers.rglob(f"{concern}.py")).read_text()
     for part in (
         "provisioning",
-        "moves.look",
-        "moves.moves",
-        "moves.validation",
+        "disruption.moves.look",
+        "disruption.moves.moves",
     ):  # modules that do some of its work
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part.replace('.', '/')}.py").read_text()

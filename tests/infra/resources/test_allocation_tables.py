@@ -8,7 +8,7 @@ import pytest
 from aws_cdk import App, Environment, Stack, assertions
 
 from infra.allocationtables import TABLES, allocation_tables
-from nodesmith.model.allocations import (
+from nodesmith.model.costs.allocations import (
     ALLOCATION_COLUMNS,
     DAYS,
     HOURS,

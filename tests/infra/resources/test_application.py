@@ -11,7 +11,7 @@ from aws_cdk import aws_s3 as s3
 from infra.application import application
 from infra.context.context import read_context
 from infra.functions.function import Code
-from infra.region import RegionStack
+from infra.stacks.region import RegionStack
 from nodesmith import __version__
 from nodesmith.registration import Registration, parameter_name, read_registration
 from tests.infra.deployment import (

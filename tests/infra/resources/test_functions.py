@@ -12,7 +12,7 @@ from aws_cdk import aws_lambda
 from infra.functions.concerns import CLUSTER_CONCERNS, PACKING_ENVIRONMENT
 from infra.functions.function import RUNTIME
 from layers.vendor.build import LAMBDA
-from nodesmith.model.commitmentsettings import CommitmentSettings
+from nodesmith.model.costs.commitmentsettings import CommitmentSettings
 from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.settings import Settings, function_name, read_settings
 from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, ROOT

@@ -8,7 +8,7 @@ from aws_cdk import App, Aws, Environment, Stack, assertions
 from infra import names
 from infra.storage import make_bucket
 from nodesmith.keys import decision_key, snapshot_key
-from nodesmith.model.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
+from nodesmith.model.costs.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
 from tests.infra.deployment import REGION
 from tests.infra.templates import PSEUDO, Template, resolve
 

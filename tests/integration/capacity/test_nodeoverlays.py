@@ -14,17 +14,17 @@ import yaml
 from typer.testing import CliRunner
 
 from nodesmith.decisions.provisioning import decide, record
-from nodesmith.decisions.provisioning.onsale import considered
+from nodesmith.decisions.provisioning.nodepools.onsale import considered
 from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY
 from nodesmith_cli.audit import Kind, audit
-from nodesmith_cli.explaining.commands import pool_item, pool_lines
-from nodesmith_cli.explaining.decision import explain
 from nodesmith_cli.main import app
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.sharing.parts import classes, definitions
 from nodesmith_cli.sharing.survey import Survey
+from nodesmith_cli.views.explaining.commands import pool_item, pool_lines
+from nodesmith_cli.views.explaining.decision import explain
 from tests import builders
 from tests.aws.account import REGION, account
 from tests.builders import expression

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.ownership import NODECLAIM_TAG
-from nodesmith_cli.localcommands.commands import place_of
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
-from nodesmith_cli.localcommands.upcommand import access
 from nodesmith_cli.main import app
+from nodesmith_cli.simulator.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.simulator.localcommands.upcommand import access
 from nodesmith_formats.localsystem.reaching import reach
 from nodesmith_formats.manifests.manifests import Manifests
 from nodesmith_local.runs.running import apply, settle, with_defaults

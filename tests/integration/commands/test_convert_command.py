@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from nodesmith.model.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.converting import convert
 from nodesmith_cli.main import app
 from nodesmith_cli.manifests.converting.command import as_yaml
 from nodesmith_formats.manifests.manifests import Document, read_documents

@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits, SharedItems
 from nodesmith.model.ledger.region import Region
 from nodesmith.model.ledger.spending import Share
-from nodesmith.model.spendinglimits import parse_spending_limit
+from nodesmith.model.limits.spendinglimits import parse_spending_limit
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
 from nodesmith_cli.access.ledger import TABLE

@@ -12,7 +12,7 @@ from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_local.aws.account import make_role
-from nodesmith_local.aws.eksaccess import eks_access
+from nodesmith_local.aws.eks.access import eks_access
 from tests.aws.account import REGION, client, strict_aws
 
 USER = "nodesmith:writer:{{SessionName}}"

@@ -27,7 +27,8 @@ IMPORT_ALL = """
 import pkgutil, importlib, nodesmith_cli, nodesmith_formats
 names = [each.name for package in (nodesmith_cli, nodesmith_formats)
          for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-wanted = [name for name in names if not name.startswith(("nodesmith_cli.localcommands", "nodesmith_cli.views.ui."))]
+without = ("nodesmith_cli.simulator.localcommands", "nodesmith_cli.views.ui.")
+wanted = [name for name in names if not name.startswith(without)]
 for name in wanted:
     importlib.import_module(name)
 print(len(wanted), "of", len(names))

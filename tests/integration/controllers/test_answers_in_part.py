@@ -12,11 +12,11 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.launches import Launched, LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith.parts import system_time
 from nodesmith_local.aws.strict import answers
 from tests import builders
 from tests.aws.account import NODECLASS, REGION, SETTINGS, Account, account, client

@@ -18,12 +18,12 @@ from nodesmith.adapters.kubernetes.apiserver import (
     read_status,
 )
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
+from nodesmith.composition.parts import system_time
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
-from nodesmith.parts import system_time
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.objects.clusters import cluster, deployment_pod, node, rolled
 from tests.servers.served import CRDS, created, now

@@ -21,7 +21,8 @@ from nodesmith.controllers.allocations import (
 )
 from nodesmith.errors import Transient
 from nodesmith.keys import catalog_key, commitments_key, snapshot_key
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.quantities import parse_resources
+from nodesmith.model.costs.allocations import (
     DAY,
     DAYS,
     HOUR,
@@ -37,7 +38,6 @@ from nodesmith.model.allocations import (
     nano_usd,
     read_rows,
 )
-from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind, book_item

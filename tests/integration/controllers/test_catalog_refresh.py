@@ -14,7 +14,7 @@ from nodesmith.adapters.catalog.catalogs import (
     published_limits,
 )
 from nodesmith.adapters.catalog.pricing import AwsMarket
-from nodesmith.controllers.catalog import refresh_catalog
+from nodesmith.controllers.region.catalog import refresh_catalog
 from nodesmith.keys import catalog_key
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
-from nodesmith.controllers.commitments import UsageKeeper
 from nodesmith.controllers.provisioning import Outcome, provision
+from nodesmith.controllers.region.commitments import UsageKeeper
 from nodesmith.decisions.scheduling.offerings.commitments import on_demand_prices
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap

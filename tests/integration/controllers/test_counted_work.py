@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.interruption import Interruption, handle_notices
+from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.metrics import Histogram, Metrics
+from nodesmith.model.metrics.metrics import Histogram, Metrics
 from tests import builders
 from tests.scenarios.moves import ON_DEMAND, settled, shrink
 from tests.smallworld.world import World, pod_manifest

@@ -12,11 +12,11 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ownedresources import profile_name
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import Launched
-from nodesmith.parts import system_time
 from tests.aws.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from nodesmith.model.ledger.moves import Stage
-from nodesmith.model.metrics import Labels, Recorded
+from nodesmith.model.metrics.metrics import Labels, Recorded
 from tests.scenarios.moves import LIVES, ON_DEMAND, Life, settled, shrink
 from tests.smallworld.world import STEP, World, pod_manifest
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.disruption import disrupt
-from nodesmith.controllers.moves import moves as carrying
-from nodesmith.controllers.moves.look import Disruption, Memory
+from nodesmith.controllers.disruption.disruption import disrupt
+from nodesmith.controllers.disruption.moves import moves as carrying
+from nodesmith.controllers.disruption.moves.look import Disruption, Memory
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
@@ -27,7 +27,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import FIRST_BACKOFF
 from nodesmith.model.ledger.moves import MoveKind, Stage
 from nodesmith.observation.decoding import decode
-from nodesmith_cli.explaining.decision import explain
+from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.decisions.summaries import summary
 from tests import builders
 from tests.fakes.catalogs import FakeCatalogs

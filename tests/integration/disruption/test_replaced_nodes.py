@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.repair import Repair, repair_nodes
+from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions import Concern

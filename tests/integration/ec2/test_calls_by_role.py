@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.parts import system_time
 from tests.aws.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, access_key, acting
 from tests.awscalls.plugin import recorder

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import (
@@ -25,7 +26,6 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.parts import system_time
 from tests.aws.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER

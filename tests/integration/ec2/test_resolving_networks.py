@@ -11,6 +11,7 @@ import pytest
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ownedresources import profile_name
+from nodesmith.composition.parts import system_time
 from nodesmith.model.commands import OwnedKind
 from nodesmith.model.nodeclasses.nodeclasses import (
     EC2NodeClass,
@@ -18,7 +19,6 @@ from nodesmith.model.nodeclasses.nodeclasses import (
     SubnetSelectorTerm,
 )
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
-from nodesmith.parts import system_time
 from nodesmith_local.aws.account import make_instance_profile, make_role
 from tests.aws.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting

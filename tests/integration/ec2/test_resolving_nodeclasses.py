@@ -13,6 +13,7 @@ from moto.ec2 import ec2_backends
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ownedresources import profile_name
+from nodesmith.composition.parts import system_time
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,
@@ -21,7 +22,6 @@ from nodesmith.model.nodeclasses.nodeclasses import (
     SubnetSelectorTerm,
 )
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
-from nodesmith.parts import system_time
 from nodesmith_local.aws.account import make_role, put_parameter
 from tests.aws.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
 from tests.awscalls.acting import Role, acting

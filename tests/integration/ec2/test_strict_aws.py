@@ -13,11 +13,11 @@ from moto import mock_aws
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.selectedresources import capacity_reservations
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Launched, LaunchRequest, LaunchTemplate, Refused, TemplateMissing
 from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
-from nodesmith.parts import system_time
 from nodesmith_local.aws.strict import StrictAws
 from nodesmith_local.aws.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of
 from nodesmith_local.aws.strict.filternames import documented_filters

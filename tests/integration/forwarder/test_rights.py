@@ -12,6 +12,7 @@ import yaml
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.writes import patched_node
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import Taint
@@ -20,7 +21,6 @@ from nodesmith.model.karpenter.capacitybuffers import parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.parts import system_time
 from nodesmith_local.apiserver import ApiError
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders

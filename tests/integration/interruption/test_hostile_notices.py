@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from nodesmith.controllers.interruption import Interruption, handle_notices
+from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.interruption import LOCKED_FOR, LOOKS, Interruption, handle_notices
+from nodesmith.controllers.disruption.interruption import LOCKED_FOR, LOOKS, Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Transient

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from nodesmith.composition.runtime import NODES_AT_ONCE
 from nodesmith.controllers.runs import Report
 from nodesmith.controllers.termination import LOCKED_FOR, SOON, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
-from nodesmith.runtime import NODES_AT_ONCE
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.samples import sampled

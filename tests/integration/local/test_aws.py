@@ -19,11 +19,11 @@ from moto.sqs.responses import SQSResponse
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.composition.parts import system_time
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import Instance, Launched
 from nodesmith.model.nodeclasses.status import ClusterInfo
-from nodesmith.parts import system_time
 from nodesmith_local.apiserver import Store
 from nodesmith_local.aws import Endpoint, LocalAws
 from nodesmith_local.aws.instances.machines import MotoMachines

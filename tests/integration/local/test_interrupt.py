@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.explaining.commands import Where
-from nodesmith_cli.explaining.nodecommand import snapshot_of
-from nodesmith_cli.localcommands.commands import place_of
-from nodesmith_cli.localcommands.interruptcommand import interrupt
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
-from nodesmith_cli.localcommands.shiftcommand import shift
+from nodesmith_cli.simulator.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.interruptcommand import interrupt
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.simulator.localcommands.shiftcommand import shift
+from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.nodecommand import snapshot_of
 from nodesmith_cli.views.status import tell
 from nodesmith_formats.localsystem.reaching import now_at, reachable
 from nodesmith_formats.manifests.manifests import load_manifests

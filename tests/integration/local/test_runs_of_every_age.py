@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from nodesmith_formats.shipped import shipped
-from tests.integration.commands.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
+from tests.integration.commands.planning.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 from tests.processes.localrun import local_run, report_of
 
 EXAMPLES = shipped("_examples", "examples")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from nodesmith.model.apimachinery.labels import DISRUPTED
-from nodesmith_cli.explaining.decision import replayed
-from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.commands import place_of
+from nodesmith_cli.views.explaining.decision import replayed
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle

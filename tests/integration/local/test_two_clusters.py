@@ -13,9 +13,9 @@ import yaml
 from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.errors import Rejected
 from nodesmith.registration import parameter_name
-from nodesmith_cli.localcommands.interruptcommand import interrupt
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
-from nodesmith_cli.localcommands.upcommand import access
+from nodesmith_cli.simulator.localcommands.interruptcommand import interrupt
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.simulator.localcommands.upcommand import access
 from nodesmith_formats.decisions.records import clusters
 from nodesmith_formats.localsystem.reaching import now_at, one_of_several
 from nodesmith_formats.manifests.manifests import load_manifests
@@ -25,7 +25,7 @@ from nodesmith_local.runs.ownmanifests import of_cluster
 from nodesmith_local.runs.running import apply
 from nodesmith_local.runs.served import ServedCluster
 from nodesmith_local.runs.system import LocalSystem, Place
-from tests.e2e.manifests import pod
+from tests.objects.manifests import pod
 from tests.patience import eventually, hurried
 
 SPEED = 20.0

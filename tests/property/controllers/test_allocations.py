@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.allocations.division import Hour
 from nodesmith.decisions.allocations.nodes import BookedNode, Period, Price, View
-from nodesmith.model.allocations import DAY, HOUR, Allocation, hour_of, merged
 from nodesmith.model.apimachinery.quantities import Resources
+from nodesmith.model.costs.allocations import DAY, HOUR, Allocation, hour_of, merged
 from tests import builders
 
 START = hour_of(builders.NOW)

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.model.conversion.converting import KINDS, convert
-from nodesmith.model.conversion.drafts import Fate
-from nodesmith.model.conversion.labels import KINDS as WORKLOADS
-from nodesmith.model.conversion.labels import MISTAKEN, RENAMED
+from nodesmith.model.karpenter.conversion.converting import KINDS, convert
+from nodesmith.model.karpenter.conversion.drafts import Fate
+from nodesmith.model.karpenter.conversion.labels import KINDS as WORKLOADS
+from nodesmith.model.karpenter.conversion.labels import MISTAKEN, RENAMED
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.property.model.manifestsofold import old_objects, todays_objects

@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.costs.allocations import (
     DAY,
     DAYS,
     HOUR,
@@ -29,7 +30,6 @@ from nodesmith.model.allocations import (
     allocations_key,
     write_rows,
 )
-from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith_cli.costs.showback.command import Wanted, run
 from nodesmith_cli.costs.showback.grouping import grouped, in_dollars
 from nodesmith_cli.costs.showback.reading import Books, read_month

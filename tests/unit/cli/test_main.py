@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected
-from nodesmith_cli import version
+from nodesmith_cli.commands import version
 from nodesmith_cli.commands.options import read_plainly
-from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_cli.main import app, main
+from nodesmith_cli.simulator.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_formats.manifests.manifests import Fault
 from nodesmith_local.runs.report import PendingPod, Report
 from nodesmith_local.runs.running import Outcome
@@ -158,7 +158,7 @@ def test_a_plan_imports_only_what_it_needs() -> None:
 def test_collections_of_garbage_are_rare_from_the_first_import_on() -> None:
     program = (
         "import gc, nodesmith; before = gc.get_stats()[0]['collections'];"
-        "import nodesmith.runtime, nodesmith.controllers.provisioning;"
+        "import nodesmith.composition.runtime, nodesmith.controllers.provisioning;"
         "print(gc.get_stats()[0]['collections'] - before)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from nodesmith.adapters.aws.messaging import LambdaTicks
-from nodesmith.controllers.dispatch import Dispatch, send_ticks
+from nodesmith.composition.regionruntime import scheduled_at
+from nodesmith.controllers.region.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
 from nodesmith.model.functions import (
     TALKING,
@@ -20,7 +21,6 @@ from nodesmith.model.functions import (
     hints_of,
 )
 from nodesmith.regionports import Ticks
-from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
 from nodesmith.settings import function_name
 

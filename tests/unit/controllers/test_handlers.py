@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 import boto3
 import pytest
 
-from nodesmith import handlers, parts
 from nodesmith.adapters.aws.registrations import LAST_USE, READ_AGAIN, SsmRegistrations
+from nodesmith.composition import handlers, parts
+from nodesmith.composition.handlers import Handler, looking
+from nodesmith.composition.parts import ClusterParts, Parts
+from nodesmith.composition.telemetry import Telemetry
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
-from nodesmith.handlers import Handler, looking
 from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
-from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
-from nodesmith.telemetry import Telemetry
 from nodesmith_local.functions.deployment import register
 from tests import builders
 from tests.aws.account import REGION, client, deployed

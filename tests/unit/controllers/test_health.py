@@ -17,7 +17,7 @@ from nodesmith.adapters.dynamodb.healthrecords import (
     HealthWriter,
     SqsDeadLetters,
 )
-from nodesmith.controllers.dispatch import HealthCheck, check_health, is_due
+from nodesmith.controllers.region.dispatch import HealthCheck, check_health, is_due
 from nodesmith.decisions.dispatch import KINDS, PATIENCE, findings
 from nodesmith.errors import Transient
 from nodesmith.model.functions import (

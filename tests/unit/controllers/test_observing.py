@@ -10,9 +10,9 @@ from nodesmith.controllers.shadow import KEPT_AT_LEAST, Watch, watch
 from nodesmith.decisions.dispatch import due_observers, findings, own_minute
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key, snapshot_key
+from nodesmith.model.costs.shadow import Shadow, read_shadow
 from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.policies import NodeSettings
-from nodesmith.model.shadow import Shadow, read_shadow
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node

@@ -39,7 +39,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, Stage
 from nodesmith.model.ledger.moves import Reason as MoveReason
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.status import Subnet
 from tests import builders
 from tests.builders import NOW, ZONES

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from nodesmith.composition.parts import Parts
+from nodesmith.composition.regionruntime import delayed_or_scheduled, routing_events
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
-from nodesmith.parts import Parts
-from nodesmith.regionruntime import delayed_or_scheduled, routing_events
 from tests import builders
 from tests.aws.account import REGION, deployed
 

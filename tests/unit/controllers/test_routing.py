@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nodesmith.controllers.routing import Routing, route, wake_warned
+from nodesmith.controllers.region.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions import Concern, Hint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nodesmith.controllers.routing import Shifts, is_of_shifts, wake_shifted
+from nodesmith.controllers.region.routing import Shifts, is_of_shifts, wake_shifted
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions import Concern
 from nodesmith.registration import Registration

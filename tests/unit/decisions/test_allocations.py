@@ -31,7 +31,9 @@ from nodesmith.decisions.allocations.nodes import (
     priced,
     prices_of,
 )
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.quantities import parse_resources
+from nodesmith.model.costs.allocations import (
     ALLOCATION_COLUMNS,
     DAY,
     HOUR,
@@ -48,8 +50,6 @@ from nodesmith.model.allocations import (
     read_rows,
     write_rows,
 )
-from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition

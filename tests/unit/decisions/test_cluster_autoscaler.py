@@ -12,9 +12,9 @@ import pytest
 from nodesmith.controllers.launching.unschedulable import tell_pods, tell_unplaced, write_unplaced
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.disruption.candidates import Survey
-from nodesmith.decisions.events import of_waiting, pod_events
 from nodesmith.decisions.lifecycle import next_steps as lifecycle_steps
 from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.decisions.reporting.events import of_waiting, pod_events
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.decisions.termination import next_steps
 from nodesmith.decisions.termination.evictions import must_go

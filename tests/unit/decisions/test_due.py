@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.runs import AHEAD, tick_for, wait_until
-from nodesmith.decisions import expiration, repair
 from nodesmith.decisions import garbagecollection as garbagecollection
+from nodesmith.decisions.disruption import expiration, repair
 from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.garbagecollection import Facts
 from nodesmith.decisions.lifecycle import steps as lifecycle_steps

@@ -17,11 +17,7 @@ from nodesmith.decisions.shadow.karpenter import first_fit_plan
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.kubernetes.nodes import Condition
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.policies import NodeSettings
-from nodesmith.model.shadow import (
+from nodesmith.model.costs.shadow import (
     ACTUAL,
     LONGEST_FAULT,
     MOST_FAULTS,
@@ -34,6 +30,10 @@ from nodesmith.model.shadow import (
     told,
     write_shadow,
 )
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.kubernetes.nodes import Condition
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.objects.fleets import pool, worker

@@ -12,8 +12,8 @@ import pytest
 
 from nodesmith.keys import metrics_key, on_sale_key
 from nodesmith.model.functions import MEASURED, Concern
-from nodesmith.model.metrics import SERIES, Metrics, labelled
-from nodesmith.model.metricsobjects import MetricsObject
+from nodesmith.model.metrics.metrics import SERIES, Metrics, labelled
+from nodesmith.model.metrics.objects import MetricsObject
 from nodesmith.ports import NONE_THERE, Version
 from nodesmith_forwarder.metrics import FunctionMetrics, written
 from nodesmith_forwarder.metrics.functions import LARGEST_BYTES, OFTEN, SELDOM

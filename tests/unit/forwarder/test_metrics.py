@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodesmith.model.metrics import Histogram, labelled
+from nodesmith.model.metrics.metrics import Histogram, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.metrics import gauges, written

@@ -6,7 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.metrics import AT_ONCE, SELDOM, SERIES, SOON, Histogram, Metrics, Recorded, labelled
+from nodesmith.model.metrics.metrics import (
+    AT_ONCE,
+    SELDOM,
+    SERIES,
+    SOON,
+    Histogram,
+    Metrics,
+    Recorded,
+    labelled,
+)
 from tests.builders import NOW
 
 DECISIONS = "voluntary_disruption_decisions_total"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.errors import Rejected
-from nodesmith.model.metrics import Histogram, Metrics, labelled
-from nodesmith.model.metricsobjects import MOST_WRITERS, MetricsObject
+from nodesmith.model.metrics.metrics import Histogram, Metrics, labelled
+from nodesmith.model.metrics.objects import MOST_WRITERS, MetricsObject
 from tests.builders import NOW
 
 DECISIONS = "voluntary_disruption_decisions_total"

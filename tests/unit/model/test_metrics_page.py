@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.model.metrics import SERIES
+from nodesmith.model.metrics.metrics import SERIES
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
 from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.functions import FunctionMetrics

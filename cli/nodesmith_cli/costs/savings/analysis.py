@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.nodepooltiers import pools as nodepool_offers
+from nodesmith.decisions.provisioning.nodepools.tiers import pools as nodepool_offers
 from nodesmith.decisions.shadow.fleet import OTHERS, others
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED

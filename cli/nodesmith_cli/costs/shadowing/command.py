@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
-from nodesmith.model.shadow import NODESMITH, Shadow, read_shadow
+from nodesmith.model.costs.shadow import NODESMITH, Shadow, read_shadow
 from nodesmith_cli.costs.savings.table import WIDTH
 from nodesmith_cli.costs.shadowing.output import as_csv, page, show
 from nodesmith_cli.costs.shadowing.report import report

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.decisions.shadow.fleet import OTHERS, hourly_usd
+from nodesmith.model.costs.shadow import Fleet
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.shadow import Fleet
 from nodesmith_cli.audit import Kind, audit
 from nodesmith_formats.kubernetes.objects import pod_key
 

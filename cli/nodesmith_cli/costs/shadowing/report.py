@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Span, Tally
+from nodesmith.model.costs.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Span, Tally
 
 SIDES = (ACTUAL, NODESMITH, KARPENTER)
 BOOT, SPOT, RATES = 0.5, 0.2, (0.0, 4.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.allocations import ALLOCATIONS, Allocation, MoveOutcome
+from nodesmith.model.costs.allocations import ALLOCATIONS, Allocation, MoveOutcome
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.costs.showback.grouping import Group, grouped, in_dollars
 from nodesmith_cli.costs.showback.reading import Books, read_month
@@ -24,9 +24,9 @@ from nodesmith_cli.costs.showback.writing import (
     to_opencost,
     to_parquet,
 )
-from nodesmith_cli.explaining.commands import Where
 from nodesmith_cli.output import printing
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.views.explaining.commands import Where
 from nodesmith_formats.wording import counted, printable, some
 
 BUCKET, EXPORTS = "bucket", "exports"

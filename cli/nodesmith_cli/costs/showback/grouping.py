@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import NANO, Allocation, Kind
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.costs.allocations import NANO, Allocation, Kind
 
 UNALLOCATED = "__unallocated__"
 """The name of what has no such label; OpenCost calls it the same."""

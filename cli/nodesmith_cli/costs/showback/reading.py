@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.costs.allocations import (
     DAY,
     DAYS,
     HOURS,
@@ -22,7 +23,6 @@ from nodesmith.model.allocations import (
     hour_of,
     read_rows,
 )
-from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_formats.decisions.records import Blobs
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])", re.ASCII)

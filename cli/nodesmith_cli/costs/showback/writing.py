@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import ALLOCATION_COLUMNS, NANO, Allocation, Kind, write_rows
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.costs.allocations import ALLOCATION_COLUMNS, NANO, Allocation, Kind, write_rows
 from nodesmith_cli.costs.showback.grouping import Group
 from nodesmith_formats.wording import spreadsheet_text
 

@@ -2,5 +2,5 @@
 
 `comments` finds the comments of a YAML text, `layout` writes an object with the style and the comments of the fields
 that it comes from, and `command` implements the command. The conversion itself is in the core
-(`nodesmith.model.conversion`).
+(`nodesmith.model.karpenter.conversion`).
 """

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.conversion.converting import convert
-from nodesmith.model.conversion.drafts import Conversion, Converted, Fate
-from nodesmith.model.conversion.nodeclasses import Surroundings
+from nodesmith.model.karpenter.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.drafts import Conversion, Converted, Fate
+from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
 from nodesmith_cli.manifests.converting.layout import Remarks, finder, remarks_of, write_yaml
 from nodesmith_cli.manifests.converting.objects import as_of_a_file, faults_of, unreadable
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from nodesmith.model.apimachinery.problems import at
-from nodesmith.model.conversion.drafts import Converted, Origin
+from nodesmith.model.karpenter.conversion.drafts import Converted, Origin
 from nodesmith_cli.manifests.converting.comments import Comment, Comments, comments_of
 from nodesmith_formats.manifests.documents import node_at
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, Problem
-from nodesmith.model.conversion.converting import convert, loud
-from nodesmith.model.conversion.drafts import Change, Conversion, Converted, Fate
+from nodesmith.model.karpenter.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Converted, Fate
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nodesmith.model.conversion.drafts import Change, Conversion, Fate
+from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Fate
 from nodesmith_cli.manifests.converting.objects import fault_of
 from nodesmith_formats.manifests.manifests import Document
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from nodesmith.model.conversion.converting import KINDS
+from nodesmith.model.karpenter.conversion.converting import KINDS
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_formats.manifests.manifests import Fault
 

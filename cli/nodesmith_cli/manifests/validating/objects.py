@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
-from nodesmith.model.conversion.drafts import Conversion, Fate
-from nodesmith.model.quotas import is_quota, parse_quota
+from nodesmith.model.karpenter.conversion.converting import KINDS, OLD_VERSIONS, convert
+from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate
+from nodesmith.model.limits.quotas import is_quota, parse_quota
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.manifests.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.manifests.validating.autoscaler import autoscaler_findings

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import at, did_you_mean, shown
-from nodesmith.model.conversion.labels import TEMPLATES
+from nodesmith.model.karpenter.conversion.labels import TEMPLATES
 from nodesmith.model.kubernetes.podannotations import SPLITS, split_fault
 from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 from nodesmith_cli.manifests.validating.findings import Finding, warning

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.nodepooltiers import pools
-from nodesmith.decisions.provisioning.onsale import Considered, considered
+from nodesmith.decisions.provisioning.nodepools.onsale import Considered, considered
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, Effect, Taint
@@ -21,9 +21,9 @@ from nodesmith.model.karpenter.nodepools import (
     Objective,
     parse_nodepool,
 )
+from nodesmith.model.limits.quotas import amount_in_words
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
-from nodesmith.model.quotas import amount_in_words
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.manifests.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document, Fault

@@ -14,8 +14,8 @@ from nodesmith.errors import NodesmithError
 from nodesmith_cli.output.reporting.style import DARK, LIGHT, PICTURES, variables
 from nodesmith_cli.views.ui import wording
 from nodesmith_cli.views.ui.gate import HEADERS, METHODS, Gate
-from nodesmith_cli.views.ui.history import history, history_csv
-from nodesmith_cli.views.ui.kept import (
+from nodesmith_cli.views.ui.pages.history import history, history_csv
+from nodesmith_cli.views.ui.pages.kept import (
     Kept,
     alternatives_page,
     decision_page,
@@ -25,7 +25,7 @@ from nodesmith_cli.views.ui.kept import (
     stay_lines,
     why,
 )
-from nodesmith_cli.views.ui.live import Asked, node_page, now_page, pod_page
+from nodesmith_cli.views.ui.pages.live import Asked, node_page, now_page, pod_page
 
 Page = Callable[[], Any]
 NAVIGATION = (

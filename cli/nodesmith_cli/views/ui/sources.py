@@ -17,11 +17,11 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.observation.decoding import decode
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.access.ledger import TABLE
-from nodesmith_cli.explaining.commands import Where, recorded_catalog
-from nodesmith_cli.explaining.decision import catalog_of
-from nodesmith_cli.explaining.node import nobody
-from nodesmith_cli.explaining.nodecommand import lines, snapshot_of, told_of
 from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
+from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
+from nodesmith_cli.views.explaining.decision import catalog_of
+from nodesmith_cli.views.explaining.node import nobody
+from nodesmith_cli.views.explaining.nodecommand import lines, snapshot_of, told_of
 from nodesmith_formats.decisions.records import Blobs, Bucket, Records
 from nodesmith_formats.localsystem.reaching import Reached, local_system
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from nodesmith.decisions.events import (
+from nodesmith.decisions.lifecycle import initialization_patch, preparing_patch, registration_patch
+from nodesmith.decisions.reporting.events import (
     of_deadline,
     of_deletions,
     of_interruption,
     of_waiting,
 )
-from nodesmith.decisions.lifecycle import initialization_patch, preparing_patch, registration_patch
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.waiting import awaiting_node
 from nodesmith.errors import Transient

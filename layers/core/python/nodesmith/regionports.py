@@ -13,11 +13,11 @@ from nodesmith.model import functions
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions import Concern, Finding, Record
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.spendinglimits import SpendingLimit
+from nodesmith.model.limits.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
 
 if TYPE_CHECKING:
-    from nodesmith.decisions.notifications import Notification
+    from nodesmith.decisions.reporting.notifications import Notification
 
 
 class Routes(Protocol):

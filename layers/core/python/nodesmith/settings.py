@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocations import parse_label_keys
-from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
-from nodesmith.model.commitmentsettings import setting_faults as setting_faults
+from nodesmith.model.costs.allocations import parse_label_keys
+from nodesmith.model.costs.commitmentsettings import CommitmentSettings, parse_commitment_settings
+from nodesmith.model.costs.commitmentsettings import setting_faults as setting_faults
 from nodesmith.model.ec2.notices import PATTERNS as PATTERNS
 from nodesmith.model.ec2.notices import Fate as Fate
 from nodesmith.model.functions import INFORMED as INFORMED
@@ -41,7 +41,7 @@ _MOST_HOURS = 1000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
 """Source and detail type of the events with which dispatch reports new findings and resolved ones."""
 NOTIFICATIONS = ("BudgetBlocked", "InterruptionServed", "NodeLaunched", "PodUnplaced", "SpendingAbove")
-"""The detail types of notifications (`nodesmith.decisions.notifications`), which have the same source."""
+"""The detail types of notifications (`nodesmith.decisions.reporting.notifications`), which have the same source."""
 DRY_RUN_NODEPOOL = "validation"
 """The NodePool in the tags of dry runs. Readiness may only create resources with this tag value."""
 PROFILE_HASH_LENGTH = 16

@@ -9,7 +9,7 @@ import pytest
 from nodesmith.adapters.cloud import MeasuredCloud
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Deferred, Launched, LaunchOutcome, LaunchRequest, NoCapacity, Refused
-from nodesmith.model.metrics import Metrics, labelled
+from nodesmith.model.metrics.metrics import Metrics, labelled
 from nodesmith.ports import Cloud
 
 ABOUT = {"controller": "provisioner", "provider": "aws"}

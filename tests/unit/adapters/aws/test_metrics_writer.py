@@ -10,8 +10,8 @@ import pytest
 
 from nodesmith.adapters.s3 import LOOK_AGAIN, METRICS_TRIES, MetricsWriter
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.metrics import SELDOM, SOON, Metrics, labelled
-from nodesmith.model.metricsobjects import MetricsObject
+from nodesmith.model.metrics.metrics import SELDOM, SOON, Metrics, labelled
+from nodesmith.model.metrics.objects import MetricsObject
 from nodesmith.ports import NONE_THERE, Version
 from tests.builders import NOW
 from tests.fakes.blobs import FakeBlobs

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import decode, encode
-from nodesmith.controllers.catalog import CatalogUpdate, merge, refresh_catalog
+from nodesmith.controllers.region.catalog import CatalogUpdate, merge, refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, ListPrices, Offering, sold_as
 from tests.fakes.catalogs import FakeCatalogs

@@ -15,7 +15,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.adapters.kubernetes.evictions import delete, evict
 from nodesmith.adapters.kubernetes.writes import publish
-from nodesmith.decisions.events import of_evictions
+from nodesmith.decisions.reporting.events import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.kubernetes.evictions import (
     BUDGET,
@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.evictions import (
     PodOnNode,
     Postponed,
 )
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from tests.builders import NOW, claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]

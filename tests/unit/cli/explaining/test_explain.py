@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.explaining.decision import explain
 from nodesmith_cli.main import app
+from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
 from nodesmith_formats.decisions.summaries import summary
 

@@ -25,10 +25,10 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
-from nodesmith_cli.explaining.node import Told, named, nobody, subjects, tell
-from nodesmith_cli.explaining.nodecommand import ending_lines, lines, selected_lines
-from nodesmith_cli.explaining.stay import why_it_stays
 from nodesmith_cli.main import app
+from nodesmith_cli.views.explaining.node import Told, named, nobody, subjects, tell
+from nodesmith_cli.views.explaining.nodecommand import ending_lines, lines, selected_lines
+from nodesmith_cli.views.explaining.stay import why_it_stays
 from nodesmith_cli.views.status import lines as status_lines
 from nodesmith_cli.views.status import tell as tell_status
 from nodesmith_formats.decisions.records import Folder

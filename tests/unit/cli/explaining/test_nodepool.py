@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.decisions.provisioning.onsale import Considered, considered
+from nodesmith.decisions.provisioning.nodepools.onsale import Considered, considered
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith_cli.explaining.commands import pool_item, pool_lines
+from nodesmith_cli.views.explaining.commands import pool_item, pool_lines
 from tests.builders import NOW, catalog, expression, inputs, ledger, nodepool_manifest, snapshot
 
 EVERY_TYPE = len(catalog().facts)

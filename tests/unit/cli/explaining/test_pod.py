@@ -20,8 +20,8 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith_cli.explaining.pod import Search, nobody, pod_key, tell
 from nodesmith_cli.main import app
+from nodesmith_cli.views.explaining.pod import Search, nobody, pod_key, tell
 from nodesmith_formats.decisions.records import Folder
 from tests.builders import CLUSTER, NOW, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
 

@@ -12,11 +12,11 @@ from justhtml import JustHTML
 
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith_cli.explaining.decisionpage import decision_picture
-from nodesmith_cli.explaining.page import decision_page, decisions_page, lines_page, nodepools_page
-from nodesmith_cli.localcommands.page import demo_sections, run_page
 from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.planning.page import moves_page
+from nodesmith_cli.simulator.localcommands.page import demo_sections, run_page
+from nodesmith_cli.views.explaining.decisionpage import decision_picture
+from nodesmith_cli.views.explaining.page import decision_page, decisions_page, lines_page, nodepools_page
 from nodesmith_formats.prices import Price
 from nodesmith_local.runs.interrupting import Interrupted, Life
 from nodesmith_local.runs.latency import Latency

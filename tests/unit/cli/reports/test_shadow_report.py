@@ -12,7 +12,16 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
-from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Fleet, Seat, Shadow, Tally, write_shadow
+from nodesmith.model.costs.shadow import (
+    ACTUAL,
+    KARPENTER,
+    NODESMITH,
+    Fleet,
+    Seat,
+    Shadow,
+    Tally,
+    write_shadow,
+)
 from nodesmith_cli.costs.shadowing.command import kept, tell
 from nodesmith_cli.costs.shadowing.output import page
 from nodesmith_cli.costs.shadowing.placements import checked

@@ -35,8 +35,8 @@ from nodesmith_cli.views.ui.archive import Archive, runs_of
 from nodesmith_cli.views.ui.charts import MOST_POINTS, line
 from nodesmith_cli.views.ui.fleetmap import Tile, laid_out
 from nodesmith_cli.views.ui.gate import HEADERS, POLICY, Gate
-from nodesmith_cli.views.ui.history import history
-from nodesmith_cli.views.ui.kept import Kept, outcomes
+from nodesmith_cli.views.ui.pages.history import history
+from nodesmith_cli.views.ui.pages.kept import Kept, outcomes
 from nodesmith_cli.views.ui.riskmap import risk_map
 from nodesmith_cli.views.ui.server import NAVIGATION, Site, make_app
 from nodesmith_formats.decisions.records import Folder, Records

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
-from nodesmith.decisions.events import of_approval, of_staying
+from nodesmith.decisions.reporting.events import of_approval, of_staying
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.moves import Move, Reason, Stage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.expiration import (
+from nodesmith.decisions.disruption.expiration import (
     LONGEST_WINDOW,
     expired,
     expires_at,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.provisioning.onsale import considered
+from nodesmith.decisions.provisioning.nodepools.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import launch_fault, remedy, shown
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
 from nodesmith.model.ledger.learned import Ending, RegistrationHealth, basis_of
-from nodesmith_cli.explaining.commands import pool_lines
+from nodesmith_cli.views.explaining.commands import pool_lines
 from tests import builders
 
 ENA = (

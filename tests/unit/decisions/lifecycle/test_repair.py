@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.repair import PATIENCE, POLICIES, Finding, diagnosis, findings
+from nodesmith.decisions.disruption.repair import PATIENCE, POLICIES, Finding, diagnosis, findings
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools

@@ -25,9 +25,9 @@ from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.reduction.objects import reduce_custom
-from nodesmith_cli.explaining.node import subjects
 from nodesmith_cli.planning.ledger import fleet_of
 from nodesmith_cli.planning.moves import moves_json
+from nodesmith_cli.views.explaining.node import subjects
 from tests.builders import NOW, node, shape, snapshot
 from tests.builders import pods as waiting
 from tests.objects.fleets import Worker, fleet, pool, running, worker

@@ -17,9 +17,9 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.region import Region
 from nodesmith.model.ledger.spending import Share
+from nodesmith.model.limits.spendinglimits import parse_spending_limit
 from nodesmith.model.policies import MONTHLY
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
 from nodesmith_cli.views.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot

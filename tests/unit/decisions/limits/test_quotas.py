@@ -16,7 +16,7 @@ from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.controllers.launching.unschedulable import tell_unplaced, write_unplaced
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
-from nodesmith.decisions.provisioning.onsale import considered
+from nodesmith.decisions.provisioning.nodepools.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_condition, limit_events
 from nodesmith.decisions.readiness.readiness import QUOTA_NEAR_LIMIT, StatusUpdate, quota_update
 from nodesmith.decisions.scheduling.offerings.quotas import Left, exceeded, usages
@@ -24,10 +24,10 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parse_nodepool
+from nodesmith.model.limits.quotas import parse_quota
 from nodesmith.model.policies import NodeSettings, parse_cluster_limits
-from nodesmith.model.quotas import parse_quota
 from nodesmith.observation.decoding import decode, encode
-from nodesmith_cli.explaining.commands import pool_lines
+from nodesmith_cli.views.explaining.commands import pool_lines
 from nodesmith_cli.views.status import lines, tell
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.backends.embedded import EmbeddedCluster

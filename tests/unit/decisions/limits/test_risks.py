@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.interruption import risks_after
+from nodesmith.decisions.disruption.interruption import risks_after
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase

@@ -27,9 +27,9 @@ from nodesmith.model.ledger.spending import (
     seconds_left,
     spent_by,
 )
+from nodesmith.model.limits.quotas import amount_in_words, parse_quota
+from nodesmith.model.limits.spendinglimits import SpendingLimit, parse_spending_limit, read_spending_limit
 from nodesmith.model.policies import MONTHLY, USD_PER_MONTH, NodeSettings, parse_cluster_limits
-from nodesmith.model.quotas import amount_in_words, parse_quota
-from nodesmith.model.spendinglimits import SpendingLimit, parse_spending_limit, read_spending_limit
 from nodesmith.settings import read_settings
 from tests.builders import NOW, claim, inputs, ledger, nodepool_manifest, pods, shape, snapshot
 from tests.objects.quotas import quota_manifest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.provisioning.nodepooltiers import pools as offered
+from nodesmith.decisions.provisioning.nodepools.tiers import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.labels import Taint

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith.decisions.events import (
+from nodesmith.decisions.reporting.events import (
     of_deadline,
     of_deletions,
     of_evictions,

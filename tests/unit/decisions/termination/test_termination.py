@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.events import of_waiting
+from nodesmith.decisions.reporting.events import of_waiting
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.evictions import Allowances, drain, protected_for, refuses_disruption
 from nodesmith.decisions.termination.waiting import why_not_gone

@@ -7,7 +7,7 @@ from botocore.credentials import Credentials
 
 from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.errors import Rejected
-from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import Manifests
 from nodesmith_local.apiserver import Store
 from nodesmith_local.backends.ekstokens import access_key_of

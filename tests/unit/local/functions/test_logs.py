@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from nodesmith.composition.telemetry import Telemetry
 from nodesmith.model.functions import Concern
-from nodesmith.telemetry import Telemetry
 from nodesmith_local.logs import logs_to
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.allocations import HOURS, allocations_key, booked_key
+from nodesmith.model.costs.allocations import HOURS, allocations_key, booked_key
 from nodesmith.model.functions import Heartbeat
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_local.runs.decisions import Decisions

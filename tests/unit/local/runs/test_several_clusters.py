@@ -16,12 +16,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from nodesmith.registration import CLUSTER_NAME
-from nodesmith_cli.explaining.commands import Where
-from nodesmith_cli.localcommands.greeting import greeting
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
-from nodesmith_cli.localcommands.upcommand import told
-from nodesmith_cli.localcommands.view import screens
 from nodesmith_cli.main import app
+from nodesmith_cli.simulator.localcommands.greeting import greeting
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
+from nodesmith_cli.simulator.localcommands.upcommand import told
+from nodesmith_cli.simulator.localcommands.view import screens
+from nodesmith_cli.views.explaining.commands import Where
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from nodesmith_formats.manifests.places import numbered
 from nodesmith_formats.shipped import shipped

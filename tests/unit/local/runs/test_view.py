@@ -12,9 +12,9 @@ from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.quantities import Resources
-from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
-from nodesmith_cli.localcommands.progress import RunProgress
-from nodesmith_cli.localcommands.view import latency_table, screen
+from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.simulator.localcommands.progress import RunProgress
+from nodesmith_cli.simulator.localcommands.view import latency_table, screen
 from nodesmith_formats.prices import Price
 from nodesmith_local.runs.latency import Latency
 from nodesmith_local.runs.report import NodeReport, PendingPod, Report

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.model.conversion.converting import convert, loud
-from nodesmith.model.conversion.drafts import Conversion, Fate, Origin
-from nodesmith.model.conversion.nodeclasses import Surroundings
+from nodesmith.model.karpenter.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate, Origin
+from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE, parse_nodeclass
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.conversion.converting import convert
-from nodesmith.model.conversion.drafts import Fate
+from nodesmith.model.karpenter.conversion.converting import convert
+from nodesmith.model.karpenter.conversion.drafts import Fate
 from tests.unit.model.karpenter.conversionfields import IDS, ROWS, Row
 
 

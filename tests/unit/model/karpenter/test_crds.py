@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from nodesmith.model.schema.fields import Integer, Map, Object, Quantity, Rule, Text
-from nodesmith_cli.crds import files
+from nodesmith_cli.manifests.crds import files
 from nodesmith_formats.crds import custom_resource_definitions, schema
 
 DIRECTORY = Path(__file__).parents[4] / "forwarder/crds"
@@ -28,7 +28,7 @@ def at(kind: str, *path: str) -> dict[str, Any]:
 
 
 def test_the_files_match_the_models() -> None:
-    """When this fails, run `python -m nodesmith_cli.crds`."""
+    """When this fails, run `python -m nodesmith_cli.manifests.crds`."""
     assert {path.name: path.read_text() for path in DIRECTORY.glob("karpenter*.yaml")} == files()
 
 

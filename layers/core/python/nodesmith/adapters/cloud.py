@@ -48,7 +48,7 @@ from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.ports import Cloud

@@ -13,8 +13,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.metrics import SOON, Metrics, Recorded
-from nodesmith.model.metricsobjects import MOST_SERIES, MetricsObject
+from nodesmith.model.metrics.metrics import SOON, Metrics, Recorded
+from nodesmith.model.metrics.objects import MOST_SERIES, MetricsObject
 from nodesmith.ports import NONE_THERE, Version, VersionedBlobs
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from nodesmith.decisions.allocations.nodes import (
 )
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.keys import catalog_key, commitments_key, snapshot_key
-from nodesmith.model.allocations import (
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.costs.allocations import (
     DAY,
     DAYS,
     HOUR,
@@ -48,7 +49,6 @@ from nodesmith.model.allocations import (
     read_rows,
     write_rows,
 )
-from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.commitments import read_book

@@ -41,7 +41,7 @@ from nodesmith.controllers.runs import (
     wait_until,
 )
 from nodesmith.decisions.budgets import next_turn
-from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedule
+from nodesmith.decisions.disruption.expiration import expired, next_deadline, out_of_schedule
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
@@ -50,7 +50,7 @@ from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning.buffers.warmcapacity import next_need
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
-from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import carry_out
@@ -76,7 +76,7 @@ from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, known_instances
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics import Metrics, labelled
+from nodesmith.model.metrics.metrics import Metrics, labelled
 from nodesmith.model.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from nodesmith.controllers.launching.unschedulable import FAILED_SCHEDULING, SCALE_UP_DELAYED, STALE_AFTER
-from nodesmith.decisions.notifications import (
+from nodesmith.decisions.reporting.notifications import (
     Notification,
     Unplaced,
     is_anyone_waiting,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.commitments import claim_commitments, known_commitments
 from nodesmith.controllers.launching.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
@@ -22,6 +21,7 @@ from nodesmith.controllers.launching.launch import (
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until, resume_starts
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
 from nodesmith.controllers.observation import newest_data, own_snapshot
+from nodesmith.controllers.region.commitments import claim_commitments, known_commitments
 from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.provisioning import (
     Inputs,
@@ -45,7 +45,7 @@ from nodesmith.model.apimachinery.times import first
 from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics import Labels, Metrics, labelled
+from nodesmith.model.metrics.metrics import Labels, Metrics, labelled
 from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, CommitmentStore, Hints, Store
 

@@ -46,10 +46,10 @@ from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nod
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.ledger.learned import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.limits.quotas import CAPACITY_QUOTA, parse_quotas
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.model.policies import NodeSettings
-from nodesmith.model.quotas import CAPACITY_QUOTA, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster
 

@@ -14,7 +14,7 @@ from nodesmith.errors import Conflict, Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.commands import Command, Release, SingleEnding
 from nodesmith.model.functions import Concern, Hint
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 

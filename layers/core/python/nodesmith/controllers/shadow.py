@@ -15,9 +15,9 @@ from nodesmith.controllers.runs import Report
 from nodesmith.decisions.shadow.advance import is_news, step
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.keys import shadow_key
+from nodesmith.model.costs.shadow import Shadow, read_shadow, write_shadow
 from nodesmith.model.functions import Heartbeat
 from nodesmith.model.policies import NodeSettings
-from nodesmith.model.shadow import Shadow, read_shadow, write_shadow
 from nodesmith.ports import Blobs, Catalogs, VersionedBlobs
 
 KEPT_AT_LEAST = timedelta(minutes=5)

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
-from nodesmith.decisions.events import of_evictions
-from nodesmith.decisions.interruption import displaced, interruption_costs, waiting_since
+from nodesmith.decisions.disruption.interruption import displaced, interruption_costs, waiting_since
+from nodesmith.decisions.reporting.events import of_evictions
 from nodesmith.decisions.takeover import standby
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
@@ -39,7 +39,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.kubernetes.evictions import DENIED, Evicted, Eviction, EvictionRefused, Postponed
 from nodesmith.model.ledger.learned import DrainTime, learned_drain_time
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.snapshot import Snapshot
 
 

@@ -26,7 +26,7 @@ from nodesmith.model.functions import (
     Record,
 )
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.quotas import amount_in_words
+from nodesmith.model.limits.quotas import amount_in_words
 from nodesmith.registration import Registration, Trial
 
 QUIET_AFTER = timedelta(minutes=10)

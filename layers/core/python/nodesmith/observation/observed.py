@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import DISRUPTED
-from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.converting import convert, loud
 from nodesmith.model.karpenter.nodepools import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import Manifest

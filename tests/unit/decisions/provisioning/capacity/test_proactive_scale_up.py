@@ -23,8 +23,8 @@ from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_namespace
 from nodesmith.observation.reduction.pods import reduce_growing, reduce_job, reduce_pod
-from nodesmith_cli.explaining.decision import explain
 from nodesmith_cli.manifests.validating.proactive import proactive_findings
+from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.manifests.manifests import Document
 from tests.builders import NOW, READY, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
 from tests.objects.fleets import fleet, pool, worker

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import PlannedNode, replicas
-from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

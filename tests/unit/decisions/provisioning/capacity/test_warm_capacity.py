@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.instances import start
 from nodesmith.controllers.lifecycle import note_cost
-from nodesmith.decisions.interruption import answer
+from nodesmith.decisions.disruption.interruption import answer
 from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith.decisions.lifecycle import next_steps
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, LONGEST_WARM_UP, not_needed
@@ -35,7 +35,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape
 from nodesmith.model.ledger.items import claim_from_item, claim_to_item
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.views.status import lines, tell

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
-from nodesmith.controllers.commitments import claim_commitments
+from nodesmith.controllers.region.commitments import claim_commitments
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.decide import replay
@@ -28,7 +28,7 @@ from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, OS, RESERVED, SPOT, TENANCY
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.commitmentsettings import parse_commitment_settings
+from nodesmith.model.costs.commitmentsettings import parse_commitment_settings
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import (

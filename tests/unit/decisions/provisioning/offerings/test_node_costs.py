@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.provisioning.onsale import considered
+from nodesmith.decisions.provisioning.nodepools.onsale import considered
 from nodesmith.decisions.provisioning.plan import plan_item
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.kubernetes.shapereading import parse_shape

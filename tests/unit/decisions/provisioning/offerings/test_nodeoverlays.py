@@ -17,8 +17,8 @@ from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.lifecycle.stages import initialize
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodeclaims import by_hand
-from nodesmith.decisions.provisioning.nodepooltiers import pools
-from nodesmith.decisions.provisioning.onsale import on_sale
+from nodesmith.decisions.provisioning.nodepools.onsale import on_sale
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode
 from nodesmith.decisions.readiness.readiness import nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of

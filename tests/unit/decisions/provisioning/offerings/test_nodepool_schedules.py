@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nodesmith.decisions.budgets import closed_obstacle, is_open, next_turn, opens_from
-from nodesmith.decisions.expiration import expired, next_change, out_of_schedule
+from nodesmith.decisions.disruption.expiration import expired, next_change, out_of_schedule
 from nodesmith.decisions.provisioning import Plan, decide, replicas
-from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import last_hit, next_hit, parse_cron
 from nodesmith.model.karpenter.disruption import SCHEDULE, Window

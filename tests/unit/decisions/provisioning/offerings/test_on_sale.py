@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.commitments import AGAIN_AFTER, OnSaleKeeper
+from nodesmith.controllers.region.commitments import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.onsale import on_sale
+from nodesmith.decisions.provisioning.nodepools.onsale import on_sale
 from nodesmith.errors import Rejected
 from nodesmith.keys import on_sale_key
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith.model.metricsobjects import (
+from nodesmith.model.metrics.objects import (
     MOST_OFFERINGS,
     OfferingOnSale,
     TypeOnSale,

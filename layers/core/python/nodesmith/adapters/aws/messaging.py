@@ -20,7 +20,7 @@ from nodesmith.registration import Registration
 from nodesmith.settings import ALIAS, HEALTH_DETAIL_TYPE, HEALTH_SOURCE, function_name, function_vpc
 
 if TYPE_CHECKING:
-    from nodesmith.decisions.notifications import Notification
+    from nodesmith.decisions.reporting.notifications import Notification
 
 
 _MISSING = frozenset({"ResourceNotFoundException"})

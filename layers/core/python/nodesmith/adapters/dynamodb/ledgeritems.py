@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition
-from nodesmith.model.allocations import to_book
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.costs.allocations import to_book
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

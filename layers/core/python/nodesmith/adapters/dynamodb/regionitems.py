@@ -31,7 +31,7 @@ from nodesmith.model.ledger.commitments import (
 from nodesmith.model.ledger.items import offered_item, read_offered
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.region import CallBudget, Region, Scarcity, region_of
-from nodesmith.model.spendinglimits import SpendingLimit
+from nodesmith.model.limits.spendinglimits import SpendingLimit
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
 # last write wins. The next such node restores what a write has lost.

@@ -34,7 +34,7 @@ from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.observation.mirror import (
     ASKERS,
     LEASES,

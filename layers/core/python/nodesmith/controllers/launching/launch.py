@@ -29,9 +29,9 @@ from nodesmith.decisions.provisioning import (
     replicas,
 )
 from nodesmith.decisions.provisioning.attempts import removed_soon
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.nodepools.static import left_of
+from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.decisions.provisioning.plan import MANY_CLAIMS
-from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
@@ -55,7 +55,7 @@ from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.learned import known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot

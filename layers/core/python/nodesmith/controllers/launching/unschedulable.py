@@ -15,10 +15,10 @@ from itertools import zip_longest
 from typing import Any
 
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
-from nodesmith.decisions.events import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
+from nodesmith.decisions.reporting.events import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
 from nodesmith.errors import Failures
 from nodesmith.keys import unplaced_key
@@ -30,7 +30,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.kubernetes.pods import Reason
-from nodesmith.model.quotas import CAPACITY_QUOTA
+from nodesmith.model.limits.quotas import CAPACITY_QUOTA
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.decisions.allocations.nodes import BookedNode, Period, View, clipped
-from nodesmith.model.allocations import HOUR, Allocation, Kind, Owner, microseconds
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.apimachinery.quantities import Resources
+from nodesmith.model.costs.allocations import HOUR, Allocation, Kind, Owner, microseconds
 from nodesmith.model.kubernetes.pods import Pod, is_planned
 
 CPU_CORE_NANO_USD, MEMORY_GIB_NANO_USD, GPU_NANO_USD = 31_611_000, 4_237_000, 950_000_000

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodesmith.model.allocations import HOUR, OUTCOME_AFTER, MoveOutcome, cost_of, microseconds, nano_usd
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
@@ -19,6 +18,14 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
 )
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
+from nodesmith.model.costs.allocations import (
+    HOUR,
+    OUTCOME_AFTER,
+    MoveOutcome,
+    cost_of,
+    microseconds,
+    nano_usd,
+)
 from nodesmith.model.ec2.catalog import LINUX, Catalog, product_of, sold_as
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

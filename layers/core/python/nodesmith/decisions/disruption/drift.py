@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import (
     ARCH,
     NODECLASS,

@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 from math import fsum, inf
 
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
-from nodesmith.decisions.expiration import expires_at
+from nodesmith.decisions.disruption.expiration import expires_at
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import least_resources
 from nodesmith.decisions.scheduling.compatibility import WINDOWS

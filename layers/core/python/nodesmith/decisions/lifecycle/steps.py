@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions import expiration
+from nodesmith.decisions.disruption import expiration
 from nodesmith.decisions.disruption.candidates import next_consolidatable_change
 from nodesmith.decisions.lifecycle.stages import (
     check,

@@ -15,6 +15,7 @@ from nodesmith.decisions.provisioning.nodeclaims import (
     is_old,
     unread,
 )
+from nodesmith.decisions.provisioning.nodepools.static import replicas
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
@@ -26,7 +27,6 @@ from nodesmith.decisions.provisioning.plan import (
     plan_item,
     record,
 )
-from nodesmith.decisions.provisioning.static import replicas
 
 __all__ = [
     "Inputs",

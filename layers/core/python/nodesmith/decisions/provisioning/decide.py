@@ -34,7 +34,7 @@ from nodesmith.decisions.provisioning.growth import (
     told,
     with_planned,
 )
-from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
+from nodesmith.decisions.provisioning.nodepools.tiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,

@@ -24,7 +24,7 @@ from nodesmith.decisions.provisioning.clusterstate import (
     with_sources_closed,
 )
 from nodesmith.decisions.provisioning.decide import left_of
-from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,

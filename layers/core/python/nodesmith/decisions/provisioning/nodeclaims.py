@@ -12,7 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.launch import as_launched, launch_plan
-from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
+from nodesmith.decisions.provisioning.nodepools.tiers import (
+    nodeclass_obstacle,
+    parsed_nodeclasses,
+    template_of,
+)
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import most_resources
 from nodesmith.decisions.scheduling.offerings.options import TypeOption

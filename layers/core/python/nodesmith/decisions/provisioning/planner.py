@@ -21,7 +21,7 @@ from operator import le
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Bin, Item, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.alternatives import NO_BOUNDS, Attempt, Bounds, best
-from nodesmith.decisions.provisioning.nodepooltiers import Pools
+from nodesmith.decisions.provisioning.nodepools.tiers import Pools
 from nodesmith.decisions.provisioning.plan import FIRST_TIME, Inputs, PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.provisioning.purchase.order import (

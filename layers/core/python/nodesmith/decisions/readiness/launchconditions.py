@@ -34,9 +34,9 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.breakers import RESET_HINT
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.limits.quotas import SPENDING_LIMIT, used_in_words
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
-from nodesmith.model.quotas import SPENDING_LIMIT, used_in_words
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""

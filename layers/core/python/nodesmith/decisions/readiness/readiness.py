@@ -34,9 +34,9 @@ from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Pause
+from nodesmith.model.limits.quotas import CAPACITY_QUOTA, Quota, format_limits
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
-from nodesmith.model.quotas import CAPACITY_QUOTA, Quota, format_limits
 from nodesmith.model.snapshot import Snapshot
 
 _REGISTRATION_FAILURES = {

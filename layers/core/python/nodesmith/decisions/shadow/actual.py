@@ -20,6 +20,7 @@ from nodesmith.decisions.shadow.fleet import (
 )
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DISRUPTED, SPOT, ZONE
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.costs.shadow import Assumptions, Shadow, Tally
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
@@ -27,7 +28,6 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.policies import NodeSettings
-from nodesmith.model.shadow import Assumptions, Shadow, Tally
 from nodesmith.model.snapshot import Snapshot
 
 LONGEST_STEP = timedelta(minutes=15)

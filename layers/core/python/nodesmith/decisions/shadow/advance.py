@@ -30,12 +30,22 @@ from nodesmith.decisions.shadow.life import Life
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
+from nodesmith.model.costs.shadow import (
+    ACTUAL,
+    KARPENTER,
+    NODESMITH,
+    Assumptions,
+    Fleet,
+    Seat,
+    Shadow,
+    Tally,
+    told,
+)
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.policies import NodeSettings
-from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Fleet, Seat, Shadow, Tally, told
 from nodesmith.model.snapshot import Snapshot
 
 RESTS = timedelta(minutes=10)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, PlannedNode
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.decisions.readiness.launchconditions import LAUNCHES
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (

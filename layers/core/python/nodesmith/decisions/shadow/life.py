@@ -12,10 +12,10 @@ from nodesmith.decisions.shadow.actual import LONGEST_STEP, View, workload_of
 from nodesmith.decisions.shadow.fleet import OTHERS, Seen, hourly_usd, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, NODEPOOL, SPOT, is_ephemeral
+from nodesmith.model.costs.shadow import Fleet, Leaving, Seat, Tally
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Condition, Node
-from nodesmith.model.shadow import Fleet, Leaving, Seat, Tally
 
 NOTICE = timedelta(seconds=120)
 """The time between the notice of an interruption and its end."""

@@ -31,8 +31,8 @@ from nodesmith.model.ledger.spending import (
     counted_spent,
     share_of,
 )
+from nodesmith.model.limits.spendinglimits import SpendingLimit
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER, USD_PER_HOUR, USD_PER_MONTH
-from nodesmith.model.spendinglimits import SpendingLimit
 
 LAUNCHES_OF_ACCOUNT = 2000
 """How many nodes all clusters may request within an hour, unless a SpendingLimit says otherwise."""

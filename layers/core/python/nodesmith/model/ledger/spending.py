@@ -18,8 +18,8 @@ from nodesmith.model.apimachinery.quantities import NODES, NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.limits.spendinglimits import OF_NODEPOOLS, SpendingLimit
 from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH, micro_usd
-from nodesmith.model.spendinglimits import OF_NODEPOOLS, SpendingLimit
 
 _INTERVAL, _WINDOW = timedelta(minutes=5), timedelta(hours=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

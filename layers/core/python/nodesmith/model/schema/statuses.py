@@ -1,8 +1,8 @@
 """Status schemas, printer columns and short names of the kinds, and schemas of kinds before Karpenter's v1beta1.
 
 Only the CRDs need them. Provisioner and AWSNodeTemplate are described as API servers accepted them before Karpenter's
-webhooks checked them, so that old files can be applied. `nodesmith.model.conversion` interprets their fields and
-reports those that it cannot use. So these schemas check little more than types, and keep unknown fields.
+webhooks checked them, so that old files can be applied. `nodesmith.model.karpenter.conversion` interprets their fields
+and reports those that it cannot use. So these schemas check little more than types, and keep unknown fields.
 """
 
 from __future__ import annotations

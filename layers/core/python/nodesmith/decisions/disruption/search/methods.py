@@ -34,9 +34,9 @@ from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.decisions.disruption.worth import is_enough
 from nodesmith.decisions.packing import resource_prices
+from nodesmith.decisions.provisioning.nodepools.static import left_of, planned
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
-from nodesmith.decisions.provisioning.static import left_of, planned
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template

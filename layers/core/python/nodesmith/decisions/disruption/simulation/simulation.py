@@ -24,7 +24,7 @@ from nodesmith.decisions.provisioning.clusterstate import (
     reserved,
     without,
 )
-from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase

@@ -31,7 +31,7 @@ from nodesmith.decisions.provisioning.buffers.warmcapacity import (
 )
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
 from nodesmith.decisions.provisioning.growth import with_planned
-from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
+from nodesmith.decisions.provisioning.nodepools.tiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor

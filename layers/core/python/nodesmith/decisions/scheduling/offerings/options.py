@@ -23,8 +23,8 @@ from nodesmith.model.apimachinery.quantities import CPU, MEMORY, NODES, Resource
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS
+from nodesmith.model.limits.quotas import Quota
 from nodesmith.model.policies import USD_PER_MONTH
-from nodesmith.model.quotas import Quota
 
 
 @dataclass(frozen=True, slots=True)

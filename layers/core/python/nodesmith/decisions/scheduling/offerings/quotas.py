@@ -29,8 +29,7 @@ from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import Region, Spending
 from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, seconds_left
-from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, NodeSettings
-from nodesmith.model.quotas import (
+from nodesmith.model.limits.quotas import (
     ACCOUNT,
     CAPACITY_QUOTA,
     CLUSTER,
@@ -40,8 +39,9 @@ from nodesmith.model.quotas import (
     quotas_of,
     used_in_words,
 )
+from nodesmith.model.limits.spendinglimits import SpendingLimit
+from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, NodeSettings
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.spendinglimits import SpendingLimit
 
 _LATER = {REGISTERED: "true", INITIALIZED: "true"}
 """The labels that every node gets once it has joined."""

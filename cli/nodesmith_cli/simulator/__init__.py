@@ -1,0 +1,1 @@
+"""The commands that use the simulator: `local`, `chaos` and `demo`; `simulate`."""

@@ -1,0 +1,58 @@
+"""The greeting of `nodesmith local up`: where its clusters are, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from nodesmith_cli.simulator.localcommands.kubeconfigs import CONTEXT
+from nodesmith_formats.manifests.places import numbered
+from nodesmith_local.runs.system import LocalSystem
+
+
+def greet(to: Console, system: LocalSystem, kubeconfig: Path, page: str = "") -> None:
+    """Print the greeting. `page` is the link to the page of `nodesmith ui`, if it is served."""
+    for line in greeting(system, kubeconfig, page):
+        to.print(line, soft_wrap=True)
+
+
+def greeting(system: LocalSystem, kubeconfig: Path, page: str = "") -> Iterator[str]:
+    """Yield the greeting line by line. For several clusters it names the context of each."""
+    several = len(system.clusters) > 1
+    for number, each in enumerate(system.clusters, start=1):
+        context = f", context {numbered(CONTEXT, number)}" if several else ""
+        yield f"cluster {each.name} in {system.place.region}, API server {each.cluster.url}{context}"
+    yield f"AWS at {system.aws.url}, log in {system.log}"
+    for each in system.clusters:
+        of = f" of {each.name}" if several else ""
+        yield f"metrics for Prometheus{of} at {each.metrics_url}"
+    if page:
+        yield f"{page_of(system)} at {page}"
+    yield ""
+    yield f"  export KUBECONFIG={kubeconfig}"
+    yield from _to_try(several)
+    yield ""
+    whose = " of each cluster" if several else ""
+    yield f"Ctrl-C ends it; only the records of decisions{whose} are kept."
+
+
+def page_of(system: LocalSystem) -> str:
+    """Return what a link to the page is a link to."""
+    return f"page of {system.first.name}" if len(system.clusters) > 1 else "page"
+
+
+def _to_try(several: bool) -> Iterator[str]:
+    second = numbered(CONTEXT, 2)
+    kubectl = f"kubectl --context {second}" if several else "kubectl"
+    yield f"  {kubectl} create deployment web --image=busybox --replicas=0 -- sleep infinity"
+    yield f"  {kubectl} set resources deployment web --requests=cpu=1"
+    yield f"  {kubectl} scale deployment web --replicas=20"
+    yield f"  {kubectl} get nodes,pods,nodeclaims,nodepools -o wide"
+    if several:
+        yield f"  nodesmith status --kubeconfig {second}"
+    yield "  nodesmith explain decision latest" + (" --cluster CLUSTER" if several else "")
+    yield "  nodesmith local interrupt NODE"
+    yield "  nodesmith local shift ZONE"
+    yield "  nodesmith chaos start throttled --service ec2"

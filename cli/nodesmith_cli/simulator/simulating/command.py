@@ -1,0 +1,265 @@
+"""The implementation of `nodesmith simulate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.errors import Rejected
+from nodesmith_cli.access.awsclients import aws_client
+from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
+from nodesmith_cli.planning.manifests import read_manifests
+from nodesmith_cli.planning.running import node_settings
+from nodesmith_cli.simulator.simulating.auditlog import CLOUDWATCH, cloudwatch_lines, lines_of, read_audit_log
+from nodesmith_cli.simulator.simulating.changes import Asked, changed
+from nodesmith_cli.simulator.simulating.kubereplay import read_kubereplay
+from nodesmith_cli.simulator.simulating.page import page
+from nodesmith_cli.simulator.simulating.recorded import read_recorded
+from nodesmith_cli.simulator.simulating.report import BASELINE, CHANGE, as_csv, report
+from nodesmith_cli.simulator.simulating.table import show
+from nodesmith_cli.simulator.simulating.workloads import Workloads, within
+from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
+from nodesmith_formats.manifests.places import region_of
+from nodesmith_formats.wording import printable
+from nodesmith_local.simulation.sides import Outcome, simulate
+from nodesmith_local.simulation.trace import Chances, Trace
+
+OK = 0
+PAGE = "nodesmith-simulate.html"
+_SHOWN = 10
+_MOST_ERROR = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to do. `since` is None for all of a file. `only` is the side to simulate, empty for both."""
+
+    where: Where
+    since: timedelta | None = None
+    audit_logs: tuple[str, ...] = ()
+    replay: str = ""
+    files: tuple[str, ...] = ()
+    region: str = ""
+    asked: Asked = field(default_factory=Asked)
+    nodesmith: str = ""
+    arguments: tuple[str, ...] = ()
+    """The same command's arguments for another release: without its interpreter and output."""
+    seeds: int = 5
+    jobs: int = 1
+    chances: Chances = field(default_factory=Chances)
+    job_runs: timedelta = timedelta(minutes=10)
+    only: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A workload and where it is from. `recorded` is what the recording itself shows, if it is nodesmith's own."""
+
+    trace: Trace
+    cluster: str
+    name: str
+    told: tuple[str, ...] = ()
+    recorded: Mapping[str, Any] | None = None
+
+
+def run(wanted: Wanted, output: str) -> int:
+    """Read the workload, simulate it, print the comparison, and return the exit status.
+
+    Raises Rejected or Transient if the input is unusable.
+    """
+    side = console(stderr=True)
+    source = _source(wanted, side)
+    sides, changes, told = {BASELINE: source.trace}, list[str](), list(source.told)
+    if not wanted.asked.is_nothing:
+        found = changed(source.trace.inputs, wanted.asked)
+        sides[CHANGE] = replace(source.trace, inputs=found.inputs)
+        changes += found.what
+        told += found.told
+    if wanted.only:
+        sides = {name: trace for name, trace in sides.items() if name == wanted.only}
+    with _share_of(side, "simulating") as told_share:
+        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, told_share)
+    recorded = source.recorded
+    if wanted.nodesmith:
+        runs[CHANGE], recorded, version = _of_other_release(wanted, side)
+        changes.append(version)
+    written = report(
+        source.trace,
+        runs,
+        cluster=source.cluster,
+        source=source.name,
+        changes=changes,
+        told=told,
+        recorded=recorded,
+    )
+    for line in written["told"][:_SHOWN]:
+        side.print(printable(line), style="yellow")
+    if len(written["told"]) > _SHOWN:
+        side.print(f"and {len(written['told']) - _SHOWN} more: see -o json", style="yellow")
+    _print(written, output, side)
+    return OK
+
+
+# Sources
+
+
+def _source(wanted: Wanted, side: Console) -> _Source:
+    if wanted.audit_logs or wanted.replay:
+        return _from_events(wanted)
+    records, blobs = wanted.where.records()
+    with _share_of(side, "reading decisions") as told_share:
+        found = read_recorded(
+            records,
+            lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
+            wanted.since or timedelta(days=7),
+            repeat=wanted.asked.is_nothing and not wanted.nodesmith,
+            told=told_share,
+        )
+    recorded = {
+        "usd": found.usd,
+        "decisions": found.decisions,
+        "repeated": found.repeated,
+        "differences": list(found.differences),
+    }
+    where = f"s3://{wanted.where.bucket}" if wanted.where.bucket else str(wanted.where.keep or "local runs")
+    return _Source(found.trace, records.cluster, where, found.notes, recorded)
+
+
+def _from_events(wanted: Wanted) -> _Source:
+    """Read an audit log or a file of kubereplay, in the cluster that the manifests describe."""
+    cluster = wanted.where.cluster
+    if wanted.replay:
+        workloads, moments, named = read_kubereplay(wanted.replay, wanted.job_runs)
+        cluster = cluster or named
+    else:
+        workloads, moments = _from_audit_logs(wanted)
+    if not moments:
+        raise Rejected(f"{workloads.source}: no event that could be simulated{_counts(workloads.told)}")
+    start, end = within(moments, wanted.since)
+    documents = read_manifests(wanted.files).documents
+    catalog = embedded_catalog(wanted.region or region_of(each.manifest for each in documents))
+    settings = node_settings(os.environ)
+    trace, faults = workloads.trace(wanted.files, catalog, settings, start, end)
+    return _Source(trace, cluster, workloads.source, tuple(faults))
+
+
+def _counts(told: Mapping[str, int]) -> str:
+    parts = [f"{count:,} × {what}" for what, count in sorted(told.items()) if count]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _from_audit_logs(wanted: Wanted) -> tuple[Workloads, list[datetime]]:
+    cut: dict[str, int] = {}
+    cluster = wanted.where.cluster
+
+    def lines() -> Iterator[str]:
+        for path in wanted.audit_logs:
+            if path == CLOUDWATCH:
+                client = aws_client("logs", wanted.where.region)
+                since = wanted.since or timedelta(days=7)
+                yield from cloudwatch_lines(client, cluster, since, datetime.now(UTC))
+            else:
+                yield from lines_of(path, cut)
+
+    workloads, moments = read_audit_log(lines(), ", ".join(wanted.audit_logs), cluster)
+    workloads.told.update(cut)
+    return workloads, moments
+
+
+# Another release
+
+
+def _of_other_release(wanted: Wanted, side: Console) -> tuple[list[Outcome], Mapping[str, Any] | None, str]:
+    """Run the same command with another interpreter; return its outcomes, what it says about the recording, and its
+    version. Raises Rejected with the last line of its error.
+    """
+    python = str(Path(wanted.nodesmith).expanduser())
+    only = BASELINE if wanted.asked.is_nothing else CHANGE
+    base = [python, "-m", "nodesmith_cli.main"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    if Path(python) == Path(sys.executable):
+        environment = dict(os.environ)
+    try:
+        version = subprocess.run(  # noqa: S603 - the user names the interpreter
+            [*base, "--version"], capture_output=True, text=True, env=environment, check=False, timeout=60
+        )
+        side.print(f"simulating with nodesmith {version.stdout.strip()}")
+        found = subprocess.run(  # noqa: S603
+            [*base, "simulate", *wanted.arguments, "--only", only, "-o", "json"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Rejected(f"--nodesmith {wanted.nodesmith}: not a Python with nodesmith: {error}") from None
+    try:
+        written = json.loads(found.stdout)
+        outcomes = written["runs"][only]
+    except (ValueError, KeyError, TypeError):
+        lines = found.stderr.strip()[-_MOST_ERROR:].splitlines() or ["it printed no report"]
+        raise Rejected(
+            f"--nodesmith {wanted.nodesmith}: this release cannot simulate: {printable(lines[-1])}"
+        ) from None
+    return outcomes, written.get("recorded"), f"nodesmith {version.stdout.strip()}"
+
+
+# Output
+
+
+@contextmanager
+def _share_of(side: Console, what: str) -> Iterator[Callable[[float], None]]:
+    """Show the progress of a step, which is told how much of it is done in all: from 0 to 1."""
+    done = 0.0
+    with progress(what, total=1.0, to=side) as advance:
+
+        def told(share: float) -> None:
+            nonlocal done
+            advance(share - done)
+            done = share
+
+        yield told
+
+
+def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
+    match output:
+        case "json":
+            print_data(written, output, "simulation")
+        case "csv":
+            sys.stdout.write(as_csv(written))
+        case "html" if sys.stdout.isatty():
+            try:
+                Path(PAGE).write_text(page(written), encoding="utf-8")
+            except OSError as error:
+                raise Rejected(f"{PAGE}: cannot be written: {error.strerror}") from None
+            side.print(f"written to {PAGE}")
+        case "html":
+            sys.stdout.write(page(written))
+        case _:
+            show(console(), written)
+
+
+def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command's arguments without the interpreter and the output, for another release."""
+    kept, skip = list[str](), False
+    for argument in argv:
+        if skip:
+            skip = False
+        elif argument in ("--nodesmith", "--output", "-o"):
+            skip = True
+        elif not argument.startswith(("--nodesmith=", "--output=", "-o")):
+            kept.append(argument)
+    return tuple(kept)

@@ -1,0 +1,86 @@
+"""The comparison as one HTML file: no script, no request to any host. Every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith_cli.output.reporting import frame
+from nodesmith_cli.output.reporting.charts import Bar, bars
+from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.simulator.simulating.report import BASELINE, CHANGE
+from nodesmith_formats.wording import counted, moment
+
+Report = Mapping[str, Any]
+_MOST = 50
+_HEAD = ("#baseline", "#change", "#difference", "#from", "#to")
+_CARDS = ("cost", "pods pending", "evictions")
+
+
+def page(written: Report) -> Html:
+    """Return the HTML file. `written` is the report's JSON data."""
+    figures = written["figures"]
+    costs = [
+        Bar(f"{side}, seed {run['seed']}", run["usd"], f"${run['usd']:,.2f}", number)
+        for number, side in enumerate((BASELINE, CHANGE))
+        for run in written["runs"].get(side, ())
+    ]
+    sections = (
+        _table("Figures", [_row(_label(each), each) for each in figures]),
+        frame.section("Cost of each seed", frame.figure(bars("Cost of each seed", costs))),
+        *(_parts(written, kind) for kind in ("nodepools", "workloads")),
+        frame.section("Changed", frame.items(written["changes"] or ["nothing"])),
+        frame.section("Left out and assumed", frame.items(written["told"])),
+        _recorded(written["recorded"]),
+    )
+    title = f"{written['cluster'] or 'cluster'}: what would be different"
+    cards = [_card(item) for item in figures if item["name"] in _CARDS]
+    return frame.page(title, _about(written), cards, sections, "A simulation, not a bill")
+
+
+def _about(written: Report) -> str:
+    times = f"{moment(written['from'])} to {moment(written['until'])}"
+    return f"{times}, {counted(written['pods'], 'pod')}. Intervals: {written['interval']}."
+
+
+def _card(item: Report) -> frame.Card:
+    shown = item["difference"] if "difference" in item else item[BASELINE]
+    sign = "+" if "difference" in item and shown > 0 else ""
+    unit = "$" if item["unit"] == "USD" else item["unit"]
+    note = f"{_number(item['low'])} to {_number(item['high'])}" if "low" in item else "baseline"
+    return frame.Card(item["name"].capitalize(), f"{sign}{_number(shown)}", f" {unit}", (note,))
+
+
+def _label(item: Report) -> str:
+    return f"{item['name']}, {item['unit']}" if item["unit"] else item["name"]
+
+
+def _parts(written: Report, kind: str) -> Html:
+    rows = [
+        _row(f"{item['name']}: {measure}", compared)
+        for item in written[kind][:_MOST]
+        for measure, compared in item.items()
+        if measure != "name"
+    ]
+    return _table({"nodepools": "NodePools", "workloads": "Workloads"}[kind], rows)
+
+
+def _row(label: str, item: Report) -> Sequence[str]:
+    return label, *(_number(item.get(key)) for key in (BASELINE, CHANGE, "difference", "low", "high"))
+
+
+def _recorded(recorded: Report | None) -> Html:
+    if recorded is None:
+        return Html("")
+    lines = [f"nodesmith's nodes cost ${recorded['usd']:,.2f}", f"{recorded['decisions']:,} decisions"]
+    if recorded["repeated"]:
+        lines.append(f"{recorded['repeated']:,} made again, of which {len(recorded['differences'])} differ")
+    return frame.section("Recorded", frame.items([*lines, *recorded["differences"][:_MOST]]))
+
+
+def _table(title: str, rows: Sequence[Sequence[str]]) -> Html:
+    return frame.section(title, frame.table(("", *_HEAD), rows, title))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"

@@ -1,0 +1,300 @@
+"""The `nodesmith explain` commands: find a record, print it, replay it; and what is left of each NodePool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodesmith.errors import Rejected
+from nodesmith.keys import catalog_key
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.access.awsclients import aws_client
+from nodesmith_cli.access.preconditions import require_kubeconfig
+from nodesmith_cli.output.printing import HTML, IS_TEXT, WIDE, print_told
+from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.views.explaining.decision import catalog_of, explain, replayed
+from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, tell
+from nodesmith_formats.decisions.records import (
+    LATEST,
+    Blobs,
+    Bucket,
+    Folder,
+    Records,
+    clusters,
+    parse_record,
+    state_folder,
+)
+from nodesmith_formats.decisions.summaries import summary
+from nodesmith_formats.wording import moment, printable
+
+if TYPE_CHECKING:
+    from nodesmith.decisions.provisioning.nodepools.onsale import Considered
+
+SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where to find records: the bucket if one is named, else `keep`, else the records of local runs."""
+
+    cluster: str = ""
+    bucket: str = ""
+    region: str = ""
+    keep: Path | None = None
+
+    def require(self, kubeconfig: str) -> None:
+        """Raise Rejected if there is neither a bucket, nor a folder with records, nor a kubeconfig."""
+        if self.keep and not self.bucket:
+            self.records()
+        elif not self.bucket:
+            if self.cluster or self.region:
+                option = "--cluster" if self.cluster else "--region"
+                raise Rejected(
+                    f"{option} requires --bucket or --keep; use --kubeconfig to choose a live cluster"
+                )
+            require_kubeconfig(kubeconfig)
+
+    def records(self) -> tuple[Records, Blobs]:
+        """Open the records. Raises Rejected if there are none."""
+        blobs: Blobs
+        if self.bucket:
+            if not self.cluster:
+                raise Rejected(
+                    "--bucket requires --cluster: a bucket holds the decisions of several clusters"
+                )
+            blobs = Bucket(aws_client("s3", self.region), self.bucket)
+            return Records(blobs, self.cluster), blobs
+        folder = self.keep or state_folder()
+        known = clusters(folder)
+        if not known:
+            raise Rejected(
+                f"no decisions found in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
+                "or use --bucket and --cluster"
+            )
+        blobs = Folder(folder)
+        if not self.cluster and len(known) > 1:
+            others = ", ".join(sorted(known[1:]))
+            print(
+                f"showing cluster {known[0]}, which decided last; use --cluster for another: {others}",
+                file=sys.stderr,
+            )
+        return Records(blobs, self.cluster or known[0]), blobs
+
+
+def show(decision: str, where: Where, *, file: Path | None, output: str, replay: bool) -> int:
+    """Print one decision. With `replay`, repeat it and return 1 if the outcome differs."""
+    if file is not None:
+        records, blobs, record = None, None, _read_file(file)
+    else:
+        records, blobs = where.records()
+        record = records.read(records.find(decision))
+    snapshot = None
+    if replay or output == HTML:
+        snapshot = records.snapshot(record["id"]) if records else _beside(file)
+    page = partial(_page, record, snapshot, blobs)
+    print_told(record, explain(record), output, page, schema="decision")
+    if not replay:
+        return SAME
+    if snapshot is None:
+        raise Rejected(f"decision {record['id']}: its snapshot was not stored")
+    same = replayed(record, snapshot, lambda region: recorded_catalog(region, record, blobs))
+    verdict = "replay    the same plan, byte for byte" if same else "replay    a DIFFERENT plan"
+    print(verdict, file=sys.stdout if output in IS_TEXT else sys.stderr)
+    return SAME if same else DIFFERENT
+
+
+def show_all(where: Where, output: str) -> int:
+    """List the decisions of a cluster, oldest first."""
+    records, _ = where.records()
+    with _reading():
+        told = [_listed(record) for record in records.newest()][::-1]
+    shown = (f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told)
+    names = (f"decision/{each['id']}" for each in told)
+    print_told(told, shown, output, lambda: _decisions(records.cluster, told), names)
+    return SAME
+
+
+def _reading() -> AbstractContextManager[object]:
+    from nodesmith_cli.output.progress import progress
+
+    return progress("reading decisions", key="decisions-reading")
+
+
+def _listed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision of a list, as JSON data; `seconds` is the duration of its measured parts."""
+    seconds = round(sum(record["durationsMs"].values()) / 1000, 3)
+    about = {"concern": record["concern"], "at": record["at"], "seconds": seconds}
+    return {"id": record["id"], "summary": summary(record), **about}
+
+
+def _more(told: dict[str, Any]) -> str:
+    return f"{told['concern']:<12}  {moment(told['at'])}  {told['seconds']:>7.3f} s  "
+
+
+def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) -> int:
+    """Print what blocks a pod, or where it goes. Returns 1 if nothing mentions the pod."""
+    search = Search(pod_key(name))
+    records, _ = where.records()
+    with _reading():
+        search.look(records.newest(last))
+        snapshot = _decoded(records.latest_snapshot())
+    told = tell(search, snapshot, now)
+    if told is None:
+        print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
+        return UNHEARD_OF
+    page = partial(in_lines, f"Pod {told['pod']}", lines(told), "pod")
+    print_told(told, lines(told), output, page, schema="pod")
+    return SAME
+
+
+def show_nodepools(name: str, where: Where, output: str) -> int:
+    """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
+    records, blobs = where.records()
+    from nodesmith.decisions.provisioning import inputs_of
+    from nodesmith.decisions.provisioning.nodepools.onsale import considered
+    from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+    from nodesmith.observation.decoding import decode
+    from nodesmith_cli.sharing.foreign import foreign_nodepool, said_of
+
+    record = records.read(records.find(LATEST))
+    snapshot = records.snapshot(record["id"])
+    if snapshot is None:
+        raise Rejected(f"decision {record['id']}: its snapshot was not stored")
+    catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
+    inputs = inputs_of(record, decode(snapshot), catalog)
+    foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
+    if foreign is not None:
+        told_of = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
+        shown_of = [f"NodePool {name} {said_of(foreign)}"]
+        print_told([told_of], shown_of, output, lambda: _nodepools([told_of]))
+        return SAME
+    found = considered(inputs)
+    asked = [pool for pool in found if name in {"", pool.nodepool}]
+    if not asked:
+        hint = did_you_mean(name, [pool.nodepool for pool in found])
+        print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
+        return UNHEARD_OF
+    told = [pool_item(pool) for pool in asked]
+    shown = (line for pool in asked for line in pool_lines(pool))
+    print_told(told, shown, output, lambda: _nodepools(told))
+    return SAME
+
+
+def in_lines(title: str, shown: Iterable[str], what: str) -> tuple[Html, str]:
+    """Return an explanation in lines as a report, and the name of its file."""
+    from nodesmith_cli.views.explaining.page import lines_page
+
+    return lines_page(title, list(shown)), what
+
+
+def _decisions(cluster: str, told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+    from nodesmith_cli.views.explaining.page import decisions_page
+
+    return decisions_page(cluster, told), "decisions"
+
+
+def _nodepools(told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+    from nodesmith_cli.views.explaining.page import nodepools_page
+
+    return nodepools_page(told), "nodepools"
+
+
+def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -> tuple[Html, str]:
+    """Return the report of a decision, with alternatives if the inputs are still there."""
+    from nodesmith_cli.views.explaining.page import decision_page
+
+    decoded = _decoded(snapshot)
+    others = None
+    if decoded is not None and "moves" not in record["plan"]:
+        from nodesmith.decisions.provisioning import inputs_of
+        from nodesmith_cli.planning.alternatives import alternatives_of
+
+        try:
+            catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
+            others = alternatives_of(inputs_of(record, decoded, catalog))
+        except Rejected as error:
+            print(f"nodesmith: no alternatives: {printable(str(error))}", file=sys.stderr)
+    return decision_page(record, decoded, others), "decision"
+
+
+def _decoded(snapshot: bytes | None) -> Snapshot | None:
+    """Decode a snapshot. Reports one in another release's format on standard error, and returns None."""
+    from nodesmith.observation.decoding import decode
+
+    try:
+        return decode(snapshot) if snapshot else None
+    except Rejected as error:
+        print(f"nodesmith: {error}", file=sys.stderr)
+        return None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        return parse_record(file.read_bytes(), str(file))
+    except OSError as error:
+        raise Rejected(f"{file}: {error.strerror}") from None
+
+
+def _beside(file: Path | None) -> bytes | None:
+    """Read the snapshot next to a record: ID.snapshot.json.gz next to ID.json.gz."""
+    assert file is not None  # noqa: S101 - without records there is a file
+    beside = file.with_name(file.name.partition(".")[0] + ".snapshot.json.gz")
+    return beside.read_bytes() if beside.is_file() else None
+
+
+def recorded_catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
+    """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
+
+    kept = blobs.get(catalog_key(region)) if blobs else None
+    if kept is not None:
+        found = decode(kept)
+        if found.ref == record["inputs"]["catalog"]["ref"]:
+            return found
+    return embedded_catalog(region)
+
+
+def pool_lines(pool: Considered) -> Iterator[str]:
+    """Yield the lines for one NodePool."""
+    yield f"NodePool {pool.nodepool}: {pool.left:,} of {pool.all:,} instance types can be launched"
+    if pool.obstacle:
+        yield f"  blocked   {pool.obstacle}"
+    if pool.nodeclass_fault:
+        yield f"  launches  {pool.nodeclass_fault}"
+    for overlay in pool.overlays:
+        yield f"  overlay   {overlay}"
+    for limit in pool.limits:
+        yield f"  limit     {limit}"
+    for cost in pool.costs:
+        yield f"  costs     {cost}"
+    if not pool.removals:
+        return
+    yield "  removed  only by it  condition"
+    for removal in pool.removals:
+        yield f"  {removal.types:>7,}  {removal.alone:>10,}  {removal.condition}"
+
+
+def pool_item(pool: Considered) -> dict[str, Any]:
+    """Return one NodePool as JSON data."""
+    return {
+        "nodePool": pool.nodepool,
+        "types": pool.all,
+        "left": pool.left,
+        "removals": [
+            {"by": each["condition"], "types": each["types"], "onlyByIt": each["alone"]}
+            for each in asdict(pool)["removals"]
+        ],
+        "obstacle": pool.obstacle or None,
+        "nodeClassFault": pool.nodeclass_fault or None,
+        "overlays": list(pool.overlays),
+        "limits": list(pool.limits),
+        **({"costs": list(pool.costs)} if pool.costs else {}),
+    }

@@ -1,0 +1,272 @@
+"""The `nodesmith explain node` command: read the cluster, and print what it finds as data or in sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache, partial
+
+from nodesmith.decisions.scheduling.offerings.commitments import usage_of
+from nodesmith.errors import Rejected
+from nodesmith.keys import catalog_key
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.access.selecting import Selection
+from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, with_commitments
+from nodesmith_cli.output.printing import WIDE, print_told
+from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, Where, in_lines
+from nodesmith_cli.views.explaining.node import (
+    PriceOf,
+    Subject,
+    Told,
+    named,
+    nobody,
+    region_of,
+    subjects,
+    tell,
+)
+from nodesmith_cli.views.explaining.stay import Stay, observed_inputs, why_it_stays
+from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.wording import ago, counted, moment, printable, span
+
+_WIDE = ("instanceType", "zone", "capacityType", "nodePool")
+
+
+def show_nodes(
+    name: str, where: Where, wanted: Selection, *, kubeconfig: str, output: str, now: datetime
+) -> int:
+    """Print what one node waits for, or list all terminating or selected nodes. Returns 1 for an unknown node.
+
+    The snapshot comes from the bucket or folder if one is named; otherwise, it is taken now through the kubeconfig.
+    """
+    snapshot, blobs = snapshot_of(where, kubeconfig, now)
+    if not name:
+        prices = _prices(blobs)
+        chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
+        found = [tell(each, snapshot, prices, now) for each in chosen]
+        found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
+        shown = partial(ending_lines if wanted.is_all else selected_lines, found, is_wide=output == WIDE)
+        title = "Nodes that terminate" if wanted.is_all else "Selected nodes"
+        names = (
+            f"node/{each['node']}" if each["node"] else f"nodeclaim/{each['nodeClaim']}" for each in found
+        )
+        print_told(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
+        return SAME
+    told = told_of(name, snapshot, blobs, now)
+    if told is None:
+        print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
+        return UNHEARD_OF
+    page = partial(in_lines, f"Node {name}", lines(told), "node")
+    own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
+    print_told(told, lines(told), output, page, [own], "node")
+    return SAME
+
+
+def told_of(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Told | None:
+    """Return what is known about a node, as JSON data, or None if the snapshot has no such node."""
+    subject = named(name, snapshot, now)
+    if subject is None:
+        return None
+    told = tell(subject, snapshot, _prices(blobs), now, _stay(subject, snapshot, blobs, now))
+    return {**told, **_paid(subject, snapshot, blobs, now)}
+
+
+def _is_wanted(subject: Subject, wanted: Selection) -> bool:
+    """Return whether a node is listed: a terminating one, or any that the selector matches."""
+    if wanted.is_all:
+        return subject.is_ending
+    labels = (
+        subject.node.labels if subject.node is not None else subject.claim.labels if subject.claim else {}
+    )
+    return wanted.has(labels)
+
+
+def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:
+    """Return the reason why a node stays, or None if it is terminating or its region's catalogue is unknown."""
+    if subject.claim is None or subject.is_ending:
+        return None
+    catalog = catalog_of(region_of(subject), blobs)
+    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
+
+
+def _paid(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, object]:
+    """Return what commitments pay of an on-demand node; empty if none are known."""
+    claim = subject.claim
+    catalog = catalog_of(region_of(subject), blobs) if claim is not None and blobs is not None else None
+    if claim is None or catalog is None or not usage_of((claim,)):
+        return {}
+    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    inputs = observed_inputs(claims, snapshot, catalog, now)
+    ledger = with_commitments(inputs, commitments_of(catalog.region, blobs)).ledger
+    told = covered_of(claim.instance_type, claim.zone, ledger, catalog, now)
+    return {"commitments": told} if told is not None else {}
+
+
+def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
+    """Return the newest snapshot of a bucket or folder if one is named, else a snapshot of the live cluster.
+
+    Raises Rejected, Transient.
+    """
+    where.require(kubeconfig)
+    from nodesmith_cli.output.progress import progress
+
+    if where.bucket or where.keep:
+        with progress("reading the newest snapshot", key="snapshot-reading"):
+            return _kept(where)
+    with progress("reading the cluster", key="cluster-reading"):
+        return _live(kubeconfig, now), None
+
+
+def _live(kubeconfig: str, now: datetime) -> Snapshot:
+    from nodesmith.adapters.kubernetes.cluster import Observer
+    from nodesmith.observation.decoding import decode
+    from nodesmith.observation.encoding import encode
+    from nodesmith_cli.access.cluster import server_of
+    from nodesmith_formats.localsystem.reaching import one_of_several
+
+    cluster = one_of_several(kubeconfig)
+    if cluster:
+        print(f"showing cluster {cluster}", file=sys.stderr)
+    observed = Observer(server_of(kubeconfig)).observe()
+    return decode(encode(kubeconfig or "of the current context", now, observed))
+
+
+def _kept(where: Where) -> tuple[Snapshot, Blobs]:
+    from nodesmith.observation.decoding import decode
+
+    records, blobs = where.records()
+    data = records.latest_snapshot()
+    if data is None:
+        raise Rejected(f"no snapshot of cluster {records.cluster!r} is stored there")
+    return decode(data), blobs
+
+
+def catalog_of(region: str, blobs: Blobs | None) -> Catalog | None:
+    """Return a region's catalogue from the bucket, else the embedded one, or None for an unknown region."""
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
+
+    data = blobs.get(catalog_key(region)) if blobs else None
+    try:
+        return decode(data) if data is not None else embedded_catalog(region)
+    except Rejected:
+        return None  # a Node's labels may name any region
+
+
+def _prices(blobs: Blobs | None) -> PriceOf:
+    """Return a price lookup that uses the bucket's catalogue of a region, else the embedded one."""
+    from nodesmith_formats.prices import PriceOf as InRegion
+    from nodesmith_formats.prices import prices
+
+    @cache
+    def of_region(region: str) -> InRegion | None:
+        catalog = catalog_of(region, blobs)
+        return prices(catalog) if catalog is not None else None
+
+    def price_of(region: str, labels: Mapping[str, str]) -> tuple[float, bool] | None:
+        known = of_region(region)
+        price = known(labels) if known else None
+        return (price.hourly_usd, price.estimated) if price else None
+
+    return price_of
+
+
+def lines(told: Told) -> Iterator[str]:
+    """Yield the lines for one node, given the data from `tell`."""
+    yield f"{'node' if told['node'] else 'NodeClaim'} {told['node'] or told['nodeClaim']}: {_state(told)}"
+    if told["cause"]:
+        yield f"  cause     {told['cause']}"
+    yield from _staying(told["staying"])
+    waiting = told["waiting"]
+    if waiting:
+        yield f"  waits     {waiting['message']}"
+        if waiting["fix"]:
+            yield f"  fix       {waiting['fix']}"
+        yield f"  since     {ago(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
+    if told["deadline"]:
+        yield f"  deadline  {moment(told['deadline'])}, when the instance terminates with whatever it runs"
+    yield f"  node      {_kind(told)}"
+    if "commitments" in told:
+        yield f"  paid      {covered_line(told['commitments'])}"
+    yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} to evict"
+    for obstacle in told["obstacles"]:
+        yield f"  obstacle  {obstacle['message']}"
+        yield f"            {obstacle['fix']}"
+    yield f"  seen      {ago(told['snapshotAt'], told['snapshotAgeSeconds'])}"
+
+
+def ending_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+    """Yield one line for each terminating node, after a summary; wide ones have type, zone and NodePool as well."""
+    if not found:
+        yield "no node is terminating"
+        return
+    total = sum(told["priceHourly"] or 0 for told in found)
+    yield f"{counted(len(found), 'node')} terminating, ${total:.4f}/hour"
+    yield from _rows(found, is_wide=is_wide)
+
+
+def selected_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+    """Yield one line for each selected node, after a summary."""
+    if not found:
+        yield "the selector matches no node"
+        return
+    total = sum(told["priceHourly"] or 0 for told in found)
+    yield f"{counted(len(found), 'node')}, ${total:.4f}/hour"
+    yield from _rows(found, is_wide=is_wide)
+
+
+def _rows(found: Sequence[Told], *, is_wide: bool) -> Iterator[str]:
+    width = max(len(_name(told)) for told in found)
+    for told in found:
+        waiting = told["waiting"]
+        why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(told)
+        place = "  ".join(str(told[key] or "-") for key in _WIDE) + "  " if is_wide else ""
+        yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {place}{why}"
+
+
+def _staying(staying: Told | None) -> Iterator[str]:
+    if staying is None:
+        return
+    yield f"  {'leaves' if staying['leaves'] else 'stays':<9} {staying['message']}"
+    if staying["since"]:
+        yield f"  since     {ago(staying['since'], staying['seconds'])}{_spent(staying)}"
+
+
+def _state(told: Told) -> str:
+    if told["servedBy"]:
+        return f"its NodePool {told['nodePool']} is served by {told['servedBy']}: nodesmith leaves it alone"
+    if told["nodeClaim"] is None:
+        return "it has no NodeClaim, so nodesmith does not manage it"
+    since = f"{told['phase']} since {parse_time(told['phaseSince']):%H:%M:%S} UTC"
+    if told["ending"]:
+        return f"terminating, {since}" + ("" if told["waiting"] else ": nothing blocks it")
+    trouble = "" if told["ready"] or told["node"] is None else ", not Ready"
+    return f"{since}{trouble}"
+
+
+def _kind(told: Told) -> str:
+    place = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
+    parts = [
+        f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
+        place,
+        told["capacityType"],
+        told["instanceId"],
+        _price(told) or "unknown price",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _price(told: Told) -> str:
+    if told["priceHourly"] is None:
+        return ""
+    return f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour"
+
+
+def _spent(waiting: Told) -> str:
+    return f", at a cost of ${waiting['cost']:.4f}" if waiting["cost"] is not None else ""
+
+
+def _name(told: Told) -> str:
+    return str(told["node"] or told["nodeClaim"])

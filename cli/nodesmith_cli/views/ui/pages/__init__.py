@@ -1,0 +1,1 @@
+"""The pages of `nodesmith ui`, as values that templates render."""

@@ -1,0 +1,107 @@
+"""The page `history`: what the fleet was at any moment, from decisions and from looks of this run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from io import StringIO
+from typing import Any
+
+from markupsafe import Markup
+
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith_cli.output.reporting.lives import timeline
+from nodesmith_cli.views.ui.archive import Decision, runs_of
+from nodesmith_cli.views.ui.charts import drawn_lives, line
+from nodesmith_cli.views.ui.fleetmap import laid_out
+from nodesmith_cli.views.ui.looks import Moment
+from nodesmith_cli.views.ui.pages.kept import Kept
+
+_AROUND = 8
+"""How many decisions before and after a moment are listed."""
+_CSV = ("at", "nodes", "usd_per_hour", "pending_pods", "decision", "summary")
+
+
+def moments_of(kept: Kept) -> list[Moment]:
+    """Return all moments, oldest first: those of decisions, and those of this run."""
+    decided = [_moment(each) for each in kept.archive.decisions if not each.is_superseded]
+    return sorted((*decided, *kept.looks.moments), key=lambda moment: moment.at)
+
+
+def _moment(decision: Decision) -> Moment:
+    return Moment(
+        decision.at, decision.nodes, decision.hourly_usd, decision.unplaced, decision.tiles, decision.id
+    )
+
+
+def history(kept: Kept, at: str) -> dict[str, Any]:
+    """Return what the page shows with the scrubber at a moment, given by number or as a time; the last by default."""
+    moments = moments_of(kept)
+    number = _number(at, moments)
+    chosen = moments[number] if moments else None
+    decisions = [each for each in kept.archive.decisions if not each.is_superseded]
+    after = sum(each.at <= chosen.at for each in decisions) if chosen else 0
+    price = line([(each.at, each.hourly_usd) for each in moments], "${:g}")
+    nodes = line([(each.at, float(each.nodes)) for each in moments])
+    begins, ends = (moments[0].at, moments[-1].at) if moments else (None, None)
+    return {
+        "moments": len(moments),
+        "number": number,
+        "moment": chosen,
+        "begins": begins,
+        "ends": ends,
+        "x": _x(chosen, begins, ends),
+        "columns": laid_out(chosen.tiles) if chosen else [],
+        "price": price,
+        "nodes": nodes,
+        "around": runs_of(decisions[max(0, after - _AROUND) : after + _AROUND][::-1]),
+        "drawn": _timeline(kept, begins, ends),
+        "is_last": number >= len(moments) - 1,
+    }
+
+
+def _number(at: str, moments: Sequence[Moment]) -> int:
+    """Return the number of a moment. Text that names none means the last."""
+    last = max(0, len(moments) - 1)
+    if at.isascii() and at.isdigit() and len(at) < 9:
+        return min(int(at), last)
+    try:
+        time = parse_time(at) if at else None
+    except ValueError:
+        time = None
+    if time is None:
+        return last
+    return max(0, sum(each.at <= time for each in moments) - 1)
+
+
+def _x(chosen: Moment | None, begins: datetime | None, ends: datetime | None) -> float:
+    if chosen is None or begins is None or ends is None or ends <= begins:
+        return 100.0
+    return 100 * (chosen.at - begins).total_seconds() / (ends - begins).total_seconds()
+
+
+def _timeline(kept: Kept, begins: datetime | None, ends: datetime | None) -> Markup | None:
+    """Return the drawing of nodes that came and went."""
+    decisions = kept.archive.decisions
+    if begins is None or ends is None or not decisions:
+        return None
+    lives = drawn_lives(kept.archive.lives, begins, ends, decisions[-1].at)
+    longest = (ends - begins).total_seconds()
+    return Markup(timeline("Nodes over time", lives, longest)) if lives and longest > 0 else None  # noqa: S704
+
+
+def history_csv(kept: Kept) -> str:
+    """Return all moments as CSV with a heading."""
+    written = StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(_CSV)
+    writer.writerows(_lines(kept))
+    return written.getvalue()
+
+
+def _lines(kept: Kept) -> Iterator[tuple[object, ...]]:
+    told = {each.id: each.summary for each in kept.archive.decisions}
+    for each in moments_of(kept):
+        hourly, summary = round(each.hourly_usd, 6), told.get(each.decision, "")
+        yield each.at.isoformat(), each.nodes, hourly, each.pending, each.decision, summary

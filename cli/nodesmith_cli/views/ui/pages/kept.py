@@ -1,0 +1,313 @@
+"""Pages about what was decided and what comes: why, next, proof and health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from math import fsum
+from typing import Any, Protocol
+
+from markupsafe import Markup
+
+from nodesmith.errors import NodesmithError
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith_cli.planning.page import alternative_sections
+from nodesmith_cli.views.explaining.decision import explain
+from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections
+from nodesmith_cli.views.top.rows import State
+from nodesmith_cli.views.ui.archive import Archive, Decision, ProposedMove, runs_of
+from nodesmith_cli.views.ui.findings import Finding, findings
+from nodesmith_cli.views.ui.looks import Look, Looks
+from nodesmith_cli.views.ui.pages.live import listed
+from nodesmith_cli.views.ui.riskmap import HOURS, risk_map
+from nodesmith_cli.views.ui.sources import KeptLedger, Sources
+
+_MOST, _FEW = 50, 20
+_SAME_MOVE = timedelta(minutes=30)
+"""A move with the same sources that is proposed again within this time is the same move."""
+INTERRUPTION_COST_HOURS = 1.0
+
+
+class EventsOf(Protocol):
+    """Reads a pod and its Events."""
+
+    def __call__(self, key: str, now: datetime) -> Iterator[str]:
+        """Yield lines about a pod. Raises Rejected or Transient."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """The data of all pages. `name` is what the header calls the cluster."""
+
+    name: str
+    looks: Looks
+    archive: Archive
+    ledger: KeptLedger
+    sources: Sources
+    events_of: EventsOf
+    _head: tuple[Look, list[Finding]] | None = field(default=None, repr=False)
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong, the worst first."""
+        look = self.looks.now()
+        if self._head is None or self._head[0] is not look:
+            found = findings(
+                look.view, self.looks.fleet.nodepools(), self.archive, self.ledger.get(), self.notes()
+            )
+            self._head = look, found
+        return self._head[1]
+
+    def notes(self) -> list[str]:
+        """Return what cannot be read besides the API server."""
+        unreadable = self.archive.unreadable
+        told = f"{unreadable} decisions are of a release that this one cannot read, and are left out"
+        return [note for note in (self.archive.note, self.ledger.note, told if unreadable else "") if note]
+
+    def head(self) -> dict[str, Any]:
+        """Return what the header of every page shows."""
+        view = self.looks.now().view
+        return {
+            "name": self.name,
+            "at": view.at,
+            "is_current": view.is_current,
+            "badges": {
+                "why": len(view.pending),
+                "next": len(view.moving),
+                "health": sum(finding.is_problem for finding in self.findings()),
+            },
+        }
+
+
+def why(kept: Kept, words: str) -> dict[str, Any]:
+    """Return what the page `why` shows: pending pods by what is in their way, decisions, and what words find."""
+    look = kept.looks.now()
+    decisions = kept.archive.decisions
+    reasons: dict[str, list[Any]] = {}
+    for pod in look.view.pending:
+        reasons.setdefault(pod.why, []).append(pod)
+    groups = sorted(reasons.items(), key=lambda group: (-len(group[1]), group[0]))
+    return {
+        "view": look.view,
+        "groups": [(reason, pods[:_FEW], len(pods)) for reason, pods in groups[:_FEW]],
+        "more_groups": max(0, len(groups) - _FEW),
+        "words": words[:200],
+        "matches": _matches(kept, words[:200].strip().lower()) if words.strip() else None,
+        "decisions": runs_of(each for each in decisions[::-1] if not each.is_superseded)[:_MOST],
+        "missing": kept.sources.missing,
+        "is_filled": kept.archive.is_filled,
+        "staying": [
+            listed(row, look) for row in look.view.nodes if row.detail and row.state is not State.READY
+        ][:_FEW],
+    }
+
+
+def _matches(kept: Kept, words: str) -> dict[str, Any]:
+    """Return pods, nodes and decisions whose names contain the words."""
+    view = kept.looks.now().view
+    return {
+        "pods": kept.looks.fleet.pods_named(words, kept.looks.clock(), _FEW),
+        "nodes": sorted(row.name for row in view.nodes if words in row.name.lower())[:_FEW],
+        "decisions": [each for each in kept.archive.decisions[::-1] if words in each.id.lower()][:_FEW],
+    }
+
+
+def decision_page(kept: Kept, id_: str) -> dict[str, Any] | None:
+    """Return what the page of a decision shows, or None if there is no such decision."""
+    known = next((each for each in kept.archive.decisions if each.id == id_), None)
+    if known is None or kept.archive.records is None:
+        return None
+    record = kept.archive.records.read(id_)
+    ids = [each.id for each in kept.archive.decisions]
+    place = ids.index(id_)
+    plan = record["plan"]
+    shapes = kept.sources.shapes_of(id_)
+    drawn = decision_sections(plan, shapes)
+    is_purchase = bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan
+    return {
+        "decision": known,
+        "cards": [] if "moves" in plan else decision_cards(plan),
+        "lines": list(explain(record)),
+        "moves": plan.get("moves") or (),
+        "sections": [Markup(each) for each in drawn if each],  # noqa: S704 - its text is escaped
+        "is_purchase": is_purchase,
+        "without_alternatives": "" if shapes else _NOT_STORED,
+        "before": ids[place - 1] if place else "",
+        "after": ids[place + 1] if place + 1 < len(ids) else "",
+    }
+
+
+_NOT_STORED = (
+    "Its snapshot is not stored, so other plans cannot be made. The run may have failed before it was."
+)
+
+
+def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
+    """Return other plans for a decision's pods with their prices, or None if there is no such decision."""
+    known = next((each for each in kept.archive.decisions if each.id == id_), None)
+    if known is None or kept.archive.records is None:
+        return None
+    record = kept.archive.records.read(id_)
+    plan = record["plan"]
+    try:
+        others = kept.sources.alternatives_of(record)
+    except NodesmithError as error:
+        return {"decision": known, "sections": [], "problem": str(error)}
+    if others is None:
+        problem = "Moves are not compared with other plans." if "moves" in plan else _NOT_STORED
+        return {"decision": known, "sections": [], "problem": problem}
+    found = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
+    sections = [Markup(each) for each in found if each]  # noqa: S704 - its text is escaped
+    return {"decision": known, "sections": sections, "problem": ""}
+
+
+def next_(kept: Kept) -> dict[str, Any]:
+    """Return what the page `next` shows: moves, drains, launches, windows, and back-offs that end."""
+    look, ledger = kept.looks.now(), kept.ledger.get()
+    now = look.view.at
+    return {
+        "view": look.view,
+        "moving": [listed(row, look) for row in look.view.moving[:_MOST]],
+        "more": max(0, len(look.view.moving) - _MOST),
+        "ledger": ledger,
+        "moves": _moves(ledger),
+        "backoffs": _backoffs(ledger, now)[:_FEW],
+        "prospect": look.view.prospect,
+        "hourly": look.hourly_usd,
+        "missing": kept.sources.missing,
+    }
+
+
+def _moves(ledger: Ledger | None) -> list[Any]:
+    return sorted(ledger.moves, key=lambda move: (move.is_over, move.stage_since)) if ledger else []
+
+
+def _backoffs(ledger: Ledger | None, now: datetime) -> list[tuple[str, Any]]:
+    """Return what is not tried until a time, the next to end first."""
+    if ledger is None:
+        return []
+    held: list[tuple[str, Any]] = [
+        *((str(pool), backoff) for pool, backoff in ledger.unavailable.items()),
+        *((f"NodePool {name}", backoff) for name, backoff in ledger.nodepool_backoffs.items()),
+        *((f"subnet {name}", backoff) for name, backoff in ledger.subnet_backoffs.items()),
+        *(
+            (f"{kind.reason} moves of NodePool {kind.nodepool}", backoff)
+            for kind, backoff in ledger.move_backoffs.items()
+        ),
+    ]
+    return sorted((each for each in held if each[1].holds(now)), key=lambda each: (each[1].until, each[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A proposed move and what became of it: done, under way, proposed, proposed again, or ended otherwise."""
+
+    decision: Decision
+    move: ProposedMove
+    became: str
+
+
+def proof(kept: Kept) -> dict[str, Any]:
+    """Return what the page `proof` shows: the price against baselines, purchases against their bounds, and moves."""
+    look = kept.looks.now()
+    prospect, full = look.view.prospect, look.on_demand_usd
+    baselines = [("All on demand", full)] if full is not None else []
+    baselines += [("Now", look.hourly_usd)]
+    if prospect is not None:
+        baselines += [
+            ("Reachable by moves", prospect.reachable_hourly_usd),
+            ("Lower bound", prospect.bound_hourly_usd),
+        ]
+    most = max((price for _, price in baselines), default=0.0) or 1.0
+    carried_out = [each for each in kept.archive.decisions if not each.is_superseded]
+    bought = [each for each in carried_out if each.bought and not each.moves]
+    moves = outcomes(kept.archive)
+    return {
+        "look": look,
+        "baselines": [(name, price, 100 * price / most) for name, price in baselines],
+        "bought": bought[::-1][:_FEW],
+        "paid": fsum(each.price_hourly_usd for each in bought),
+        "bound": fsum(
+            min(each.bound_hourly_usd or each.price_hourly_usd, each.price_hourly_usd) for each in bought
+        ),
+        "purchases": len(bought),
+        "moves": moves[:_MOST],
+        "done": [each for each in moves if each.became == "done"],
+        "saved": fsum(each.move.saving_hourly_usd for each in moves if each.became == "done"),
+        "missing": kept.sources.missing,
+        "since": carried_out[0].at if carried_out else None,
+    }
+
+
+def outcomes(archive: Archive) -> list[Outcome]:
+    """Return the moves that searches have proposed, the newest first, each with what became of it.
+
+    A node that is proposed again was not removed by the earlier move, which therefore counts as proposed again.
+    """
+    decisions = archive.decisions
+    last = decisions[-1].at if decisions else None
+    lives = {life.name: life for life in archive.lives}
+    found: list[Outcome] = []
+    latest: dict[str, int] = {}
+    for decision in decisions:
+        for move in decision.moves if not decision.is_superseded else ():
+            earlier = {latest[name] for name in move.sources if name in latest}
+            if any(_is_same(found[number], move, decision) for number in earlier):
+                continue
+            for number in earlier:
+                found[number] = replace(found[number], became="proposed again")
+            latest |= dict.fromkeys(move.sources, len(found))
+            found.append(Outcome(decision, move, _became(move, lives, last)))
+    return found[::-1]
+
+
+def _is_same(known: Outcome, move: ProposedMove, decision: Decision) -> bool:
+    """Return whether a move is one that is known already, which its validation proposes once more."""
+    return known.move.sources == move.sources and decision.at - known.decision.at <= _SAME_MOVE
+
+
+def _became(move: ProposedMove, lives: Mapping[str, Any], last: datetime | None) -> str:
+    sources = [life for name in move.sources if (life := lives.get(name)) is not None]
+    causes = {life.cause for life in sources if life.cause}
+    if causes - {move.reason}:
+        return "ended otherwise"
+    if all(last is not None and life.seen_at < last for life in sources):
+        return "done"
+    return "under way" if causes else "proposed"
+
+
+def health(kept: Kept) -> dict[str, Any]:
+    """Return what the page `health` shows: findings, the risk map, and how nodes of each NodePool join."""
+    look, ledger = kept.looks.now(), kept.ledger.get()
+    now = look.view.at
+    rows = risk_map(kept.archive.decisions, now)
+    return {
+        "findings": kept.findings(),
+        "risks": rows,
+        "hours": [now - timedelta(hours=HOURS - 1 - each) for each in range(HOURS)],
+        "surcharges": _surcharges(ledger, now),
+        "joins": sorted(ledger.health.items()) if ledger else [],
+        "backoffs": _backoffs(ledger, now)[:_MOST],
+        "ledger": ledger,
+        "missing": kept.sources.missing,
+        "is_filled": kept.archive.is_filled,
+    }
+
+
+def _surcharges(ledger: Ledger | None, now: datetime) -> Sequence[tuple[str, int]]:
+    """Return pools that are bought as if they were more expensive, because EC2 has interrupted nodes there lately."""
+    if ledger is None:
+        return ()
+    found = [
+        (str(pool), risk.surcharge_percent(now, INTERRUPTION_COST_HOURS))
+        for pool, risk in ledger.risks.items()
+    ]
+    return sorted((each for each in found if each[1]), key=lambda each: (-each[1], each[0]))[:_FEW]
+
+
+def stay_lines(kept: Kept, name: str) -> list[str]:
+    """Return why a node stays, as `nodesmith explain node` says it; a single line if that cannot be told."""
+    try:
+        return list(kept.sources.explain_node(name, kept.looks.clock()))
+    except NodesmithError as error:
+        return [str(error)]

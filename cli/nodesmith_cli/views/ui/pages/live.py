@@ -1,0 +1,149 @@
+"""Pages about the cluster as it is now: the fleet, one node, one pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nodesmith.errors import NodesmithError
+from nodesmith_cli.views.explaining.pod import Search
+from nodesmith_cli.views.explaining.pod import lines as pod_lines
+from nodesmith_cli.views.explaining.pod import tell as tell_pod
+from nodesmith_cli.views.top.rows import SORTS, NodeRow, State, age_seconds, chosen, seconds_left, totals
+from nodesmith_cli.views.ui.fleetmap import laid_out
+from nodesmith_cli.views.ui.looks import Looks
+
+if TYPE_CHECKING:
+    from nodesmith_cli.views.ui.pages.kept import Kept
+
+ROWS = 25
+_FEW = 5
+_SEARCHED = 200
+"""How many decisions are searched for one that mentions a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the query asks of the table of nodes."""
+
+    words: str = ""
+    order: str = "price"
+    is_reversed: bool = False
+    zone: str = ""
+    kind: str = ""
+    sold: str = ""
+    state: str = ""
+    page: int = 1
+
+    def query(self, **changes: Any) -> Mapping[str, Any]:
+        """Return the query of a link that differs in some fields. Changes other than of the page lead to page 1."""
+        asked = replace(self, **({"page": 1} | changes))
+        return {
+            "q": asked.words,
+            "sort": asked.order if asked.order != "price" else "",
+            "reverse": "1" if asked.is_reversed else "",
+            "zone": asked.zone,
+            "type": asked.kind,
+            "sold": asked.sold,
+            "state": asked.state,
+            "page": asked.page if asked.page > 1 else "",
+        }
+
+    @property
+    def is_filtered(self) -> bool:
+        """Return whether some nodes may be left out."""
+        return bool(self.words or self.zone or self.kind or self.sold or self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A node of the table, with what depends on the time."""
+
+    row: NodeRow
+    age_seconds: int
+    seconds_left: int | None
+
+
+def now_page(looks: Looks, asked: Asked) -> dict[str, Any]:
+    """Return what the page `now` shows."""
+    look = looks.now()
+    view = look.view
+    asked = asked if asked.order in SORTS else replace(asked, order="price")
+    found = chosen(_filtered(view.nodes, asked), asked.order, asked.words, is_reversed=asked.is_reversed)
+    pages = max(1, -(-len(found) // ROWS))
+    number = min(max(1, asked.page), pages)
+    shown = found[(number - 1) * ROWS : number * ROWS]
+    return {
+        "look": look,
+        "view": view,
+        "columns": laid_out(look.tiles),
+        "states": totals(view.nodes),
+        "pending": view.pending[:_FEW],
+        "moving": [listed(row, look) for row in view.moving[:_FEW]],
+        "rows": [listed(row, look) for row in shown],
+        "found": len(found),
+        "asked": replace(asked, page=number),
+        "pages": pages,
+        "orders": tuple(SORTS),
+        "settled": (State.READY,),
+    }
+
+
+def _filtered(rows: tuple[NodeRow, ...], asked: Asked) -> list[NodeRow]:
+    return [
+        row
+        for row in rows
+        if (not asked.zone or row.zone == asked.zone)
+        and (not asked.kind or row.instance_type == asked.kind)
+        and (not asked.sold or row.capacity_type == asked.sold)
+        and (not asked.state or row.state == asked.state)
+    ]
+
+
+def listed(row: NodeRow, look: Any) -> Listed:
+    """Return a row with its age and the time that it has left."""
+    return Listed(row, age_seconds(row, look.view.at), seconds_left(row, look.view.at))
+
+
+def node_page(kept: Kept, name: str) -> dict[str, Any] | None:
+    """Return what the page of a node shows, or None if there is no such node."""
+    look = kept.looks.now()
+    row = next((each for each in look.view.nodes if each.name == name), None)
+    if row is None:
+        return None
+    pods = kept.looks.fleet.pods_on(name, look.view.at)
+    life = next((each for each in kept.archive.lives if name in (each.node, each.name)), None)
+    return {"node": listed(row, look), "pods": pods[:200], "left_out": max(0, len(pods) - 200), "life": life}
+
+
+def pod_page(kept: Kept, key: str) -> dict[str, Any]:
+    """Return what the page of a pod shows: its state and Events, and the newest decision that mentions it."""
+    now = kept.looks.clock()
+    try:
+        events, problem = list(kept.events_of(key, now)), ""
+    except NodesmithError as error:
+        events, problem = [], str(error)
+    found = _decided(kept, key)
+    return {
+        "key": key,
+        "why": kept.looks.fleet.why(key),
+        "events": [line for line in events if line],
+        "problem": problem,
+        "decided": list(pod_lines(found)) if found else [],
+        "decision": found["decision"] if found else "",
+    }
+
+
+def _decided(kept: Kept, key: str) -> dict[str, Any] | None:
+    """Return what the newest decision says about a pod, None if none mentions it or none can be read."""
+    records = kept.archive.records
+    if records is None:
+        return None
+    search = Search(key)
+    newest = [each.id for each in kept.archive.decisions[: -_SEARCHED - 1 : -1]]
+    try:
+        search.look(records.read(each) for each in newest)
+        return tell_pod(search, None, kept.looks.clock())
+    except (NodesmithError, KeyError, TypeError, ValueError):
+        return None

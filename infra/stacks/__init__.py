@@ -1,0 +1,1 @@
+"""The stacks: everything of a region, and each cluster that cdk.json names."""

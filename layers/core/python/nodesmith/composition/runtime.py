@@ -1,0 +1,369 @@
+"""The composition root: connect adapters to ports, for each function that serves clusters.
+
+Each public function of this module composes one concern and returns its handler. It is called when the function's
+module is imported, in Lambda's initialisation. The parts for a cluster are composed when its first message arrives.
+Nothing here makes decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypedDict
+
+from nodesmith.composition.handlers import Handler, Run, looking
+from nodesmith.composition.parts import ClusterParts, Parts, now
+from nodesmith.controllers.runs import Report
+from nodesmith.model.functions import Concern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nodesmith.controllers.allocations import Booking
+    from nodesmith.controllers.notifying import Notifier
+    from nodesmith.controllers.provisioning import Provisioning
+    from nodesmith.decisions.provisioning import Inputs
+    from nodesmith.model.metrics.metrics import Metrics
+    from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+
+LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")
+"""The services that most concerns call, including those for a cluster's registration and session"""
+NODES_AT_ONCE = 8
+"""How many nodes take a step concurrently. Most of that time is spent waiting for EC2, DynamoDB and the API server."""
+
+
+class _Outside(TypedDict):
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+    metrics: Metrics
+
+
+def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
+    """Return the ports that most concerns use: the ledger, EC2, the API server, objects, hints, clock and metrics."""
+    return _Outside(
+        cluster_name=own.settings.cluster_name,
+        store=own.store,
+        cloud=own.measured_cloud(),
+        cluster=cluster,
+        blobs=own.blobs,
+        hints=own.hints,
+        clock=now,
+        metrics=own.metrics,
+    )
+
+
+def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
+    """Log a finished run, with `names` as further fields, and return its report."""
+    own.telemetry.ran(report.counts, **names)
+    return report
+
+
+def provisioning() -> Handler:
+    """Compose provisioning, which buys nodes for pending pods."""
+    from nodesmith.controllers.provisioning import provision
+    from nodesmith.controllers.region.commitments import OnSaleKeeper, UsageKeeper
+    from nodesmith.decisions.provisioning import Rehearsal
+
+    rehearse = Rehearsal()
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)
+        usage = UsageKeeper(own.commitments, now) if own.commitments is not None else None
+
+        def afterwards(inputs: Inputs) -> None:
+            keeper.keep(inputs)
+            if usage is not None:
+                usage.keep(inputs)
+
+        run = replace(_provisioning(own), rehearse=rehearse, afterwards=afterwards)
+
+        def provision_once() -> Report:
+            outcome = provision(run)
+            report = Report(Counter(outcome.counts), due=outcome.due)
+            return _told(own, report, decisions=outcome.decisions)
+
+        return provision_once
+
+    return looking(Parts(Concern.PROVISIONING, *LEDGER_AND_EC2), composed)
+
+
+def _provisioning(own: ClusterParts) -> Provisioning:
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+    from nodesmith.controllers.provisioning import Provisioning
+
+    own.client("ec2")  # created now, so that the first pods do not wait for it
+    return Provisioning(
+        cluster_name=own.settings.cluster_name,
+        settings=own.node_settings(),
+        store=own.store,
+        cloud=own.measured_cloud(),
+        blobs=own.blobs,
+        hints=own.hints,
+        catalogs=StoredCatalogs(own.settings.region, own.blobs),
+        clock=now,
+        stopwatch=time.perf_counter,
+        remaining_seconds=own.remaining_seconds,
+        metrics=own.metrics,
+        commitments=own.commitments,
+        last_heartbeat=own.heartbeats.last,
+    )
+
+
+def interruption() -> Handler:
+    """Compose interruption, which replaces instances that EC2 reclaims in the run that reads the notice."""
+    from nodesmith.adapters.dynamodb.notices import DynamoNotices
+    from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
+    from nodesmith.controllers.provisioning import provision
+
+    def composed(own: ClusterParts) -> Run:
+        buying, cluster = _provisioning(own), own.settings.cluster_name
+        run = Interruption(
+            cluster_name=cluster,
+            store=buying.store,
+            cloud=buying.cloud,
+            blobs=own.blobs,
+            hints=own.hints,
+            notices=DynamoNotices(own.client("dynamodb"), own.settings.table_name, cluster),
+            provision=lambda: provision(buying),
+            clock=now,
+            metrics=own.metrics,
+        )
+
+        return lambda: _told(own, handle_notices(run))
+
+    return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
+
+
+def disruption() -> Handler:
+    """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.disruption.disruption import disrupt
+    from nodesmith.controllers.disruption.moves.look import Disruption, Memory
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        buying, memory = _provisioning(own), Memory()
+
+        def disrupt_once() -> Report:
+            run = Disruption(
+                **_outside(own, ApiCluster(own.api_server, now)),
+                settings=buying.settings,
+                catalogs=buying.catalogs,
+                memory=memory,
+                commitments=buying.commitments,
+            )
+            look = disrupt(run)
+            if look is None:
+                return Report()
+            return _told(own, Report(look.done, due=look.due), decisions=look.decisions)
+
+        return disrupt_once
+
+    return looking(Parts(Concern.DISRUPTION, *LEDGER_AND_EC2), composed)
+
+
+def lifecycle() -> Handler:
+    """Compose lifecycle, which takes claims to registered and initialized nodes, or ends them."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.lifecycle import Lifecycle, follow
+    from nodesmith.controllers.nodeclaims.objects import Pace
+    from nodesmith.controllers.runs import EventDeduplication, SelfHints, from_anywhere
+
+    def notifier_of(own: ClusterParts) -> Notifier | None:
+        if not own.settings.notifications:
+            return None
+        from nodesmith.adapters.aws.messaging import EventBridge
+        from nodesmith.controllers.notifying import Notifier
+
+        bus = EventBridge(lambda: own.client("events"), own.settings.region)
+        return Notifier(bus, own.blobs, own.settings.cluster_name, own.node_settings())
+
+    spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        told: EventDeduplication = {}
+        self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(own)
+
+        def follow_once() -> Report:
+            run = Lifecycle(
+                **_outside(own, ApiCluster(own.api_server, now)),
+                told=told,
+                self_hints=self_hints,
+                pace=pace,
+                shared_provisioning_classes=own.settings.shared_provisioning_classes,
+                spread=spread,
+                autoscaler_events=own.settings.cluster_autoscaler_events,
+                notifier=notifier,
+            )
+            return _told(own, follow(run))
+
+        return follow_once
+
+    return looking(Parts(Concern.LIFECYCLE, *LEDGER_AND_EC2), composed)
+
+
+def termination() -> Handler:
+    """Compose termination, which drains ending nodes, terminates their instances and forgets their claims."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.runs import SelfHints
+    from nodesmith.controllers.termination import Drains, InterruptionMetrics, Termination, end_nodes
+
+    spread = ThreadPoolExecutor(NODES_AT_ONCE).map
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        self_hints, interruption_metrics, drains = (
+            SelfHints(),
+            InterruptionMetrics(own.telemetry.note),
+            Drains(),
+        )
+        denied: dict[str, datetime] = {}
+
+        def end_nodes_once() -> Report:
+            run = Termination(
+                **_outside(own, ApiCluster(own.api_server, now, own.metrics)),
+                self_hints=self_hints,
+                interruption_metrics=interruption_metrics,
+                drains=drains,
+                denied=denied,
+                spread=spread,
+            )
+            return _told(own, end_nodes(run))
+
+        return end_nodes_once
+
+    return looking(Parts(Concern.TERMINATION, *LEDGER_AND_EC2), composed)
+
+
+def readiness() -> Handler:
+    """Compose readiness, which resolves EC2NodeClasses and writes conditions."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.readiness import Readiness, make_ready
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        def make_ready_once() -> Report:
+            report = make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now))))
+            return _told(own, Report(Counter(report.counts), due=report.due))
+
+        return make_ready_once
+
+    return looking(Parts(Concern.READINESS, *LEDGER_AND_EC2), composed)
+
+
+def observation() -> Handler:
+    """Compose observation, which writes a snapshot from the API server while the forwarder is away."""
+    from nodesmith.adapters.kubernetes.cluster import Observer
+    from nodesmith.controllers.observation import Observation, observe
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        run = Observation(
+            cluster_name=own.settings.cluster_name,
+            observer=lambda: Observer(own.api_server),
+            blobs=own.blobs,
+            hints=own.hints,
+            last_heartbeat=own.heartbeats.last,
+            clock=now,
+            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+            is_observed=own.registration.observed,
+            labels_kept=own.settings.allocation_labels,
+        )
+        # The report has no `due`: dispatch decides when observation is due.
+        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
+
+    return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
+
+
+def garbagecollection() -> Handler:
+    """Compose garbage collection, which removes what is no longer needed and books what nodes have cost."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.garbagecollection import GarbageCollection, collect_and_book
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        detached_since: dict[str, datetime] = {}
+        booking = _booking(own)
+
+        def collect_once() -> Report:
+            run = GarbageCollection(
+                **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
+            )
+            report = collect_and_book(run, booking)
+            told = Report(report.counts, rejected=report.rejected, due=report.due)
+            return _told(own, told, collected=report.collected)
+
+        return collect_once
+
+    return looking(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
+
+
+def _booking(own: ClusterParts) -> Booking:
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+    from nodesmith.adapters.s3 import S3History
+    from nodesmith.controllers.allocations import BookedMemory, Booking
+
+    return Booking(
+        cluster_name=own.settings.cluster_name,
+        region=own.settings.region,
+        store=own.store,
+        unbooked=own.store.unbooked,
+        blobs=own.blobs,
+        history=S3History(own.client("s3"), own.settings.bucket_name),
+        catalogs=StoredCatalogs(own.settings.region, own.blobs),
+        clock=now,
+        memory=BookedMemory(),
+        labels=own.settings.allocation_labels,
+        uses_commitments=own.settings.commitments is not None,
+    )
+
+
+def repair() -> Handler:
+    """Compose repair, which replaces or reports nodes that have been unhealthy for too long."""
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.disruption.repair import Repair, repair_nodes
+    from nodesmith.controllers.runs import EventDeduplication
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        told: EventDeduplication = {}
+
+        def repair_once() -> Report:
+            run = Repair(
+                cluster_name=own.settings.cluster_name,
+                store=own.store,
+                cluster=ApiCluster(own.api_server, now),
+                blobs=own.blobs,
+                hints=own.hints,
+                clock=now,
+                told=told,
+                metrics=own.metrics,
+            )
+            return _told(own, repair_nodes(run))
+
+        return repair_once
+
+    return looking(Parts(Concern.REPAIR, "ssm", "sts", "s3", "dynamodb"), composed)
+
+
+def shadow() -> Handler:
+    """Compose the shadows of observed clusters, which read, decide, and write nothing but what they find."""
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+    from nodesmith.controllers.shadow import Watch, watch
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        run = Watch(
+            cluster_name=own.settings.cluster_name,
+            settings=own.node_settings(),
+            blobs=own.blobs,
+            versions=own.blobs,
+            catalogs=StoredCatalogs(own.settings.region, own.blobs),
+            last_heartbeat=own.heartbeats.last,
+            clock=now,
+            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+        )
+        return lambda: _told(own, watch(run))
+
+    return looking(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)

@@ -1,0 +1,1 @@
+"""The controllers that end working nodes: disruption, interruption, repair; and moves."""

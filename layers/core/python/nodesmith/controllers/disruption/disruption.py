@@ -1,0 +1,214 @@
+"""The controller of disruption: remove taints left without a move, carry on moves in progress, search for new ones.
+
+It also shows which NodeOverlays apply, since they decide which nodes are cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.controllers.disruption.moves.look import (
+    Disruption,
+    Look,
+    Memory,
+    close,
+    note_search,
+    open_again,
+    timed,
+)
+from nodesmith.controllers.disruption.moves.moves import carry_on
+from nodesmith.controllers.nodeclaims.objects import rewrite
+from nodesmith.controllers.observation import newest_data, own_snapshot
+from nodesmith.controllers.runs import tick_for, wait_until
+from nodesmith.decisions.disruption.drift import drifting, judged, noted
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
+from nodesmith.decisions.disruption.proposals import Proposal, in_batches
+from nodesmith.decisions.disruption.search.search import LATEST, next_change, next_search, propose, record
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
+from nodesmith.decisions.reporting import events
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.takeover import standby
+from nodesmith.errors import Conflict, Failures
+from nodesmith.model.apimachinery.times import first
+from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Cluster, Store
+
+MOST_DRIFT_WRITES = 200
+"""The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
+
+
+def note_drift(
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
+) -> int:
+    """Record which claims drift now or no longer do; return their number. The oldest come first, as in disruption."""
+    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
+    changed.sort(key=lambda claim: (claim.created_at, claim.name))
+    return rewrite(changed[:MOST_DRIFT_WRITES], store, cluster, failures)
+
+
+__all__ = ["Disruption", "Look", "Memory", "disrupt"]
+
+SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
+"""Bounds of the rest between the end of a search and the next one, which is twice as long as the search took."""
+SEEN_WITHIN = timedelta(seconds=5)
+"""The time within which the snapshot shows a new taint."""
+ENOUGH = timedelta(seconds=20)
+"""After carrying on moves for this long, a run leaves the search to the next: it must not last longer than a minute."""
+TOLD_AT_ONCE = 40
+"""The most Events about nodes that stay, in one run. Later runs publish the others."""
+_TIMELESS = datetime.min.replace(tzinfo=UTC)
+
+
+def disrupt(run: Disruption) -> Look | None:
+    """Do what is due; return what was seen and done, None if there is no snapshot yet.
+
+    Raises Transient if a call failed, after everything else is done.
+    """
+    data = newest_data(run.blobs, run.cluster_name)
+    if data is None:
+        return None
+    look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())
+    if (held := standby(look.ledger, look.snapshot, run.clock())) is not None:
+        look.due = held.until
+        return look
+    with look.failures as failures:
+        with failures.of():
+            open_again(look, strays(look.scene()))
+        if look.snapshot.nodeoverlays:
+            with failures.of("NodeOverlays"):
+                _show_overlays(look)
+        began = run.clock()
+        carry_on(look)
+        if run.clock() - began < ENOUGH and _is_worthwhile(look):
+            _note_drift(look)
+            _search_rested(look)
+        _wake_when_due(look)
+        look.due = _due(look)
+    return look
+
+
+def _show_overlays(look: Look) -> None:
+    """Show in the statuses of NodeOverlays whether they apply, which depends on the catalogue."""
+    run, inputs = look.run, look.inputs()
+    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    parsed = parse_nodeoverlays(inputs.snapshot.nodeoverlays)
+    for manifest, one in zip(inputs.snapshot.nodeoverlays, parsed, strict=True):
+        why = str(found.contradicting.get(name_of(manifest), ""))
+        update = nodeoverlay_update(manifest, one, why, inputs.now)
+        if update is not None:
+            with look.failures.of(f"NodeOverlay {update.name}"):
+                run.cluster.merge_status(update.kind, update.name, update.status)
+                run.publish_new(update.events)
+                look.done["StatusesWritten"] += 1
+
+
+def _due(look: Look) -> datetime | None:
+    """Return when to look again: now, unless no move is in progress and a search of the current state found none."""
+    memory, now = look.run.memory, look.run.clock()
+    if not look.ledger.moves and memory.seen is not None and memory.seen == _seen(look):
+        return first((tick_for(memory.due, now), memory.next_search))
+    return now
+
+
+def _is_worthwhile(look: Look) -> bool:
+    """Return whether a search may have a different result than the last one."""
+    memory, now = look.run.memory, look.run.clock()
+    is_same = memory.seen is not None and memory.seen == _seen(look)
+    return not (is_same and memory.until is not None and now < memory.until)
+
+
+def _search_rested(look: Look) -> None:
+    """Search if the last search is long enough ago; otherwise wake up when it is."""
+    run, memory = look.run, look.run.memory
+    began = run.clock()
+    if memory.rests_until is not None and began < memory.rests_until:
+        run.wake_me(memory.rests_until - began)
+        return
+    _search(look)
+    ended = run.clock()
+    memory.rests_until = ended + min(max(SHORTEST_REST, 2 * (ended - began)), LONGEST_REST)
+
+
+def _wake_when_due(look: Look) -> None:
+    """Schedule the next look for the moment at which time alone may change something, instead of the tick after it."""
+    wait = wait_until(look.run.memory.due, look.run.clock())
+    if wait is not None and wait > timedelta(0):
+        look.run.wake_me(wait)
+
+
+def _note_drift(look: Look) -> None:
+    """Record drift before the search, which may take long, and also if no search is due."""
+    inputs = look.inputs()
+    drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+    written = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
+    look.done["ClaimsDrifting"] = written
+    if written:
+        look.reload()
+
+
+def _seen(look: Look) -> tuple[Snapshot, Ledger]:
+    """Return what a search looks at, except the time. Content that has not changed is the same object if read again."""
+    return replace(look.snapshot, taken_at=_TIMELESS), look.ledger
+
+
+def _search(look: Look) -> None:
+    """Search for moves and begin them; remember if there are none."""
+    run, memory, inputs = look.run, look.run.memory, look.inputs()
+    looked_at, memory.seen, memory.due = memory.looked_at, None, next_change(inputs)
+    with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
+        found = propose(inputs, looked_at, timed=timed(run.metrics))
+    note_search(look, found)
+    memory.looked_at = found.looked_at
+    look.done["NodesBlocked"] = len(found.blocked)
+    if found.proposals:
+        written = record(inputs, found.proposals, look.digest, looked_at=looked_at)
+        look.keep_snapshot(inputs.decision)
+        look.write_down(inputs.decision, written)
+        if not _begin(look, inputs, in_batches(found.proposals)):
+            look.supersede(inputs.decision, written)
+    elif found.is_finished and any(inputs.catalog.offerings.values()):  # one without offers is soon replaced
+        memory.seen, memory.next_search = _seen(look), next_search(inputs)
+        memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
+    with look.failures.of():
+        run.publish_new(events.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
+
+
+def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
+    """Commit moves, then taint their sources; return the number of moves. A conflict with another run ends the loop."""
+    run, version, begun = look.run, inputs.ledger.version, list[Move]()
+    try:
+        for number, found in enumerate(proposals):
+            move = _move(f"{inputs.decision}-{number}", found, inputs.now)
+            run.store.commit(version + number, (), inputs.decision, move)
+            begun.append(move)
+    except Conflict:
+        look.done["Conflict"] += 1
+    look.done["MovesProposed"] += len(begun)
+    for move in begun:
+        with look.failures.of(f"move {move.id}"):
+            sources = look.claims(move.sources)
+            close(look, sources, move.reason)
+            run.publish_new(events.of_proposal(move, sources))
+    for reason in sorted({move.reason for move in begun}):
+        run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
+    return len(begun)
+
+
+def _move(id_: str, found: Proposal, now: datetime) -> Move:
+    return Move(
+        id_,
+        found.reason,
+        found.sources,
+        Stage.PROPOSED,
+        now,
+        now,
+        saving_hourly_usd=found.saving_hourly_usd,
+        harm=found.harm,
+        why=found.why,
+    )

@@ -1,0 +1,1 @@
+"""The controllers that serve a whole region: catalogue, commitments, dispatch, routing."""

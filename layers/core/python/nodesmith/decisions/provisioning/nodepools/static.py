@@ -1,0 +1,233 @@
+"""Static NodePools have as many nodes as `spec.replicas` says: the missing ones are bought, surplus ones removed.
+
+Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes. Surplus nodes go
+in Karpenter's order: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number of
+pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. Disruption
+budgets do not apply; the nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from nodesmith.decisions.budgets import closed_obstacle, is_open
+from nodesmith.decisions.provisioning.nodepools.tiers import (
+    parsed_nodeclasses,
+    pool_obstacle,
+    template_of,
+    why_on_trial,
+)
+from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
+from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
+from nodesmith.decisions.provisioning.purchase.flexibility import Options
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
+from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED, ZONE
+from nodesmith.model.commands import End
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+SCALED_DOWN = "ScaledDown"
+"""The cause of these terminations."""
+
+
+def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNode], dict[str, str]]:
+    """Return the nodes that static NodePools lack, and by NodePool the reason why it gets none.
+
+    `quotas` are what is left of quotas, if nodes have been planned before.
+    """
+    quotas = quotas or left_of(inputs)
+    found: list[PlannedNode] = []
+    refused: dict[str, str] = {}
+    static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
+    doubles = inputs.ledger.doubles
+    for name, pool in sorted(static.items()):
+        mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        mine = [c for c in mine if c.name not in doubles]
+        lacking = _lacking(pool, mine) if is_open(pool, inputs.now) else 0
+        if not lacking:
+            continue
+        try:
+            found += planned(pool, lacking, mine, inputs, quotas)
+        except Rejected as error:
+            refused[name] = str(error)
+    return found, refused
+
+
+def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
+    """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit."""
+    if pool.replicas is None or pool.deleting:
+        return 0
+    serving = sum(not claim.is_ending for claim in mine)
+    room = pool.limits[NODES] - len(mine) if NODES in pool.limits else pool.replicas
+    return max(0, min(pool.replicas - serving, room))
+
+
+def planned(
+    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs, quotas: Left
+) -> Iterator[PlannedNode]:
+    """Yield `lacking` planned nodes in addition to `mine`, or fewer if `quotas` leave fewer, and charge these.
+
+    Raises Rejected, before the first node, with what stands in the way.
+    """
+    nodeclasses = parsed_nodeclasses(inputs.snapshot)
+    obstacle, cluster = pool_obstacle(pool, nodeclasses, inputs.ledger, inputs.now), inputs.ledger.cluster
+    if obstacle or cluster is None:
+        raise Rejected(obstacle or "the cluster is not known yet")
+    nodeclass = nodeclasses[pool.nodeclass.name]
+    template = template_of(
+        pool, nodeclass, inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now
+    )
+    by_zone = _by_zone(template)
+    if not by_zone:
+        raise Rejected(template.obstacle or "no offering that it allows is available now")
+    on_trial = bool(why_on_trial(pool, inputs.ledger))
+    counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
+    number = 1 if on_trial else lacking
+    for index in range(number):
+        left = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
+        open_zones = [zone for zone, offers in left.items() if offers]
+        if not open_zones:
+            if not index:
+                raise Rejected(quotas.obstacle(template, _pairs(chain(*by_zone.values()))))
+            return
+        zone = min(open_zones, key=lambda z: (counts[z], left[z][0].offering.cost_hourly_usd, z))
+        counts[zone] += 1
+        quotas.take(template, _pairs(left[zone]))
+        name = claim_name(pool.name, inputs.decision, index)
+        yield planned_node(Options(left[zone]), (), (), name, inputs.decision, cluster, inputs.now)
+
+
+def left_of(inputs: Inputs) -> Left:
+    """Return what is left of all quotas."""
+    return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
+
+
+def _within(quotas: Left, template: Template, offers: Sequence[Offer], nodes: int) -> tuple[Offer, ...]:
+    kept = set(quotas.narrowed(template, _pairs(offers), nodes))
+    return tuple(offer for offer, pair in zip(offers, _pairs(offers), strict=True) if pair in kept)
+
+
+def _pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
+    return [(offer.type_option.type, offer.offering) for offer in offers]
+
+
+def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
+    """Return the offers in each zone, cheapest first, with the capacity type that is cheapest there."""
+    plain = [type_option for type_option in template.choices if not type_option.is_exotic] or template.choices
+    offers = [
+        Offer(template, type_option, offering, (), 0)
+        for type_option in plain
+        for offering in type_option.offerings
+    ]
+    found: dict[str, list[Offer]] = {}
+    for offer in sorted(offers, key=_price):
+        same = found.setdefault(offer.offering.zone, [offer])
+        if same[0] is not offer and same[0].offering.capacity_type == offer.offering.capacity_type:
+            same.append(offer)
+    return {zone: tuple(same) for zone, same in found.items()}
+
+
+def _price(offer: Offer) -> tuple[bool, float, str]:
+    return (
+        offer.offering.capacity_type != RESERVED,
+        offer.offering.cost_hourly_usd,
+        offer.type_option.type.name,
+    )
+
+
+def _zone(claim: NodeClaim) -> str:
+    """Return the zone where a claim's node is or will be; empty if it is not settled."""
+    return claim.zone or claim.requirements.settled.get(ZONE, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What runs on a Node: the number of pods that would have to move, and whether do-not-disrupt protects it."""
+
+    pods: int = 0
+    is_protected: bool = False
+
+
+def surplus(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> list[End]:
+    """Return the terminations that begin now, by NodePool."""
+    static = {
+        name: pool.replicas if is_open(pool, now) else 0
+        for name, pool in pools.items()
+        if pool.replicas is not None
+    }
+    if not static:
+        return []
+    serving = [
+        c for c in claims if c.nodepool in static and not c.is_ending and c.phase is not Phase.GIVEN_UP
+    ]
+    counts = Counter(claim.nodepool for claim in serving)
+    too_many = {name: counts[name] - wanted for name, wanted in static.items() if counts[name] > wanted}
+    if not too_many:
+        return []
+    loads, shown = _loads(snapshot), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
+    return [
+        End(
+            claim.terminating(
+                SCALED_DOWN,
+                f"NodePool {name} has {counts[name]} nodes and "
+                + (closed_obstacle(pools[name], now) or f"replicas is {static[name]}"),
+                now,
+                deadline_of(claim, shown.get(claim.name), now),
+            )
+        )
+        for name in sorted(too_many)
+        for claim in _least([c for c in serving if c.nodepool == name], loads, too_many[name])
+    ]
+
+
+def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) -> list[NodeClaim]:
+    left, going = list(mine), []
+    for _ in range(count):
+        zones = Counter(claim.zone for claim in left)
+
+        def rank(claim: NodeClaim, zones: Counter[str] = zones) -> tuple[object, ...]:
+            load = loads.get(claim.node_name, _Load()) if claim.node_name else _Load()
+            is_node = bool(claim.node_name)
+            newest = -claim.created_at.timestamp()
+            return (
+                is_node,
+                load.pods > 0,
+                load.is_protected,
+                load.pods,
+                -zones[claim.zone],
+                newest,
+                claim.name,
+            )
+
+        going.append(min(left, key=rank))
+        left.remove(going[-1])
+    return going
+
+
+def _loads(snapshot: Snapshot) -> dict[str, _Load]:
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        if pod.node and pod.shape.moves and not pod.deleting:
+            pods.setdefault(pod.node, []).append(pod)
+    return {
+        node.name: _Load(
+            len(pods.get(node.name, ())),
+            node.annotations.get(DO_NOT_DISRUPT) == "true"
+            or any(pod.shape.annotations.get(DO_NOT_DISRUPT) == "true" for pod in pods.get(node.name, ())),
+        )
+        for node in snapshot.nodes
+    }

@@ -1,0 +1,365 @@
+"""The NodePools that may buy, as templates in tiers of weight, and why the others may not.
+
+NodePools whose nodes do not join the cluster are left alone for a while, then tried with one node at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby
+
+from nodesmith.decisions.budgets import closed_obstacle
+from nodesmith.decisions.launch import usable
+from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.commitments import applied_now, committed
+from nodesmith.decisions.scheduling.offerings.options import Usage
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.scheduling.offerings.quotas import limited, usages
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    free_reservations,
+    group_limit,
+    group_room,
+    open_zones,
+    types_of_group,
+)
+from nodesmith.decisions.scheduling.offerings.templates import Template, template
+from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
+from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.apimachinery.quantities import Resources, total
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import (
+    ANY_TENANCY,
+    DEDICATED_TENANCY,
+    all_with_parts,
+    needs_dedicated,
+)
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import USED, WITHDRAWN, NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
+from nodesmith.model.kubernetes.podannotations import surcharge_problems
+from nodesmith.model.ledger.learned import (
+    RegistrationHealth,
+    attaching,
+    basis_of,
+    current_health,
+    known_types,
+)
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.limits.quotas import parse_quotas
+from nodesmith.model.nodeclasses.nodeclasses import SHARED, EC2NodeClass, NodeConfiguration, parse_nodeclasses
+from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
+from nodesmith.model.policies import NodeSettings
+from nodesmith.model.snapshot import Snapshot
+
+_STATIC = "it has spec.replicas, so it does not follow pods"
+_UNREAD = "differs from what readiness last read from the API server; readiness reads it again"
+_ONE_NODE = Resources({NODES: 1})
+_UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
+
+    `without_types` are NodePools that could buy but have no instance type left.
+    """
+
+    tiers: tuple[tuple[Template, ...], ...]
+    obstacles: Mapping[str, str]
+    problems: tuple[str, ...]
+    without_types: tuple[str, ...] = ()
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """All templates, in tier order."""
+        return tuple(t for tier in self.tiers for t in tier)
+
+
+def pools(
+    snapshot: Snapshot,
+    ledger: Ledger,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+    *,
+    nodes_of_trial: int = 1,
+) -> Pools:
+    """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others.
+
+    A NodePool whose nodes did not join is tried with `nodes_of_trial` nodes: more than one for pods that run together
+    or not at all, since the trial would never begin otherwise.
+    """
+    nodeclasses, problems = _nodeclasses(snapshot)
+    used, paid = usages(snapshot, ledger, settings, now), applied_now(ledger, catalog, now)
+    problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
+    obstacles: dict[str, str] = {}
+    found: list[Template] = []
+    for parsed in parse_nodepools(snapshot.nodepools):
+        problems += parsed.problems
+        pool = parsed.value
+        if pool is None:
+            kind_and_name = parsed.fatal[0].object
+            why = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
+            obstacles[kind_and_name.removeprefix("NodePool/")] = why
+            continue
+        obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
+        if not obstacle:
+            made = template_of(
+                pool,
+                nodeclasses[pool.nodeclass.name],
+                snapshot,
+                ledger,
+                catalog,
+                settings,
+                now,
+                used,
+                nodes_of_trial,
+            )
+            obstacle = made.obstacle
+            found.append(committed(made, paid))
+        if obstacle:
+            obstacles[pool.name] = obstacle
+    usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
+    tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    problems += surcharge_problems(snapshot.daemonsets)
+    without_types = tuple(sorted(made.name for made in found if not made.choices))
+    stated = tuple(str(p) for p in problems) + snapshot.problems
+    if snapshot.nodeoverlays:
+        stated += overlays_of(snapshot, catalog, settings).told
+    return Pools(tiers, dict(sorted(obstacles.items())), stated, without_types)
+
+
+def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:
+    """Return the templates of one tier, which are packed together: if one asks for few nodes, that holds for all."""
+    if not any(each.pool.options.objective is Objective.LEAST_NODES for each in tier):
+        return tier
+    return tuple(replace(each, least_nodes=True) for each in tier)
+
+
+def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
+    """Return the valid EC2NodeClasses of the snapshot, by name."""
+    return _nodeclasses(snapshot)[0]
+
+
+def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
+    found: dict[str, EC2NodeClass] = {}
+    problems: list[Problem] = []
+    for parsed in parse_nodeclasses(snapshot.nodeclasses):
+        problems += parsed.problems
+        if parsed.value is not None:
+            found[parsed.value.name] = parsed.value
+    return found, problems
+
+
+def pool_obstacle(
+    pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime
+) -> str:
+    """Return why this NodePool may not buy anything now; empty if it may."""
+    backoff = ledger.nodepool_backoffs.get(pool.name)
+    if pool.deleting:
+        return "it is being deleted"
+    if not ledger.has_read(pool):
+        return f"it {_UNREAD}"
+    obstacle = closed_obstacle(pool, now) or nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
+    if obstacle:
+        return obstacle
+    if backoff is not None and backoff.holds(now):
+        return (
+            f"its last launch was refused ({backoff.reason}); tried again after {backoff.until:%H:%M:%S} UTC"
+        )
+    return trial_obstacle(pool, ledger, now)
+
+
+def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger) -> str:
+    """Return why nothing can be launched from a NodeClass now; empty if something can."""
+    nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
+    if ref.label != NODECLASS:
+        return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
+    if nodeclass is None or nodeclass.deleting:
+        return f"its EC2NodeClass {ref.name!r} is missing, being deleted or not valid"
+    if status is None or ledger.cluster is None:
+        return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
+    if not ledger.has_read(nodeclass):
+        return f"its EC2NodeClass {ref.name!r} {_UNREAD}"
+    if not status.is_ready:
+        condition = status.first_obstacle
+        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
+        return f"its EC2NodeClass {ref.name!r} is not ready ({why})"
+    return f"its EC2NodeClass {ref.name!r} is not Ready ({nodeclass.obstacle})" if nodeclass.obstacle else ""
+
+
+def template_of(
+    pool: NodePool,
+    nodeclass: EC2NodeClass,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+    quotas: Sequence[Usage] | None = None,
+    nodes_of_trial: int = 1,
+) -> Template:
+    """Return what a NodePool may buy now; its EC2NodeClass must be ready.
+
+    `quotas` are what counts against each quota, if the caller knows it already; `nodes_of_trial` is as in `pools`.
+    """
+    status = ledger.nodeclasses[nodeclass.name]
+    configuration = NodeConfiguration.of(nodeclass, tenancies(pool, snapshot))
+    known = known_types(catalog, configuration, settings, status, ledger.learned)
+    types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
+    if snapshot.nodeoverlays:
+        types = overlays_of(snapshot, catalog, settings).on(pool, types)
+    if snapshot.simulated is not None:
+        types = snapshot.simulated.on(pool.name, types)
+    group = status.placement_group
+    if group is not None:
+        types = types_of_group(types, group.strategy)
+    room, ready = group_room(status, ledger.claims), usable(status, ledger, now)
+    health = health_of(pool, ledger)
+    held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
+    within = {"", group.id} if group else {""}
+    closed = [
+        replace(key, group="") if key.group else key
+        for key, backoff in held
+        if backoff.holds(now) and key.group in within
+    ]
+    for lost in sorted(ledger.lost_zones(now)):
+        closed += [OfferingKey(lost[0], kind.name, lost[1]) for kind in types.types]
+    used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
+    hours = settings.interruption_cost_hours
+    dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
+    risky = [(key, percent) for key, percent in dearer.items() if percent]
+
+    def within_zones(zones: frozenset[str] | None) -> Template:
+        offered = _in_zones(ready, zones)
+        return template(
+            pool, nodeclass, offered, types, snapshot.daemonsets, closed, used, reservations, risky
+        )
+
+    made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
+    made = limited(made, usages(snapshot, ledger, settings, now) if quotas is None else quotas)
+    made = _limited_by_group(made, room)
+    away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
+    if away:
+        obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
+        made = replace(made, obstacle=obstacle, shifted=tuple(away))
+    return limited_to_trial(made, ledger, nodes_of_trial)
+
+
+def tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the tenancies that its nodes may have: dedicated hardware only if the NodePool or pods require it."""
+    if needs_dedicated(pool.requirements):
+        return (DEDICATED_TENANCY,)
+    allowed = pool.requirements.get(TENANCY, ANY_TENANCY)
+    if allowed.allows(DEDICATED_TENANCY) and snapshot.asks_for_dedicated():
+        return (*SHARED, DEDICATED_TENANCY)
+    return SHARED
+
+
+def _first_with_choices(templates: Iterable[Template]) -> Template:
+    """Return the first template that can buy something, or else the last one."""
+    for made in templates:
+        if made.choices:
+            break
+    return made
+
+
+def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClassStatus:
+    if zones is None:
+        return status
+    return replace(status, subnets=tuple(subnet for subnet in status.subnets if subnet.zone in zones))
+
+
+def _limited_by_group(made: Template, room: Mapping[str, int]) -> Template:
+    """Limit a NodePool to what its placement group still takes in each zone."""
+    full = sorted(zone for zone, left in room.items() if not left)
+    if not room or made.status.placement_group is None:
+        return made
+    said = (
+        f"placement group {made.status.placement_group.name} has {MOST_SPREAD} instances in {', '.join(full)}"
+    )
+    obstacle = f"{made.obstacle}; {said}, EC2's limit" if made.obstacle and full else made.obstacle
+    limits = Resources({group_limit(zone): left for zone, left in room.items() if left})
+    return replace(made, remaining=made.remaining + limits, obstacle=obstacle)
+
+
+def _has_subnet(status: NodeClassStatus, zone: str) -> bool:
+    return any(subnet.zone == zone for subnet in status.subnets)
+
+
+def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
+    """Return the total capacity of a NodePool's nodes, including those in flight; `nodes` counts them.
+
+    Bought nodes count with the capacity in the ledger: a Node that shows less must not make room for more.
+    """
+    bought = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    known = {claim.provider_id for claim in claims if claim.provider_id}
+    others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in known]
+    parts = [claim.capacity for claim in bought] + [node.capacity for node in others]
+    return total(parts) + _ONE_NODE.times(len(parts))
+
+
+def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
+    """Return the registration health of a NodePool in its current form; None if unknown."""
+    status = ledger.nodeclasses.get(pool.nodeclass.name)
+    return current_health(ledger.health.get(pool.name), basis_of(pool, status))
+
+
+def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
+    """Return why a NodePool whose nodes do not join, or were bought in vain, may not buy now; empty if it may."""
+    if why := breaker_obstacle(pool.name, ledger, now):
+        return why
+    health = health_of(pool, ledger)
+    if health is None or health.backoff is None:
+        return ""
+    if health.backoff.holds(now):
+        return f"{_failed(health)}; tried again after {health.backoff.until:%H:%M:%S} UTC"
+    tried = next((c.name for c in ledger.claims if c.nodepool == pool.name and c.phase in _UNDER_WAY), None)
+    return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
+
+
+def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
+    """Return why a NodePool whose nodes were bought in vain may not buy now; empty if it may.
+
+    After the wait it is tried with one node, and with the next once that one is used.
+    """
+    health = ledger.health.get(nodepool)
+    if health is None or not health.launches.is_tripped:
+        return ""
+    breaker = health.launches
+    if breaker.holds(now):
+        return breaker.said(now)
+    since = breaker.until or now
+    tried = next((c.name for c in ledger.claims if c.nodepool == nodepool and _is_open(c, since)), None)
+    return f"{breaker.said(now)}, NodeClaim {tried}" if tried else ""
+
+
+def _is_open(claim: NodeClaim, since: datetime) -> bool:
+    """Return whether a claim was bought since a time, and it is not known yet whether that was in vain."""
+    is_over = claim.phase is Phase.GIVEN_UP or claim.use in (USED, WITHDRAWN)
+    return claim.bought_at >= since and not is_over and (bool(claim.nominated) or claim.phase in _UNDER_WAY)
+
+
+def limited_to_trial(template: Template, ledger: Ledger, nodes: int = 1) -> Template:
+    """Limit a NodePool whose nodes did not join, or were bought in vain, to so many nodes."""
+    why = why_on_trial(template.pool, ledger)
+    if not why:
+        return template
+    left = min(nodes, template.remaining.get(NODES, nodes))
+    why = f"{why}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
+    return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
+
+
+def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
+    """Return why a NodePool buys one node at a time; empty if it does not."""
+    known, health = ledger.health.get(pool.name), health_of(pool, ledger)
+    if known is not None and known.launches.is_tripped:
+        return known.launches.told
+    return _failed(health) if health is not None and health.backoff is not None else ""
+
+
+def _failed(health: RegistrationHealth) -> str:
+    of = len(health.endings)
+    return f"{health.failures} of its last {of} nodes did not join ({health.reason}: {health.message})"

@@ -1,0 +1,148 @@
+"""Convert whole sets of objects to v1, so that objects that belong together are converted together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nodesmith.model.karpenter.conversion import labels, nodepools
+from nodesmith.model.karpenter.conversion.drafts import (
+    Change,
+    Conversion,
+    Converted,
+    Draft,
+    Fate,
+    KubeletOf,
+    Old,
+    attach_kubelets,
+    entries,
+)
+from nodesmith.model.karpenter.conversion.nodeclasses import (
+    UNKNOWN,
+    Surroundings,
+    nodeclass,
+    nodeclass_of_template,
+)
+
+CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"
+KINDS = {
+    (CORE, "Provisioner"): "NodePool",
+    (AWS, "AWSNodeTemplate"): "EC2NodeClass",
+    (CORE, "NodePool"): "NodePool",
+    (CORE, "NodeClaim"): "NodeClaim",
+    (AWS, "EC2NodeClass"): "EC2NodeClass",
+}
+"""Group and kind → current kind."""
+OLD_VERSIONS = frozenset(
+    {f"{CORE}/v1alpha5", f"{AWS}/v1alpha1", f"{CORE}/v1beta1", f"{AWS}/v1beta1", f"{CORE}/v1", f"{AWS}/v1"}
+)
+_SETTINGS, _PROFILE = "karpenter-global-settings", "aws.defaultInstanceProfile"
+
+
+class _Drafts(NamedTuple):
+    pools: dict[int, tuple[Draft, KubeletOf | None]]
+    classes: dict[int, list[Draft]]
+    others: dict[int, Draft]
+
+
+def is_converted(manifest: Mapping[str, Any]) -> bool:
+    """Return whether an object has a kind and version of Karpenter that can be converted."""
+    group, _, _ = str(manifest.get("apiVersion")).partition("/")
+    return (group, manifest.get("kind")) in KINDS and manifest.get("apiVersion") in OLD_VERSIONS
+
+
+def convert(
+    manifests: Sequence[Mapping[str, Any]], around: Surroundings = UNKNOWN, *, workloads: bool = False
+) -> Conversion:
+    """Return every object in its current form. With `workloads`, label keys in workloads are converted as well.
+
+    An object whose kind or version is not Karpenter's stays as it is. So does an object that cannot be read, which the
+    v1 parser then refuses. If an old and a current object would have the same kind and name, the current one wins.
+    """
+    olds = [Old(number, manifest) for number, manifest in enumerate(manifests)]
+    drafts = _Drafts({}, {}, {})
+    around = _with_settings(around, olds)
+    for old in olds:
+        _begin(old, drafts, around, workloads)
+    _finish_provisioners(olds, drafts, around)
+    made = _attach(drafts)
+    kept = list(_without_doubles(olds, drafts, made))
+    return Conversion(tuple(kept), tuple(change for old in olds for change in old.changes))
+
+
+def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> None:
+    kind = str(old.manifest.get("kind"))
+    if not is_converted(old.manifest):
+        if workloads and kind in labels.KINDS:
+            drafts.others[old.number] = labels.workload(old)
+        return
+    match kind:
+        case "Provisioner":
+            drafts.pools[old.number] = nodepools.nodepool_of(old), nodepools.kubelet_of(old)
+        case "AWSNodeTemplate":
+            drafts.classes[old.number] = [nodeclass_of_template(old, around)]
+        case "NodePool":
+            drafts.pools[old.number] = nodepools.nodepool(old)
+        case "NodeClaim":
+            drafts.others[old.number] = nodepools.nodeclaim(old)
+        case "EC2NodeClass":
+            drafts.classes[old.number] = [nodeclass(old, around.kubernetes)]
+
+
+def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundings) -> None:
+    """Create the EC2NodeClasses of Provisioners, after all others so that their names do not collide."""
+    taken = {each.name for made in drafts.classes.values() for each in made}
+    for old in olds:
+        if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
+            name = old.name if old.name not in taken else f"{old.name}-provider"
+            made = nodepools.aws_side(drafts.pools[old.number][0], name, around)
+            if made is not None:
+                drafts.classes[old.number] = [made]
+                taken.add(name)
+
+
+def _attach(drafts: _Drafts) -> list[Draft]:
+    """Return the additional EC2NodeClasses for NodePools with different kubelet settings."""
+    named = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
+    return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
+
+
+def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]) -> Iterator[Converted]:
+    """Yield the objects in order, each followed by those made from it, without old ones that a current one replaces."""
+    today = {
+        (str(old.manifest.get("kind")), old.name)
+        for old in olds
+        if is_converted(old.manifest) and old.manifest["kind"] in {"NodePool", "EC2NodeClass"}
+    }
+    for old in olds:
+        found = [drafts.pools[old.number][0]] if old.number in drafts.pools else []
+        found += drafts.classes.get(old.number, ())
+        found += [each for each in made if each.old.number == old.number]
+        found += [drafts.others[old.number]] if old.number in drafts.others else []
+        if not found:
+            yield Converted(old.number, old.manifest)
+        for draft in found:
+            if old.manifest.get("kind") != draft.kind and (draft.kind, draft.name) in today:
+                why = f"has no effect: {draft.kind}/{draft.name} exists as well and takes precedence"
+                old.note(Fate.DROPPED, "metadata.name", why)
+                continue
+            yield draft.converted()
+
+
+def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
+    """Return `around` with the default instance profile of an old installation's settings, if these are in `olds`."""
+    for old in olds:
+        if (
+            old.manifest.get("kind") == "ConfigMap"
+            and old.name == _SETTINGS
+            and not around.role + around.instance_profile
+        ):
+            profile = entries(old.manifest.get("data")).get(_PROFILE)
+            if isinstance(profile, str) and profile:
+                return around._replace(instance_profile=profile)
+    return around
+
+
+def loud(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes that need attention."""
+    return tuple(change for change in changes if not change.is_quiet)

@@ -1,0 +1,1 @@
+"""EKS features that moto lacks, with EKS's refusals."""

@@ -1,0 +1,354 @@
+"""Drift: nodes that differ from what would be bought in their place now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.controllers.disruption.disruption import note_drift
+from nodesmith.decisions.disruption.drift import Today, drifted, drifting, noted
+from nodesmith.decisions.launch.fleets import launched_claim
+from nodesmith.decisions.provisioning import as_read, decide
+from nodesmith.errors import Failures
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.ledger.items import claim_from_item, claim_to_item
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
+from nodesmith.model.nodeclasses.status import (
+    CapacityReservation,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+from nodesmith.model.snapshot import Snapshot
+from tests import builders
+from tests.builders import EXPRESS, NOW
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.store import FakeStore
+
+LATER = NOW + timedelta(minutes=61)
+
+
+def bought() -> NodeClaim:
+    """Return the claim of a node that was launched for one pod."""
+    inputs = builders.inputs(pods=builders.pods(builders.shape("1", "2Gi"), 1))
+    planned = decide(inputs).nodes[0]
+    first = planned.request.overrides[0]
+    types = instance_types(inputs.catalog, NodeConfiguration.of(builders.nodeclass()))
+    kind = next(each for each in types if each.name == first.instance_type)
+    instance = Instance(
+        "i-1",
+        planned.claim.name,
+        first.instance_type,
+        first.zone,
+        planned.request.capacity_type,
+        "ami-amd64",
+        "running",
+        NOW,
+        first.subnet_id,
+    )
+    return launched_claim(planned.claim, instance, kind, NOW)
+
+
+CLAIM = bought()
+
+
+def today(
+    snapshot: Snapshot | None = None, catalog: Catalog | None = None, status: NodeClassStatus | None = None
+) -> Today:
+    snapshot = snapshot or builders.snapshot()
+    read = as_read(builders.ledger(), snapshot)
+    ledger = replace(read, nodeclasses={"default": status} if status else read.nodeclasses)
+    return Today.of(snapshot, ledger, catalog or embedded_catalog("us-east-1"), LATER)
+
+
+def test_a_new_node_has_not_drifted() -> None:
+    assert drifted(CLAIM, today()) == ""
+
+
+def test_storing_a_claim_in_the_ledger_causes_no_drift() -> None:
+    kept = claim_from_item(claim_to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
+    assert (kept.subnet_id, kept.security_groups) == (CLAIM.subnet_id, ("sg-1",))
+    assert (kept.drift, kept.drifted_at) == ("AMIDrift", NOW)
+    assert (kept.comparable_nodepool_hash, kept.comparable_nodeclass_hash) == (
+        CLAIM.nodepool_hash,
+        CLAIM.nodeclass_hash,
+    )
+    assert drifted(kept, today()) == ""
+
+
+def test_a_claim_without_stored_subnets_and_security_groups_does_not_drift_because_of_them() -> None:
+    old = {key: v for key, v in claim_to_item(CLAIM).items() if key not in {"subnet_id", "security_groups"}}
+    gone = builders.nodeclass_status(
+        subnets=(Subnet("subnet-new", "us-east-1a"),), security_groups=(SecurityGroup("sg-new"),)
+    )
+    assert drifted(claim_from_item(old), today(status=gone)) == ""
+    assert drifted(CLAIM, today(status=gone)) == "SecurityGroupDrift"
+
+
+def changed_pool(**fields: Any) -> Snapshot:
+    return builders.snapshot(nodepools=(builders.nodepool_manifest(**fields),))
+
+
+def test_a_changed_template_causes_drift_and_changed_budgets_do_not() -> None:
+    relabelled = changed_pool(labels={"team": "blue"})
+    assert drifted(CLAIM, today(relabelled)) == "NodePoolDrifted"
+    budgets = builders.nodepool_manifest()
+    budgets["spec"]["disruption"] = {"consolidateAfter": "5m", "budgets": [{"nodes": "0"}]}
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=(budgets,)))) == ""
+
+
+def test_requirements_cause_drift_only_if_the_node_no_longer_meets_them() -> None:
+    narrower = [*EXPRESS, {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [CLAIM.zone]}]
+    assert drifted(CLAIM, today(changed_pool(requirements=narrower))) == ""
+    elsewhere = [
+        *EXPRESS,
+        {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": [CLAIM.zone]},
+    ]
+    assert drifted(CLAIM, today(changed_pool(requirements=elsewhere))) == "RequirementsDrifted"
+    labelled = [*EXPRESS, {"key": "example.com/team", "operator": "In", "values": ["blue"]}]
+    assert drifted(CLAIM, today(changed_pool(requirements=labelled))) == "RequirementsDrifted"
+
+
+def test_facts_of_an_instance_type_unknown_at_launch_cause_no_drift() -> None:
+    of_type = ("karpenter.k8s.aws", "kubernetes.io/arch")
+    unknown = replace(CLAIM, labels={k: v for k, v in CLAIM.labels.items() if not k.startswith(of_type)})
+    assert drifted(unknown, today()) == ""
+    gpus = [*EXPRESS, {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["t4"]}]
+    assert drifted(unknown, today(changed_pool(requirements=gpus))) == ""
+    assert drifted(CLAIM, today(changed_pool(requirements=gpus))) == "RequirementsDrifted"
+
+
+def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
+    known = embedded_catalog("us-east-1")
+    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
+    young = replace(CLAIM, created_at=LATER - timedelta(minutes=59))
+    assert drifted(young, today(catalog=without)) == ""
+
+
+def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None:
+    """Everything has changed at first, and is put right step by step."""
+    elsewhere = [
+        *EXPRESS,
+        {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": [CLAIM.zone]},
+    ]
+    known = embedded_catalog("us-east-1")
+    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    changed, its_status = changed_class(userData="#!/bin/sh")
+    now: dict[str, Any] = {
+        "pool": builders.nodepool_manifest(labels={"team": "blue"}, requirements=elsewhere),
+        "catalog": without,
+        "nodeclass": changed.nodeclasses,
+        "images": (image("ami-new"),),
+        "security_groups": (SecurityGroup("sg-new"),),
+        "subnets": (Subnet("subnet-new", CLAIM.zone),),
+    }
+    unchanged = builders.nodeclass_status()
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("NodePoolDrifted", {"pool": builders.nodepool_manifest(requirements=elsewhere)}),
+        ("RequirementsDrifted", {"pool": builders.nodepool_manifest()}),
+        ("InstanceTypeNotFound", {"catalog": known}),
+        ("NodeClassDrift", {"nodeclass": builders.snapshot().nodeclasses}),
+        ("AMIDrift", {"images": unchanged.images}),
+        ("SecurityGroupDrift", {"security_groups": unchanged.security_groups}),
+        ("SubnetDrift", {"subnets": unchanged.subnets}),
+        ("", {}),
+    ]
+    for reason, put_right in steps:
+        shown = builders.snapshot(nodepools=(now["pool"],), nodeclasses=now["nodeclass"])
+        resolved = its_status if now["nodeclass"] == changed.nodeclasses else unchanged
+        chosen = {key: now[key] for key in ("images", "security_groups", "subnets")}
+        assert drifted(CLAIM, today(shown, now["catalog"], replace(resolved, **chosen))) == reason
+        now |= put_right
+
+
+def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_exist() -> None:
+    offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
+    catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})
+    assert (
+        drifted(replace(CLAIM, capacity_type="on-demand"), today(catalog=catalog)) != "InstanceTypeNotFound"
+    )
+    assert drifted(replace(CLAIM, capacity_type="spot"), today(catalog=catalog)) == "InstanceTypeNotFound"
+    nowhere = replace(catalog, offerings={})
+    assert drifted(replace(CLAIM, capacity_type="reserved"), today(catalog=nowhere)) != "InstanceTypeNotFound"
+    unknown = replace(CLAIM, capacity_type="reserved", instance_type="m0.large")
+    assert drifted(unknown, today(catalog=nowhere)) == "InstanceTypeNotFound"
+
+
+def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:
+    made = builders.nodeclass_manifest(**spec)
+    parsed = parse_nodeclass(made).value
+    assert parsed is not None
+    return builders.snapshot(nodeclasses=(made,)), builders.nodeclass_status(
+        hash=parsed.hash, content=parsed.content
+    )
+
+
+def test_a_changed_nodeclass_causes_drift_and_changed_selectors_alone_do_not() -> None:
+    snapshot, status = changed_class(userData="#!/bin/sh")
+    assert drifted(CLAIM, today(snapshot, status=status)) == "NodeClassDrift"
+    snapshot, status = changed_class(subnetSelectorTerms=[{"id": "subnet-0123"}])
+    assert drifted(CLAIM, today(snapshot, status=status)) == ""
+
+
+def image(id_: str, arch: str = "amd64") -> Image:
+    return Image(id_, "", Requirements.of(requirement("kubernetes.io/arch", "In", [arch])))
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({"images": (image("ami-new"), image("ami-amd64"))}, "AMIDrift"),
+        ({"images": (image("ami-new", "arm64"), image("ami-amd64"))}, ""),
+        ({"images": (image("ami-new", "arm64"),)}, ""),
+        ({"images": ()}, ""),
+        ({"security_groups": (SecurityGroup("sg-1"), SecurityGroup("sg-2"))}, "SecurityGroupDrift"),
+        ({"security_groups": ()}, ""),
+        ({"subnets": (Subnet("subnet-other", "us-east-1a"),)}, "SubnetDrift"),
+        ({"subnets": ()}, ""),
+    ],
+)
+def test_selected_resources_are_compared_with_those_of_the_node(found: dict[str, Any], reason: str) -> None:
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(**found))) == reason
+
+
+def test_changed_selectors_cause_no_drift_until_they_are_resolved() -> None:
+    new_image: dict[str, Any] = {"images": (image("ami-new"),)}
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(**new_image))) == "AMIDrift"
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(content="other", **new_image))) == ""
+
+
+def test_a_node_whose_reservation_is_no_longer_selected_drifts() -> None:
+    reserved = replace(
+        CLAIM,
+        capacity_type="reserved",
+        labels={
+            **CLAIM.labels,
+            "karpenter.sh/capacity-type": "reserved",
+            "karpenter.k8s.aws/capacity-reservation-id": "cr-1",
+        },
+    )
+    widened = [{**EXPRESS[0], "values": ["reserved", "spot", "on-demand"]}, *EXPRESS[1:]]
+    held = CapacityReservation("cr-1", CLAIM.instance_type, CLAIM.zone, 0)
+    pools = changed_pool(requirements=widened)
+    with_it = builders.nodeclass_status(capacity_reservations=(held,))
+    assert drifted(reserved, today(pools, status=with_it)) == ""
+    assert drifted(reserved, today(pools)) == "CapacityReservationDrift"
+    unknown = StatusCondition("CapacityReservationsReady", "False", "UnauthorizedOperation")
+    assert drifted(reserved, today(pools, status=builders.nodeclass_status(conditions=(unknown,)))) == ""
+
+
+def test_hashes_of_another_version_are_not_compared() -> None:
+    older = replace(CLAIM, nodepool_hash_version="nodesmith-v1", nodepool_hash="old")
+    assert drifted(older, today()) == ""
+    assert drifted(replace(older, nodepool_hash_version="v3"), today()) == "NodePoolDrifted"
+    older = replace(CLAIM, nodeclass_hash_version="v4", nodeclass_hash="old")
+    assert drifted(older, today()) == ""
+    assert drifted(replace(older, nodeclass_hash_version="v5"), today()) == "NodeClassDrift"
+
+
+def test_a_new_certificate_authority_of_the_cluster_causes_drift() -> None:
+    ledger = as_read(builders.ledger(), builders.snapshot())
+    assert ledger.cluster is not None
+    renewed = replace(ledger, cluster=replace(ledger.cluster, ca_bundle="QW5vdGhlcg=="))
+    look = Today.of(builders.snapshot(), renewed, embedded_catalog("us-east-1"), LATER)
+    assert drifted(CLAIM, look) == "NodeClassDrift"
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"),
+    [
+        ({}, ""),
+        ({"": "1", "-version": "v4"}, ""),
+        ({"": CLAIM.nodeclass_hash, "-version": "v5"}, ""),
+        ({"": "1", "-version": "v5"}, "NodeClassDrift"),
+    ],
+)
+def test_without_the_certificate_authority_the_nodeclasss_own_hash_is_compared(
+    stated: dict[str, str], reason: str
+) -> None:
+    made = builders.nodeclass_manifest()
+    key = "karpenter.k8s.aws/ec2nodeclass-hash"
+    made["metadata"]["annotations"] = {f"{key}{end}": value for end, value in stated.items()}
+    assert drifted(CLAIM, replace(today(builders.snapshot(nodeclasses=(made,))), ca_bundle="")) == reason
+
+
+def test_a_terminating_claim_or_one_without_its_nodepool_does_not_drift() -> None:
+    relabelled = changed_pool(labels={"team": "blue"})
+    ending = CLAIM.terminating("Deleted", "by hand", NOW)
+    assert drifted(ending, today(relabelled)) == ""
+    pending = replace(CLAIM, phase=Phase.PENDING)
+    assert drifted(pending, today(relabelled)) == ""
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=()))) == ""
+    deleted = builders.nodepool_manifest(labels={"team": "blue"})
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    assert parse_nodepool(deleted).value is not None
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=(deleted,)))) == ""
+
+
+def shown(claim: NodeClaim) -> tuple[str, str] | None:
+    found = {c["type"]: (c["status"], c["reason"]) for c in manifest(claim)["status"]["conditions"]}
+    return found.get("Drifted")
+
+
+def written(claims: Sequence[NodeClaim], now: Today) -> list[NodeClaim]:
+    return noted(claims, {claim.name: drifted(claim, now) for claim in claims}, now.now)
+
+
+def test_drift_is_recorded_once_and_shown_on_the_object_while_it_lasts() -> None:
+    renewed = today(status=builders.nodeclass_status(images=(image("ami-new"),)))
+    (late,) = written([CLAIM], renewed)
+    assert (late.drift, late.drifted_at) == ("AMIDrift", LATER)
+    assert written([late], renewed) == []
+    assert written([CLAIM], today()) == []
+    (as_new,) = written([late], today())
+    assert as_new.drift == ""
+    assert [shown(each) for each in (CLAIM, late, as_new)] == [
+        None,
+        ("True", "AMIDrift"),
+        ("False", ""),
+    ]
+
+
+def test_drift_that_has_ended_is_removed_from_the_object() -> None:
+    cluster, since = FakeCluster(), NOW - timedelta(hours=1)
+    late = replace(CLAIM, drift="AMIDrift", drifted_at=since)
+    for each in (late, replace(late, drift="", drifted_at=NOW)):
+        cluster.apply_nodeclaim(manifest(each))
+    types = {c["type"] for c in cluster.nodeclaims[CLAIM.name]["status"]["conditions"]}
+    assert "Launched" in types
+    assert "Drifted" not in types
+
+
+def test_the_drift_reason_of_a_terminating_claim_is_kept() -> None:
+    ending = replace(CLAIM.terminating("Drifted", "", NOW), drift="AMIDrift", drifted_at=NOW)
+    assert written([ending], today()) == []
+
+
+def test_drift_is_written_to_ledger_and_object_and_a_conflict_does_not_affect_other_claims() -> None:
+    store, cluster = FakeStore(), FakeCluster()
+    store.commit(0, [CLAIM, replace(CLAIM, name="default-x2")], "d")
+    snapshot = changed_pool(labels={"team": "blue"})
+    inputs = builders.inputs(snapshot=snapshot, ledger=builders.ledger(claims=store.load().claims))
+    first, second = inputs.ledger.claims
+    store.save(first)
+    drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+    assert note_drift(drift, inputs, store, cluster, Failures()) == 1
+    assert [claim.drift for claim in store.load().claims] == ["", "NodePoolDrifted"]
+    (drifted_one,) = [
+        c for c in cluster.nodeclaims[second.name]["status"]["conditions"] if c["type"] == "Drifted"
+    ]
+    assert (drifted_one["status"], drifted_one["reason"]) == ("True", "NodePoolDrifted")
