@@ -109,7 +109,7 @@ def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[It
 
 
 def _once_a_class(names: Callable[[type], list[str]]) -> Callable[[type], list[str]]:
-    """List the methods of a class once, and again when it has got or lost some: `eksaccess` adds methods."""
+    """List the methods of a class once, and again when it has got or lost some: `eks.access` adds methods."""
     known: dict[tuple[Any, ...], list[str]] = {}
 
     @wraps(names)
