@@ -10,11 +10,11 @@ import boto3
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.context.account import AccountStack
 from infra.context.context import DEFAULT_REGION, read_context
 from infra.functions.concerns import function_names
 from infra.functions.function import Code
 from infra.functions.trial import read_canary, trial
+from infra.stacks.account import AccountStack
 from infra.stacks.cluster import ClusterStack
 from infra.stacks.region import RegionStack
 

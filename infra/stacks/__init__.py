@@ -1,1 +1,1 @@
-"""The stacks: everything of a region, and each cluster that cdk.json names."""
+"""The stacks: everything of a region, each cluster that cdk.json names, and notices about the account."""

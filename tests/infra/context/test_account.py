@@ -10,8 +10,8 @@ import pytest
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.context.account import AccountStack
 from infra.context.context import read_context
+from infra.stacks.account import AccountStack
 from nodesmith.model.limits.spendinglimits import parse_spending_limit
 from tests.infra.templates import Template
 
