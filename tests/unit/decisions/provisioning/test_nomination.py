@@ -19,6 +19,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import (
     JOINED,
     NOW,
+    ZONES,
     bind,
     claim,
     inputs,
@@ -154,6 +155,27 @@ class TestOwnNominations:
 
         assert not plan.nodes
         assert [u.pods for u in plan.ignored] == [KEYS[:1]]
+
+
+class TestRecreatedPods:
+    """A StatefulSet creates its pods again under the same names, after the node was bought and before it is there."""
+
+    def recreated(self, **rules: Any) -> Pod:
+        (pod,) = pods(shape(rules.pop("cpu", "3"), **rules))
+        return replace(pod, key=KEYS[0], created_at=BOUGHT.created_at + timedelta(seconds=9))
+
+    def test_a_pod_that_the_coming_node_has_room_for_waits_for_it(self) -> None:
+        plan = bought_again(replace(BOUGHT, nominated=KEYS[:1]), self.recreated(), nodes=())
+
+        assert (plan.waiting, plan.nodes) == ({KEYS[0]: BOUGHT.name}, ())
+
+    @pytest.mark.parametrize(
+        "changed", [{"cpu": "7"}, {"nodeSelector": {"topology.kubernetes.io/zone": ZONES[1]}}]
+    )
+    def test_a_pod_that_the_coming_node_cannot_hold_gets_another_one(self, changed: dict[str, Any]) -> None:
+        plan = bought_again(replace(BOUGHT, nominated=KEYS[:1]), self.recreated(**changed), nodes=())
+
+        assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
 
 
 class TestNominationsThatAreCleared:

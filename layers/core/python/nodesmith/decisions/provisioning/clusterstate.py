@@ -221,8 +221,9 @@ def _reserve(
 ) -> tuple[list[Pod], list[Pod]]:
     """Reserve the capacity that claims were bought with for the pods they were bought for, oldest first.
 
-    Return the pods that still wait, and the pods whose node is initialized but has no capacity left, because
-    kube-scheduler does not know about reservations and gave it to others.
+    Return the pods that still wait, and those that need another node: theirs is initialized but has no capacity left,
+    because kube-scheduler does not know about reservations and gave it to others; or the claim was bought for an
+    earlier pod of the same name, and cannot hold this one.
     """
     by_name = {claim.name: claim for claim in claims}
     places = {existing.name: existing for existing in free}
@@ -234,10 +235,12 @@ def _reserve(
         if claim.name not in found:
             found[claim.name] = existing_node_of(claim, places, snapshot)
         existing = found[claim.name]
-        if existing is not None and not existing.in_flight and not existing.fits(pod.shape, 1):
-            outdone.append(pod)
-            continue
         if existing is not None:
+            is_other = pod.created_at > claim.bought_at and not existing.admits(pod.shape)
+            is_unsure = existing.in_flight and pod.created_at <= claim.bought_at
+            if is_other or not (is_unsure or existing.fits(pod.shape, 1)):
+                outdone.append(pod)
+                continue
             existing.take(pod.shape, 1)
         still.append(pod)
     return still, outdone
