@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ from nodesmith_local.functions.deployment import TABLE_NAME, Deployment
 from nodesmith_local.runs.decisions import Decisions
 from nodesmith_local.runs.quiet import CALM, WORKLOADS, Scene, unrest
 from nodesmith_local.runs.report import Report, build_report
-from nodesmith_local.runs.timeline import DECIDED, FOLLOWED, Timeline
+from nodesmith_local.runs.timeline import DECIDED, FOLLOWED, Timeline, View
 
 Stage = Callable[[str], AbstractContextManager[None]]
 _LOOPBACK = "127.0.0.1"
+_GLANCE_SECONDS, _RECORDED_WITHIN_SECONDS = 0.01, 10.0  # real seconds
 _CALM_OF_LIFE_SECONDS = 0.5  # real seconds: at any speed, the functions need time to act
 _DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates", "nodeoverlays")
 
@@ -81,6 +83,7 @@ class ServedCluster:
         self._heartbeats = DynamoHeartbeats(region.aws.client("dynamodb"), TABLE_NAME, name)
         self._region = region
         self._started_at = region.clock.now()
+        self._recorded: dict[str, int] = {}
         self._suffix = "" if is_alone else f"-{name}"
 
     @property
@@ -112,6 +115,7 @@ class ServedCluster:
 
     def report(self) -> Report:
         """Return the outcome so far."""
+        self._until_recorded()
         return build_report(
             self.objects.list("pods"),
             self.objects.list("nodes"),
@@ -131,7 +135,8 @@ class ServedCluster:
         """Record changes of the cluster's objects on the timeline, until the stack closes."""
         for resource in FOLLOWED:
             watcher = self.objects.watch(resource)
-            self._thread(stack, f"follow-{resource}", partial(self._observe, watcher))
+            self._recorded[resource] = self._newest(resource)
+            self._thread(stack, f"follow-{resource}", partial(self._observe, resource, watcher))
             stack.callback(watcher.close)
 
     def start(self, stack: ExitStack) -> None:
@@ -154,16 +159,33 @@ class ServedCluster:
         kubelets = self.aws.kubelets(self.objects, kwok=self.cluster.kwok, cluster=self.name)
         self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, stopping))
 
-    def _observe(self, watcher: Watcher) -> None:
+    def _observe(self, resource: str, watcher: Watcher) -> None:
         while (change := watcher.queue.get()) is not None:
             after = None if change.verb == "DELETED" else change.after.object
             before = change.before.object if change.before else None
             self.timeline.observe(self.clock.now(), before, after)
+            self._recorded[resource] = max(self._recorded[resource], _version(change.after.object))
+
+    def _newest(self, resource: str) -> int:
+        return max(map(_version, self.objects.list(resource)), default=0)
+
+    def _until_recorded(self) -> None:
+        """Wait until the timeline has what the objects show: threads record changes, on a busy machine much later."""
+        newest = {resource: self._newest(resource) for resource in self._recorded}
+        deadline = time.monotonic() + _RECORDED_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            if all(self._recorded[resource] >= version for resource, version in newest.items()):
+                break
+            time.sleep(_GLANCE_SECONDS)
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name + self._suffix, daemon=True)
         thread.start()
         stack.callback(thread.join, 5)
+
+
+def _version(manifest: View) -> int:
+    return int(manifest["metadata"]["resourceVersion"])
 
 
 def forwarder_here(
