@@ -23,6 +23,7 @@ from nodesmith.decisions.scheduling.existing import (
     nominations,
     outside,
     preempting_only,
+    was_bought_for,
     with_cordoned,
     with_zones_cordoned,
 )
@@ -236,14 +237,19 @@ def _reserve(
             found[claim.name] = existing_node_of(claim, places, snapshot)
         existing = found[claim.name]
         if existing is not None:
-            is_other = pod.created_at > claim.bought_at and not existing.admits(pod.shape)
-            is_unsure = existing.in_flight and pod.created_at <= claim.bought_at
-            if is_other or not (is_unsure or existing.fits(pod.shape, 1)):
+            if not _may_wait(pod, claim, existing):
                 outdone.append(pod)
                 continue
             existing.take(pod.shape, 1)
         still.append(pod)
     return still, outdone
+
+
+def _may_wait(pod: Pod, claim: NodeClaim, existing: ExistingNode) -> bool:
+    """Return whether a pod may wait for the node of a claim that is nominated for its name."""
+    if was_bought_for(claim, pod):
+        return existing.in_flight or existing.fits(pod.shape, 1) > 0
+    return existing.admits(pod.shape) and existing.fits(pod.shape, 1) > 0
 
 
 def keep_booked(free: Sequence[ExistingNode], snapshot: Snapshot, inputs: Inputs) -> dict[str, str]:

@@ -230,6 +230,14 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
     return {pod: claim.name for claim in expecting for pod in claim.nominated}
 
 
+def was_bought_for(claim: NodeClaim, pod: Pod) -> bool:
+    """Return whether a claim that is nominated for a pod's name was bought for this very pod.
+
+    A StatefulSet creates its pods again under the same names.
+    """
+    return pod.created_at <= claim.bought_at
+
+
 def existing_node_of(
     claim: NodeClaim, existing_nodes: Mapping[str, ExistingNode], snapshot: Snapshot
 ) -> ExistingNode | None:
@@ -333,5 +341,5 @@ def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod
     for pod in snapshot.pods:
         if pod.nominated_node and pod.nominated_node not in vacating:
             claim = bought.get((pod.nominated_node, pod.key))
-            if claim is not None and pod.created_at <= claim.bought_at:
+            if claim is not None and was_bought_for(claim, pod):
                 yield pod, claim
