@@ -96,7 +96,7 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
     """Poll until there is no unrest; return what is left when patience is over, else "".
 
     Patience is over when nothing has happened for `patience_seconds` of the cluster's time, since slow progress on a
-    busy machine is no failure, and in any case after ten times as many.
+    busy machine is no failure, and in any case after ten times as many. Afterwards, the timeline has what objects show.
     """
     began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
     glances = 0
@@ -108,6 +108,7 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
         glances += 1
         if glances % _GLANCES_A_COLLECTION == 0:  # one invocation may decide many times before its end
             cluster.decisions.collect()
+    cluster.until_recorded()
     return left
 
 

@@ -115,7 +115,6 @@ class ServedCluster:
 
     def report(self) -> Report:
         """Return the outcome so far."""
-        self._until_recorded()
         return build_report(
             self.objects.list("pods"),
             self.objects.list("nodes"),
@@ -130,6 +129,13 @@ class ServedCluster:
         claims = self.objects.list("nodeclaims")
         named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
         return {str(node): claim for node, claim in named.items() if node}
+
+    def until_recorded(self) -> None:
+        """Wait until the timeline has what the objects show: threads record changes, on a busy machine much later."""
+        newest = {resource: self._newest(resource) for resource in self._recorded}
+        deadline = time.monotonic() + _RECORDED_WITHIN_SECONDS
+        while any(self._recorded[each] < newest[each] for each in newest) and time.monotonic() < deadline:
+            time.sleep(_GLANCE_SECONDS)
 
     def follow(self, stack: ExitStack) -> None:
         """Record changes of the cluster's objects on the timeline, until the stack closes."""
@@ -168,15 +174,6 @@ class ServedCluster:
 
     def _newest(self, resource: str) -> int:
         return max(map(_version, self.objects.list(resource)), default=0)
-
-    def _until_recorded(self) -> None:
-        """Wait until the timeline has what the objects show: threads record changes, on a busy machine much later."""
-        newest = {resource: self._newest(resource) for resource in self._recorded}
-        deadline = time.monotonic() + _RECORDED_WITHIN_SECONDS
-        while time.monotonic() < deadline:
-            if all(self._recorded[resource] >= version for resource, version in newest.items()):
-                break
-            time.sleep(_GLANCE_SECONDS)
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name + self._suffix, daemon=True)

@@ -1,4 +1,4 @@
-"""The report of a local system while it runs: its timeline has all that its objects show."""
+"""The report of a local system after a wait: its timeline has all that its objects show."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nodesmith_local.runs.running import wait_for
 from nodesmith_local.runs.system import LocalSystem, Place
 from nodesmith_local.runs.timeline import PENDING, Entry, Timeline
 
@@ -18,7 +19,7 @@ def gated(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def test_a_report_waits_for_the_thread_that_records_changes(tmp_path: Path) -> None:
+def test_a_wait_includes_the_thread_that_records_changes(tmp_path: Path) -> None:
     def late(entry: Entry) -> None:
         if entry.object.startswith("Pod/"):
             time.sleep(LATE_SECONDS)
@@ -27,6 +28,7 @@ def test_a_report_waits_for_the_thread_that_records_changes(tmp_path: Path) -> N
     with LocalSystem(place, tmp_path, timeline=lambda _: Timeline(late)) as running:
         for name in ("first", "second", "third"):
             running.first.objects.create("pods", gated(name))
+        wait_for(running.first, 1, lambda: "")
         report = running.first.report()
 
     pending = [entry.object for entry in report.timeline if entry.what == PENDING]

@@ -33,6 +33,7 @@ class Run:
         system = SimpleNamespace(
             clock=SimpleNamespace(now=lambda: self.now),
             decisions=SimpleNamespace(collect=lambda: None),
+            until_recorded=lambda: None,
             last_change=lambda: max((each for each in self._changes if each <= self.now), default=BEGAN),
         )
         left = running.wait_for(cast(ServedCluster, system), patience_seconds, still)
