@@ -17,6 +17,7 @@ from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_local.runs.timeline import condition
+from tests.contract.servers import until_served
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, ROOT, Manifest, System
 from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
@@ -44,9 +45,7 @@ def buffer(name: str = "room", annotations: Mapping[str, str] | None = None, **s
 
 def install_crd(system: System) -> None:
     system.kubectl("create", "-f", str(CRD))
-    (definition,) = [each for each in yaml.safe_load_all(CRD.read_text()) if each]
-    name = definition["metadata"]["name"]
-    system.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    until_served(system.plane)
 
 
 def reason(system: System, kind: str = "Provisioning", name: str = "room") -> str:
@@ -164,7 +163,7 @@ def test_a_buffer_for_a_share_of_a_custom_resource_follows_what_it_controls(star
     install_crd(system)
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), rollouts.definition())
     system.until_nodepools_ready()
-    system.kubectl("wait", "--for=condition=Established", "crd/rollouts.argoproj.io", "--timeout=30s")
+    until_served(system.plane)
     system.apply(buffer(scalableRef=rollouts.REFERENCE, percentage=50))
     system.until(
         "it says that nothing is controlled by such a Rollout",
