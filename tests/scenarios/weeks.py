@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledgermarks import READ_AGAIN, SETTLED
@@ -469,11 +470,17 @@ class Fleet(TickedWorld):
         if not waiting:
             return
         room = self._room()
+        names, tried = list(room), dict[Resources, int]()
         for pod in waiting:
             asked = _asked(pod)
             nominated = pod["status"].get("nominatedNodeName", "")
-            names = [nominated, *room] if nominated in room else room
-            found = next((name for name in names if asked.fits_in(room[name])), None)
+            found = nominated if nominated in room and asked.fits_in(room[nominated]) else None
+            if found is None:
+                # rooms only shrink here: what was too small for such a pod stays too small
+                start = tried.get(asked, 0)
+                fitting = (at for at in range(start, len(names)) if asked.fits_in(room[names[at]]))
+                tried[asked] = at = next(fitting, len(names))
+                found = names[at] if at < len(names) else None
             key = f"default/{pod['metadata']['name']}"
             status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
             if found is not None:
@@ -493,7 +500,7 @@ class Fleet(TickedWorld):
             if _is_ready(node) and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
         }
         return {
-            name: parse_resources(node["status"]["allocatable"]) - total(used.get(name, []))
+            name: _allocatable(frozenset(node["status"]["allocatable"].items())) - total(used.get(name, ()))
             for name, node in open_ones.items()
         }
 
@@ -561,7 +568,17 @@ def _budget() -> Manifest:
 
 
 def _asked(pod: Manifest) -> Resources:
-    return parse_resources({**pod["spec"]["containers"][0]["resources"]["requests"], "pods": "1"})
+    return _requested(frozenset(pod["spec"]["containers"][0]["resources"]["requests"].items()))
+
+
+@lru_cache
+def _requested(amounts: frozenset[tuple[str, str]]) -> Resources:
+    return parse_resources({**dict(amounts), "pods": "1"})
+
+
+@lru_cache
+def _allocatable(amounts: frozenset[tuple[str, str]]) -> Resources:
+    return parse_resources(dict(amounts))
 
 
 def _is_ready(node: Manifest) -> bool:

@@ -188,7 +188,7 @@ def test_explain_decision_names_the_overlay_and_both_prices() -> None:
 
     snapshot = builders.snapshot(pods=builders.pods(builders.shape(), 1), nodeoverlays=(CHEAP_M5,))
     inputs = builders.inputs(snapshot=snapshot)
-    written_down = json.loads(json.dumps(record(inputs, decide(inputs), "ff" * 32, {})))
+    written_down = record(inputs, decide(inputs), "ff" * 32, {})
     lines = [line.strip() for line in explain(written_down)]
     assert any(line.startswith("priced by NodeOverlay cheap-m5; AWS charges $") for line in lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.keys import decision_key
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.items import ledger_item
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, NodeSettings, PreferencePolicy
 from nodesmith.observation.decoding import decode
@@ -175,6 +177,25 @@ def test_equal_data_has_the_same_text_in_any_order() -> None:
         == canonical({"a": "é", "b": [1, 2]})
         == b'{"a":"\\u00e9","b":[1,2]}'
     )
+
+
+def test_a_record_has_the_same_bytes_as_if_all_of_it_were_encoded_at_once() -> None:
+    made_from = busy()
+    stored = canonical(record(made_from, decide(made_from), DIGEST, {"decide": 3.14159}))
+    plain = json.loads(stored)
+
+    assert json.dumps(plain, sort_keys=True, separators=(",", ":")).encode() == stored
+    assert plain["inputs"]["ledger"] == json.loads(json.dumps(ledger_item(made_from.ledger)))
+    stated = json.dumps(plain["inputs"], sort_keys=True, separators=(",", ":")).encode()
+    assert plain["inputsHash"] == hashlib.sha256(stated).hexdigest()
+
+
+def test_inputs_of_a_record_in_memory_can_be_read_like_those_of_a_stored_one() -> None:
+    made_from = busy()
+    made = record(made_from, decide(made_from), DIGEST, {})
+
+    assert dict(made["inputs"]) == json.loads(canonical(made))["inputs"]
+    assert replay(made, made_from.snapshot, made_from.catalog) == canonical(made["plan"])
 
 
 def test_an_idle_plan_is_written_too() -> None:

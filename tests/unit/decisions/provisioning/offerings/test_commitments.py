@@ -14,7 +14,7 @@ from nodesmith.controllers.region.commitments import claim_commitments
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.decide import replay
-from nodesmith.decisions.provisioning.plan import canonical, inputs_of, plan_item, record
+from nodesmith.decisions.provisioning.plan import inputs_of, plan_item, record
 from nodesmith.decisions.scheduling.offerings.commitments import (
     Running,
     _paid_for,
@@ -25,7 +25,7 @@ from nodesmith.decisions.scheduling.offerings.commitments import (
 )
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
 from nodesmith.errors import Conflict
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.frozen import FrozenMap, canonical
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, OS, RESERVED, SPOT, TENANCY
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.costs.commitmentsettings import parse_commitment_settings

@@ -23,7 +23,6 @@ from nodesmith.decisions.provisioning import (
     PlannedNode,
     as_pool,
     by_hand,
-    canonical,
     is_old,
     record,
     replicas,
@@ -45,6 +44,7 @@ from nodesmith.launcheffects import (
     launch,
     start,
 )
+from nodesmith.model.apimachinery.frozen import canonical
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.functions import Heartbeat

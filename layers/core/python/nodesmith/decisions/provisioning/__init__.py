@@ -21,12 +21,12 @@ from nodesmith.decisions.provisioning.plan import (
     Plan,
     PlannedNode,
     Unplaced,
-    canonical,
     decision_id,
     inputs_of,
     plan_item,
     record,
 )
+from nodesmith.model.apimachinery.frozen import canonical
 
 __all__ = [
     "Inputs",

@@ -39,7 +39,6 @@ from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
     Unplaced,
-    canonical,
     inputs_of,
     of_delay,
     plan_item,
@@ -53,6 +52,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
 from nodesmith.decisions.scheduling.workloads import Workloads, splits_for
+from nodesmith.model.apimachinery.frozen import canonical
 from nodesmith.model.apimachinery.labels import ZONE, Toleration
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector

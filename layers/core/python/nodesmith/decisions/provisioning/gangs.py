@@ -29,7 +29,6 @@ from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
     PlannedNode,
-    canonical,
     inputs_of,
     plan_item,
     record,
@@ -37,6 +36,7 @@ from nodesmith.decisions.provisioning.plan import (
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.apimachinery.frozen import canonical
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, planned_pods

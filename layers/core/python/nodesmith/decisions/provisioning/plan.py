@@ -10,14 +10,14 @@ holds the ledger and settings as they were and names snapshot and catalogue by t
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from math import fsum
 from typing import Any, NamedTuple, TypeAlias
 
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.frozen import CanonicalText, FrozenMap, canonical_text
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.capacitybuffers import is_room
@@ -241,6 +241,8 @@ SCHEMA = "https://nodesmith.dev/schemas/decision.schema.json"
 MANY_CLAIMS = 1000
 """The number of claims from which a record is first written without them: 15,000 take seconds to write."""
 _ID_DIGITS = 8
+_MOST_CLAIM_TEXTS = 16_384
+"""Claims whose text is kept for the next record, 3.5 kB each: those of a cluster of 15,000 nodes."""
 
 
 def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str:
@@ -272,13 +274,17 @@ def record(
 
 def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
     """Return who decided, when, and from which inputs."""
+    ledger = ledger_item(replace(inputs.ledger, claims=()))
+    claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
+    texts = [_claim_text(_ClaimKey(claim)) for claim in claims]
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
-        "ledger": ledger_item(inputs.ledger),
+        "ledger": {**ledger, "claims": CanonicalText(f"[{','.join(texts)}]")},
         "settings": asdict(inputs.settings),
         **({} if inputs.tried is None else {"tried": list(inputs.tried)}),
     }
+    text = canonical_text(stated)
     return {
         "$schema": SCHEMA,
         "format": FORMAT,
@@ -288,9 +294,27 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
         "cluster": inputs.snapshot.cluster,
         "at": inputs.now.isoformat(),
         "superseded": False,
-        "inputsHash": hashlib.sha256(canonical(stated)).hexdigest(),
-        "inputs": stated,
+        "inputsHash": hashlib.sha256(text.encode()).hexdigest(),
+        "inputs": CanonicalText(text),
     }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ClaimKey:
+    """A claim as a key, compared by identity: the store returns the same object until the claim changes."""
+
+    claim: NodeClaim
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ClaimKey) and self.claim is other.claim
+
+    def __hash__(self) -> int:
+        return id(self.claim)
+
+
+@lru_cache(maxsize=_MOST_CLAIM_TEXTS)
+def _claim_text(key: _ClaimKey) -> str:
+    return canonical_text(claim_to_item(key.claim))
 
 
 def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> Inputs:
@@ -305,11 +329,6 @@ def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) 
         written["id"],
         None if tried is None else tuple(tried),
     )
-
-
-def canonical(value: object) -> bytes:
-    """Return JSON data as canonical bytes, which are equal for equal data."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def plan_item(plan: Plan) -> dict[str, Any]:

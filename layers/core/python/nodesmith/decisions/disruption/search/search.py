@@ -39,14 +39,13 @@ from nodesmith.decisions.provisioning.buffers.room import with_room_taken
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
-    canonical,
     heading,
     inputs_of,
     node_item,
     plan_item,
 )
 from nodesmith.decisions.termination.evictions import protected_until
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.frozen import FrozenMap, canonical
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.ec2.catalog import Catalog
