@@ -50,9 +50,9 @@ def can_wait(change: Change, ending: Collection[str]) -> bool:
 
 def _is_only_readiness(change: Change) -> bool:
     before, after = change.before, change.after
-    if change.kind != PODS or before is None or after is None or before.ready == after.ready:
+    if change.kind != PODS or before is None or after is None:
         return False
-    return bool(replace(before, ready=after.ready) == after)
+    return bool(replace(before, ready=after.ready, starting=after.starting) == after)
 
 
 def _allows_more(change: Change) -> bool:

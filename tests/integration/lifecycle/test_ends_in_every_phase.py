@@ -376,3 +376,18 @@ def test_a_run_that_failed_delays_no_other_run() -> None:
     world.cluster.calls.clear()
     world.run(Concern.TERMINATION)
     assert closings(world)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_pod_that_has_not_started_leaves_an_ending_node_whatever_its_budget_says(phase: str) -> None:
+    world = a_world(pods=1)
+    world.guard(minAvailable=1, expected=1)
+    world.settle()
+    # Its image cannot be pulled. The API server deletes such a pod; one that runs and is not ready must stay.
+    broken = {"phase": phase, "conditions": [{"type": "Ready", "status": "False"}]}
+    world.cluster.pods["default/web-0"]["status"] = broken
+    (node,) = world.cluster.nodes
+    world.cluster.delete("Node", node)
+    world.settle(patience=timedelta(minutes=15))
+    assert (node not in world.cluster.nodes) == (phase == "Pending")
+    assert world.harm == []

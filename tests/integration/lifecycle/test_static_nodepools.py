@@ -92,6 +92,31 @@ def test_drifted_nodes_are_replaced_one_by_one_without_falling_below_the_replica
     assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
 
 
+def test_the_limit_holds_if_a_node_is_interrupted_while_another_one_is_replaced() -> None:
+    world = world_of(len(builders.ZONES), limits={"nodes": "4"})
+    world.concerns = MOVING
+    run(world, 4)
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "blue"}}
+    pool["metadata"]["generation"] += 1
+    most, was_warned = 0, False
+    end = world.now + timedelta(minutes=15)
+    while world.now < end:
+        world.live(STEP)
+        most = max(most, len(world.cloud.alive()))
+        if world.store.moves and most == 4 and not was_warned:
+            moving = {
+                name for move in world.store.moves.values() for name in (*move.sources, *move.replacements)
+            }
+            other = next(c for c in world.store.claims.values() if c.name not in moving)
+            world.warn(other.instance_id)
+            was_warned = True
+    assert was_warned
+    assert most == 4
+    assert {claim.labels.get("team") for claim in world.store.claims.values()} == {"blue"}
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+
+
 def test_failed_launches_are_shown_on_the_nodepool() -> None:
     world = world_of(1, nodeclass="missing")
     run(world, 2)

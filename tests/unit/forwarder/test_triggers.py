@@ -276,6 +276,14 @@ def test_a_pod_that_becomes_ready_can_wait_for_the_next_snapshot() -> None:
     assert topics_of(PODS, unready(pod(NAME)), moved) == [None, Concern.DISRUPTION]
 
 
+def test_a_pod_whose_containers_start_can_wait_for_the_next_snapshot() -> None:
+    bound = unready(pod(NAME))
+    bound["status"]["phase"] = "Pending"
+    started = unready(pod(NAME))
+    assert topics_of(PODS, bound, started) == []
+    assert topics_of(PODS, bound, started, ending=[NAME]) == [None, Concern.TERMINATION]
+
+
 def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None:
     fewer, more = allowing(0), allowing(1)
     assert woken(BUDGETS, fewer, more, ending=[NAME]) == {Concern.TERMINATION}

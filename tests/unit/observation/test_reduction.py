@@ -289,3 +289,15 @@ def test_a_nodepool_keeps_its_spec_counts_and_conditions_but_not_managed_fields_
         "spec": {"weight": 10, "limits": {}},
         "status": {"resources": {"cpu": "4"}, "conditions": [condition]},
     }
+
+
+@pytest.mark.parametrize(
+    ("home", "phase", "starting"),
+    [("n1", "Pending", True), ("n1", "Running", False), ("", "Pending", False)],
+)
+def test_a_pod_is_starting_from_its_binding_until_its_phase_changes(
+    home: str, phase: str, starting: bool
+) -> None:
+    manifest = deployment_pod(1, rolled(7), home)
+    manifest["status"]["phase"] = phase
+    assert only(manifest).starting is starting

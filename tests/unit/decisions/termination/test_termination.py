@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.candidates import holder
 from nodesmith.decisions.reporting.events import of_waiting
 from nodesmith.decisions.termination import next_steps, to_check, to_end
-from nodesmith.decisions.termination.evictions import Allowances, drain, protected_for, refuses_disruption
+from nodesmith.decisions.termination.evictions import (
+    Allowances,
+    drain,
+    kept,
+    protected_for,
+    refuses_disruption,
+)
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
@@ -240,6 +247,26 @@ def test_a_budget_that_allows_nothing_lets_unready_pods_go_by_its_policy(
     guard = budget(0, always_allow_unhealthy=always, current_healthy=healthy, desired_healthy=3)
     (pod,) = builders.bind(WEB, "node-a", ready=ready)
     assert Allowances([guard]).take(pod) is taken
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_a_pod_whose_phase_is_pending_goes_whatever_budgets_say(budgets: int) -> None:
+    guards = tuple(
+        budget(0, key=f"default/{n}", current_healthy=0, desired_healthy=1) for n in range(budgets)
+    )
+    pods = builders.bind(WEB, "node-a", ready=False, starting=True)
+    found = steps(seen(pods, budgets=guards))
+    assert pods_of(found) == [pods[0].key]
+    assert [pod.budget for c in found if isinstance(c, Evict) for pod in c.pods] == [""]
+    assert not kept(seen(pods, budgets=guards), [ENDING], NOW)(pods[0])
+
+
+def test_a_node_is_no_candidate_while_a_budget_keeps_its_starting_pod() -> None:
+    pods = builders.bind(WEB, "node-a", ready=False, starting=True)
+    guard = budget(0, current_healthy=0, desired_healthy=1)
+    blocker = holder(pods, Allowances([guard]), NOW)
+    assert blocker is not None
+    assert blocker.rule == "PodDisruptionBudget"
 
 
 @pytest.mark.parametrize(

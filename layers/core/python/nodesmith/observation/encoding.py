@@ -19,6 +19,7 @@ from nodesmith.observation.observed import (
     FORMAT,
     NOMINATED,
     NOT_READY,
+    STARTING,
     UNSCHEDULABLE,
     VERSION,
     Observed,
@@ -309,7 +310,7 @@ def columns(
 
 def _flags(pod: ReducedPod) -> int:
     flags = UNSCHEDULABLE * pod.unschedulable | NOMINATED * bool(pod.nominated_node)
-    return flags | DELETING * pod.deleting | NOT_READY * (not pod.ready)
+    return flags | DELETING * pod.deleting | NOT_READY * (not pod.ready) | STARTING * pod.starting
 
 
 def _name(manifest: Manifest) -> str:

@@ -88,7 +88,7 @@ def _users(
 
 FORMAT = "nodesmith-snapshot"
 VERSION, DELTA_VERSION = 4, 5
-UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
+UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY, STARTING = 1, 2, 4, 8, 16
 """Bits of a pod's `flags`."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
 """Errors that reading an object may raise if its content is such that no API server accepts it."""

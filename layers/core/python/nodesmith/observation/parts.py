@@ -19,7 +19,7 @@ from nodesmith.model.kubernetes.pods import GrownWorkload, Manifest, Pod, PodTem
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.observed import DELETING, NOMINATED, NOT_READY, UNREADABLE, UNSCHEDULABLE
+from nodesmith.observation.observed import DELETING, NOMINATED, NOT_READY, STARTING, UNREADABLE, UNSCHEDULABLE
 from nodesmith.observation.podgroups import with_pod_groups
 
 _KNOWS_NAMESPACES = 3
@@ -241,6 +241,7 @@ def pods_of(
                 moment_of(started.get(name)) if started else None,
                 not flags & NOT_READY,
                 int(startups.get(name, 0)),
+                bool(flags & STARTING),
             )
         )
     return pods

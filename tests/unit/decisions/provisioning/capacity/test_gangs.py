@@ -264,6 +264,13 @@ def test_a_gang_is_provisioned_only_when_all_of_its_nodes_are_ready() -> None:
     assert found.gang.booked_until == NOW + BOOKED_FOR
 
 
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.STARTING])
+def test_room_on_a_node_that_has_joined_and_is_not_registered_is_not_lost(phase: Phase) -> None:
+    there = claims(Phase.INITIALIZED, phase)
+    inputs = given(request(3), ledger={"claims": there, "gangs": (gang(),)}, nodes=nodes_of(*there))
+    assert decide_gang(inputs, KEY) is None
+
+
 def test_a_node_that_did_not_come_is_replaced_and_the_others_stay() -> None:
     came = (claims(Phase.INITIALIZED, Phase.INITIALIZED)[0],)
     inputs = given(request(3), nodes=nodes_of(*came), ledger={"claims": came, "gangs": (gang(),)})

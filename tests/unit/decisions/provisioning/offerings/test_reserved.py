@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import free_reservations
@@ -81,6 +83,30 @@ def test_instances_launched_since_the_reservation_was_read_count_as_taken() -> N
     assert [left.available for left in free_reservations(status, [*others, coming])] == [1]
     assert [left.available for left in free_reservations(status, others)] == [2]
     assert len(reserved(decided(5, RESERVATION, claims=(coming,)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "launched_at", "left"),
+    [
+        (Phase.PENDING, None, 1),
+        (Phase.LAUNCHED, NOW + timedelta(seconds=2), 1),
+        (Phase.LAUNCHED, NOW - timedelta(seconds=2), 2),
+    ],
+)
+def test_a_claim_decided_before_the_reservation_was_read_counts_if_it_is_launched_later(
+    phase: Phase, launched_at: datetime | None, left: int
+) -> None:
+    decided_before = NOW - timedelta(seconds=5)
+    bought = claim(
+        phase=phase,
+        capacity_type=RESERVED,
+        labels={ID: "cr-1"},
+        created_at=decided_before,
+        launched_at=launched_at,
+    )
+    status = nodeclass_status(capacity_reservations=[RESERVATION], resolved_at=NOW)
+
+    assert [each.available for each in free_reservations(status, [bought])] == [left]
 
 
 def test_a_reservation_with_a_back_off_is_left_alone() -> None:

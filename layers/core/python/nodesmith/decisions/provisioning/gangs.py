@@ -38,7 +38,7 @@ from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import canonical
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, planned_pods
 from nodesmith.model.kubernetes.provisioningrequests import (
     ACCEPTED,
@@ -64,7 +64,7 @@ EXPIRED, REVOKED, NO_PODS = "Expired", "CapacityRevoked", "FailedToCreatePods"
 TEMPLATE_WITHIN = timedelta(minutes=1)
 """How long after a request its PodTemplates may come: snapshots show objects of two kinds in any order."""
 _MOST_MESSAGE = 1000
-_SERVING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
+_SERVING = COMING | {Phase.INITIALIZED}
 
 
 @dataclass(frozen=True, slots=True)

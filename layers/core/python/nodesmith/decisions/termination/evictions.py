@@ -81,7 +81,7 @@ def drain(
         if not (patient and not _is_pressing(pod, deadline, now, usual, head_start))
         and not pod.deleting
         and not refuses_disruption(pod, now)
-        and (allowances.permits(pod) if pod.key in denied else allowances.take(pod))
+        and (allowances.lets_go(pod) if pod.key in denied else allowances.take(pod))
     ]
     return Drain(
         tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
@@ -227,22 +227,32 @@ class Allowances:
 
     def never_let_go(self, pod: Pod) -> bool:
         """Return whether no eviction of the pod will be allowed until the pod, a budget or its replicas change."""
+        if pod.starting:
+            return False
         guards = self.guards(pod.shape)
         return len(guards) > 1 or any(b.never_allows and not _is_free(pod, b) for b in guards)
 
     def take(self, pod: Pod) -> bool:
         """Return whether the pod may be evicted under the API server's rules; if so, count it.
 
-        A pod with more than one budget is always refused. A pod that is not ready is exempt from its budget if the
-        budget says so, or if enough others are healthy.
+        A pod that is still starting is exempt from all budgets. Any other pod with more than one budget is always
+        refused. A pod that is not ready is exempt from its budget if the budget says so, or if enough others are
+        healthy.
         """
-        if not self.permits(pod):
+        if not self.lets_go(pod):
             return False
         self.count(pod)
         return True
 
+    def lets_go(self, pod: Pod) -> bool:
+        """Return whether the pod may be evicted under the API server's rules."""
+        return pod.starting or self.permits(pod)
+
     def permits(self, pod: Pod, spent: Mapping[str, int] = _NONE) -> bool:
-        """Return whether the pod may be evicted, if `spent` evictions by budget have been used up in addition."""
+        """Return whether budgets allow a disruption of the pod, if `spent` evictions by budget have been used up too.
+
+        They protect a pod that is still starting from disruption, as in Karpenter, although it could be evicted.
+        """
         guards = self.guards(pod.shape)
         if len(guards) > 1:
             return False
@@ -258,7 +268,7 @@ class Allowances:
 
     def budget(self, pod: Pod) -> str:
         """Return the key of the budget that the pod's eviction would count against, empty for none."""
-        guards = self.guards(pod.shape)
+        guards = () if pod.starting else self.guards(pod.shape)
         return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
 
 

@@ -156,7 +156,8 @@ def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: All
     first = min(map(tier, left))
     current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
     since = claim.terminating_at or claim.phase_since
-    return protected(current, since, now) or guarded(current, allowances, since) or _ending(current, since)
+    held = guarded(current, allowances, since) if not any(map(allowances.lets_go, current)) else None
+    return protected(current, since, now) or held or _ending(current, since)
 
 
 def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:

@@ -139,6 +139,7 @@ class Pod:
     on which kube-scheduler has reserved room for a pod that is not bound yet, mostly by preempting others. `deleting`
     is True if the pod has a deletionTimestamp, and `deletion_at` is that timestamp: when its grace period ends.
     `started_at` (status.startTime) is set if a decision depends on it. `ready` is the pod's Ready condition.
+    `starting` is True while the pod is on a node and its phase is still Pending, such as while its images are pulled.
     `startup_minutes` is how long the pod takes to become ready if that is long, see `observation.reduction.startups`.
     `refusal` is why no node fits this pod; `Shape.refusal` is the same for all pods of its shape.
     """
@@ -155,6 +156,7 @@ class Pod:
     started_at: datetime | None = None
     ready: bool = True
     startup_minutes: int = 0
+    starting: bool = False
 
 
 _PLANNED = "~"

@@ -59,12 +59,10 @@ _TERMINAL = frozenset({"Failed", "Succeeded"})
 class ReducedPod:
     """One pod. `shape` is the canonical JSON of its manifest without labels. Times are in seconds since 1970.
 
-    `deletion` is when its grace period ends, None unless it is being deleted. `started` is kept only for pods that are
-    protected from disruption for a duration, which counts from there. `moved` is when the pod came to its node or began
-    to leave it, 0 for DaemonSet pods, which come and go with their node. `claims` are the PersistentVolumeClaims of its
-    volumes, `devices` its claims to devices. `startup_minutes` is the result of the function of this name. `phase` and
-    `limits` (the spec with only limits, as JSON, empty if there are none) are for metrics. No decision reads them, and
-    a change of only these is no change of the pod.
+    `starting` is True while it is on a node and its phase is Pending. `deletion` is when its grace period ends.
+    `started` is kept for pods that are protected from disruption for a duration, which counts from there. `moved` is
+    when it came to its node or began to leave it, 0 for DaemonSet pods. `claims` are PersistentVolumeClaims. `phase`
+    and `limits` (the spec with only limits, or empty) are for metrics: their change is no change of the pod.
     """
 
     name: str
@@ -81,6 +79,7 @@ class ReducedPod:
     nominated_node: str = ""
     claims: tuple[Mount, ...] = ()
     ready: bool = True
+    starting: bool = False
     deletion: int | None = None
     started: int | None = None
     moved: int = 0
@@ -135,6 +134,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
         claims=mounts(metadata, spec.get("volumes") or ()),
         ready=conditions.get("Ready", {}).get("status") == "True",
+        starting=bool(node) and status.get("phase") == "Pending",
         deletion=_seconds(ends) if (ends := metadata.get("deletionTimestamp")) else None,
         started=_started(metadata, status),
         moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,

@@ -9,7 +9,7 @@ budgets do not apply; the nodes are drained as usual. Outside the windows of its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -54,8 +54,8 @@ def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNo
     doubles = inputs.ledger.doubles
     for name, pool in sorted(static.items()):
         mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        lacking = _lacking(pool, mine, doubles) if is_open(pool, inputs.now) else 0
         mine = [c for c in mine if c.name not in doubles]
-        lacking = _lacking(pool, mine) if is_open(pool, inputs.now) else 0
         if not lacking:
             continue
         try:
@@ -65,11 +65,14 @@ def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNo
     return found, refused
 
 
-def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
-    """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit."""
+def _lacking(pool: NodePool, mine: Sequence[NodeClaim], doubles: Collection[str]) -> int:
+    """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit.
+
+    So do `doubles`, the replacements of nodes that still serve.
+    """
     if pool.replicas is None or pool.deleting:
         return 0
-    serving = sum(not claim.is_ending for claim in mine)
+    serving = sum(not (claim.is_ending or claim.name in doubles) for claim in mine)
     room = pool.limits[NODES] - len(mine) if NODES in pool.limits else pool.replicas
     return max(0, min(pool.replicas - serving, room))
 

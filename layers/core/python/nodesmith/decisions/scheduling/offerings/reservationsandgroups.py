@@ -53,15 +53,20 @@ def free_reservations(
 ) -> tuple[CapacityReservation, ...]:
     """Return the reservations that can take an instance now.
 
-    Instances launched since the reservations were last read count as taken.
+    Instances launched since the reservations were last read, or that may still be, count as taken.
     """
     taken: dict[str, int] = {}
     for claim in claims:
         reservation = claim.labels.get(RESERVATION_ID)
-        if reservation and claim.phase is not Phase.GIVEN_UP and claim.created_at >= status.resolved_at:
+        if reservation and claim.phase is not Phase.GIVEN_UP and _is_newer(claim, status):
             taken[reservation] = taken.get(reservation, 0) + 1
     left = (replace(r, available=r.available - taken.get(r.id, 0)) for r in status.capacity_reservations)
     return tuple(r for r in left if r.available > 0 and not r.expiring)
+
+
+def _is_newer(claim: NodeClaim, status: NodeClassStatus) -> bool:
+    """Return whether a claim's instance was launched since a status was read, or may still be."""
+    return claim.phase is Phase.PENDING or (claim.launched_at or claim.created_at) >= status.resolved_at
 
 
 def reserved_offerings(
@@ -153,7 +158,7 @@ def group_room(status: NodeClassStatus, claims: Iterable[NodeClaim]) -> dict[str
         return {}
     mine = [claim for claim in claims if _is_in(claim, group)]
     own = Counter(map(zone_of, mine))
-    coming = Counter(zone_of(claim) for claim in mine if claim.created_at >= status.resolved_at)
+    coming = Counter(zone_of(claim) for claim in mine if _is_newer(claim, status))
     shown = dict(group.instances)
     zones = sorted({subnet.zone for subnet in status.subnets})
     taken = {zone: max(shown.get(zone, 0) + coming[zone], own[zone]) for zone in zones}
