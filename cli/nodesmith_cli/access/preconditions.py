@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -33,14 +34,24 @@ def require_files(paths: Sequence[str], purpose: str) -> None:
     raise Rejected(f"nothing to {purpose}: {', '.join(paths)}: no readable object")
 
 
+def require_every_file(paths: Sequence[str]) -> None:
+    """Raise Rejected if one of the files does not exist or may not be read: a result without it would mislead."""
+    faults = [fault for path in paths if (fault := _fault(path))]
+    if faults:
+        raise Rejected("; ".join(faults))
+
+
 def _fault(path: str) -> str:
     """Return the reason why a file cannot be accessed, or an empty string."""
+    if path == STDIN:
+        return ""
+    if not path:
+        return "'': is no file name"
     try:
-        if path != STDIN:
-            Path(path).stat()
+        Path(path).stat()
     except (OSError, ValueError) as error:
         return f"{path}: {getattr(error, 'strerror', None) or error}"
-    return ""
+    return "" if os.access(path, os.R_OK) else f"{path}: {os.strerror(errno.EACCES)}"
 
 
 def require_speed(speed: float, control_plane: str = "embedded") -> None:
