@@ -69,10 +69,10 @@ def require_clusters(clusters: int, port: int) -> None:
     """Raise Rejected for too few or too many local clusters, or too few ports for them."""
     if not 1 <= clusters <= MOST_CLUSTERS:
         raise Rejected(f"--clusters {clusters}: must be between 1 and {MOST_CLUSTERS}")
-    if port and port + clusters - 1 > _LAST_PORT:
-        raise Rejected(
-            f"--port {port}: {clusters} clusters need consecutive ports, and {_LAST_PORT} is the last"
-        )
+    last = _LAST_PORT - clusters + 1
+    if not 0 <= port <= last:
+        why = f", because {clusters} clusters need as many ports" if clusters > 1 else ""
+        raise Rejected(f"--port {port}: must be between 0 and {last}{why}")
 
 
 def require_region(region: str) -> None:
