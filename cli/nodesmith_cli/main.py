@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -51,6 +52,8 @@ from nodesmith_cli.commands.views import top_command, ui_command
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _OBJECTS_A_COLLECTION = 200_000
 """More than in functions: most commands end soon, and most computers have memory to spare."""
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a file or device that takes no more output."""
 
 app = typer.Typer(
     name="nodesmith",
@@ -268,19 +271,32 @@ def _save_time() -> None:
 
 
 def main() -> None:
-    """Run the command. An expected error prints one line to standard error and exits with status 2."""
+    """Run the command. An expected error prints one line to standard error and exits with status 2.
+
+    So does output that cannot be written, such as to a full disk.
+    """
     _save_time()
     if VARIABLE in os.environ:
         enable_completion()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-nodesmith"
     try:
         command = read_plainly(get_command(_only(sys.argv[1:2])))
-        command(prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM)
+        try:
+            command(prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM)
+        finally:
+            if sys.stdout is not None:  # None if it was closed before
+                sys.stdout.flush()
     except NodesmithError as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"nodesmith: the output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fifty broken files, each with its expected message and line."""
+"""Broken files, each with its expected message and line."""
 
 from __future__ import annotations
 
@@ -142,6 +142,23 @@ BROKEN = {
     # of the wrong shape
     "misspelt field": Broken(
         _pool("limits:", "limit:"), "an unknown field, which is ignored: did you mean 'limits'?", 13, False
+    ),
+    "misspelt field of a pod": Broken(
+        DEPLOYMENT.replace("      containers", "      nodeSelektor: {a: b}\n      containers"),
+        "spec.template.spec.nodeSelektor: is an unknown field, which is ignored: did you mean 'nodeSelector'?",
+        10,
+        False,
+    ),
+    "misspelt field of a container": Broken(
+        DEPLOYMENT.replace("resources: {requests", "resources: {request"),
+        "did you mean 'requests'?",
+        13,
+        False,
+    ),
+    "name that no object can have": Broken(
+        _pool("name: default\nspec", "name: For All\nspec"),
+        'metadata.name: Invalid value: "For All": a lowercase RFC 1123 subdomain must',
+        4,
     ),
     "misspelt required field": Broken(_pool("requirements:", "requirement:"), "requirements: is missing", 7),
     "text for a number": Broken(

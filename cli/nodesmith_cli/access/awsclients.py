@@ -7,9 +7,11 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 
+_NO_CREDENTIALS = "no AWS credentials found: log in (aws sso login), or set AWS_PROFILE"
+
 
 def aws_client(service: str, region: str) -> Any:
-    """Return the boto3 client of a service. Raises Rejected if the AWS configuration is incomplete.
+    """Return the boto3 client of a service. Raises Rejected without credentials or with an incomplete configuration.
 
     An empty region means the configured one. AWS_REGION takes precedence, as in the AWS CLI; boto3 ignores it.
     """
@@ -17,8 +19,12 @@ def aws_client(service: str, region: str) -> Any:
     from botocore.exceptions import BotoCoreError, NoRegionError
 
     try:
-        return boto3.client(service, region_name=region or os.environ.get("AWS_REGION") or None)
+        session = boto3.Session(region_name=region or os.environ.get("AWS_REGION") or None)
+        client, credentials = session.client(service), session.get_credentials()
     except NoRegionError:
         raise Rejected("no AWS region is set: use --region, or set AWS_REGION") from None
     except BotoCoreError as error:  # such as an unknown profile
         raise Rejected(f"AWS configuration: {error}") from None
+    if credentials is None:
+        raise Rejected(_NO_CREDENTIALS)
+    return client

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,15 +51,45 @@ def loaded(file: str, context: str, named: str) -> Configuration:
     """Load a kubeconfig as `configuration` does. `named` is what a message about a fault in it begins with."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
+    from yaml import YAMLError
 
     made = Configuration()
-    try:
-        load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=file or None, context=context or None, client_configuration=made
-        )
-    except ConfigException as error:
-        raise Rejected(f"{named}: {error}") from None
+    with _logged_errors() as logged:
+        try:
+            load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=file or None, context=context or None, client_configuration=made
+            )
+        except (ConfigException, OSError) as error:
+            raise Rejected(f"{named}: {error}") from None
+        except (YAMLError, ValueError) as error:
+            raise Rejected(f"{named}: not YAML: {' '.join(str(error).split())}") from None
+        except (TypeError, AttributeError):  # the official client checks few types
+            raise Rejected(f"{named}: not a kubeconfig: a field has a value of the wrong type") from None
+    if logged and not (made.api_key or made.cert_file or made.username):
+        raise Rejected(f"{named}: no credentials: {'; '.join(logged)}")
     return made
+
+
+@contextmanager
+def _logged_errors() -> Iterator[list[str]]:
+    """Collect what is logged as an error, and keep it from standard error.
+
+    The official client logs that an exec plugin has failed, and goes on without credentials. On a terminal, where the
+    plugin's own errors are shown already, it logs a fault of its own instead, which says nothing.
+    """
+    found: list[str] = []
+
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said = record.getMessage()
+            found.append("the credential plugin failed" if "NoneType" in said else said)
+
+    handler, root = Collecting(logging.ERROR), logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield found
+    finally:
+        root.removeHandler(handler)
 
 
 def _files() -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -33,14 +34,24 @@ def require_files(paths: Sequence[str], purpose: str) -> None:
     raise Rejected(f"nothing to {purpose}: {', '.join(paths)}: no readable object")
 
 
+def require_every_file(paths: Sequence[str]) -> None:
+    """Raise Rejected if one of the files does not exist or may not be read: a result without it would mislead."""
+    faults = [fault for path in paths if (fault := _fault(path))]
+    if faults:
+        raise Rejected("; ".join(faults))
+
+
 def _fault(path: str) -> str:
     """Return the reason why a file cannot be accessed, or an empty string."""
+    if path == STDIN:
+        return ""
+    if not path:
+        return "'': is no file name"
     try:
-        if path != STDIN:
-            Path(path).stat()
+        Path(path).stat()
     except (OSError, ValueError) as error:
         return f"{path}: {getattr(error, 'strerror', None) or error}"
-    return ""
+    return "" if os.access(path, os.R_OK) else f"{path}: {os.strerror(errno.EACCES)}"
 
 
 def require_speed(speed: float, control_plane: str = "embedded") -> None:
@@ -58,10 +69,10 @@ def require_clusters(clusters: int, port: int) -> None:
     """Raise Rejected for too few or too many local clusters, or too few ports for them."""
     if not 1 <= clusters <= MOST_CLUSTERS:
         raise Rejected(f"--clusters {clusters}: must be between 1 and {MOST_CLUSTERS}")
-    if port and port + clusters - 1 > _LAST_PORT:
-        raise Rejected(
-            f"--port {port}: {clusters} clusters need consecutive ports, and {_LAST_PORT} is the last"
-        )
+    last = _LAST_PORT - clusters + 1
+    if not 0 <= port <= last:
+        why = f", because {clusters} clusters need as many ports" if clusters > 1 else ""
+        raise Rejected(f"--port {port}: must be between 0 and {last}{why}")
 
 
 def require_region(region: str) -> None:

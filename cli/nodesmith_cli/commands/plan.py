@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.access.preconditions import STDIN, require_files, require_kubeconfig, require_region
+from nodesmith_cli.access.preconditions import STDIN, require_every_file, require_kubeconfig, require_region
 from nodesmith_cli.access.selecting import chosen_kubeconfig, selection
 from nodesmith_cli.commands.options import (
     AllNamespacesOption,
@@ -115,12 +115,11 @@ def plan_command(
     pods = selection(namespace, all_namespaces, selector)
     if context:
         kubeconfig = chosen_kubeconfig(kubeconfig or "", context)
+    if kubeconfig is None and not named:
+        raise Rejected(f"nothing to read: use -f FILE ({STDIN} for standard input) or --kubeconfig")
+    require_every_file(named)
     if kubeconfig is not None:
         require_kubeconfig(kubeconfig)
-    elif not named:
-        raise Rejected(f"nothing to read: use -f FILE ({STDIN} for standard input) or --kubeconfig")
-    else:
-        require_files(named, "plan from")
     if not catalog:
         require_region(region)
     from nodesmith_cli.planning.running import Wanted, run

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.problems import Parsed, did_you_mean
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
@@ -17,7 +18,7 @@ from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.manifests.validating.requests import faults_of, is_request
 from nodesmith_cli.planning.ledger import claims
 from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses, unlaunchable
-from nodesmith_formats.kubernetes.builtin import fields_of, schema_of_kind, type_of
+from nodesmith_formats.kubernetes.builtin import Schema, fields_of, schema_of_kind, type_of
 from nodesmith_formats.kubernetes.defaults import with_defaults
 from nodesmith_formats.kubernetes.errors import FieldProblem
 from nodesmith_formats.kubernetes.kinds import BUILTIN
@@ -37,6 +38,9 @@ _OWN: Mapping[str, Callable[[Mapping[str, Any]], Parsed[Any]]] = {
 }
 _NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")
 """Suffixes of fields that an API server requires but that do not affect scheduling."""
+_INDEX = re.compile(r"\[\d+\]")
+UNKNOWN = "is an unknown field, which is ignored"
+"""How the message about an unknown field begins."""
 
 
 def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
@@ -103,9 +107,10 @@ def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document |
         return document, []
     schema, dropped = schema_of_kind(group, kind), list[str]()
     pruned = prune(schema, dict(manifest), dropped)
+    unknown = list(_unknown(document, schema, dropped, told))
     wrong = [document.fault(f"{why}; the object is ignored") for why in misfits(schema, pruned)]
     if wrong:
-        return None, wrong
+        return None, wrong + unknown
     full = with_defaults(kind, pruned)
     wrong = [
         document.fault(f"{p.message}; the object is ignored", p.field)
@@ -113,8 +118,8 @@ def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document |
         if not p.field.endswith(_NEVER_MIND)
     ]
     if wrong:
-        return None, wrong
-    return replace(document, manifest=full), list(_unknown(document, dropped, told))
+        return None, wrong + unknown
+    return replace(document, manifest=full), unknown
 
 
 def _problems(kind: str, manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
@@ -127,10 +132,23 @@ def _problems(kind: str, manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
         yield from pod_spec_problems(dig(manifest, *path), ".".join(path))
 
 
-def _unknown(document: Document, dropped: Iterable[str], told: set[tuple[str, str]]) -> Iterator[Fault]:
+def _unknown(
+    document: Document, schema: Schema, dropped: Iterable[str], told: set[tuple[str, str]]
+) -> Iterator[Fault]:
     """Yield a fault for each unknown field, except in a status, which a newer API server may have written."""
     for path in dropped:
-        known = str(document.manifest["kind"]), path.partition("[")[0]
+        place = _INDEX.sub("", path)
+        known = str(document.manifest["kind"]), place
         if not path.startswith(("status", "metadata.managedFields")) and known not in told:
             told.add(known)
-            yield document.fault("unknown field; it is ignored", path)
+            hint = did_you_mean(place.rpartition(".")[2], _fields_beside(schema, place))
+            yield document.fault(f"{UNKNOWN}{hint.replace(',', ':', 1)}", path)
+
+
+def _fields_beside(schema: Schema, place: str) -> Collection[str]:
+    """Return the names of the fields that the object of a field has. `place` is a path without indices."""
+    for name in place.split(".")[:-1]:
+        schema = (schema.get("properties") or {}).get(name) or schema.get("additionalProperties") or {}
+        while "items" in schema:
+            schema = schema["items"]
+    return (schema.get("properties") or {}).keys()

@@ -168,15 +168,21 @@ class _InMemory:
 
 
 def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
-    """Refresh the catalogue from AWS. For a call that fails, keep the embedded data and return a warning."""
+    """Refresh the catalogue from AWS. For a call that fails, keep the embedded data and return a warning.
+
+    Raises Rejected or Transient, with the first reason, if all calls fail.
+    """
     from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.region.catalog import refresh_catalog
+    from nodesmith_cli.access.awsclients import aws_client
 
+    aws_client("ec2", region)  # tells at once if there are no credentials
     catalogs, now = _InMemory(region), datetime.now(UTC)
     try:
         refresh_catalog(aws_market(region), catalogs, embedded_prices(region), now)
     except (Transient, Rejected) as error:
         if catalogs.written is None:
-            raise
+            _, _, reasons = str(error).partition("; ")
+            raise type(error)(f"--source aws: {reasons.partition('; ')[0] or error}") from None
         return catalogs.written, [str(error)]
     return catalogs.written or catalogs.latest(), []

@@ -8,6 +8,9 @@ from typing import Any
 from nodesmith.model.kubernetes.pods import Reason, is_forthcoming, is_planned
 from nodesmith_formats.wording import counted
 
+_ROUNDING = 1e-6
+"""Prices that differ by a smaller fraction are equal: they are sums in another order."""
+
 
 def summary(record: Mapping[str, Any]) -> str:
     """Return a one-line summary of a decision."""
@@ -49,10 +52,11 @@ def _price_and_bound(plan: Mapping[str, Any]) -> str:
     few = " with as few nodes" if plan.get("fewestNodes") else ""
     if not bound:
         return f"{mark}${price:.4f}/hour"
-    if price <= bound:
+    above = price / bound - 1
+    if above < _ROUNDING:
         return f"{mark}${price:.4f}/hour, the cheapest possible{few}: no nodes for these pods cost less"
-    above = f"at most {price / bound - 1:.1%} above the cheapest possible{few}"
-    return f"{mark}${price:.4f}/hour, {above}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
+    most = f"at most {max(above, 0.001):.1%} above the cheapest possible{few}"
+    return f"{mark}${price:.4f}/hour, {most}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:

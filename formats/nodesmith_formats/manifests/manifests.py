@@ -146,6 +146,9 @@ def read_documents(paths: Sequence[str], most_values: int = MOST_NODES) -> Itera
 
 
 def _read(path: str, most_values: int) -> Iterator[Document | Fault]:
+    if not path:  # such as an unset variable of a script; Path("") is the current folder
+        yield Fault("is no file name", "''")
+        return
     try:
         files = [STDIN] if path == STDIN else _files(Path(path))
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodesmith.model.karpenter.nodeclaimobjects import DECISION
 from nodesmith_cli.costs.savings.page import savings_page
 from tests.objects.foreign import karpenters_nodeclaim
 from tests.objects.savingsclusters import budget, karpenter, node, nodepool, pod, sparse, zone_spread
@@ -124,6 +125,27 @@ def test_nodeclaims_without_an_instance_and_unreadable_ones_are_said_and_the_res
     assert "Not priced: 2 NodeClaims without a Node." in found["caveats"]
     assert found["now"] == without["now"]
     assert found["reachable"]["hourly"] == without["reachable"]["hourly"]
+
+
+def test_nodes_that_nodesmith_manages_already_are_not_offered_to_it(run: Run, tmp_path: Path) -> None:
+    manifests = [
+        node("k-0", labels=karpenter()),
+        node("k-1", labels=karpenter()),
+        pod("stuck", ""),
+        nodepool(),
+    ]
+    ours = karpenters_nodeclaim("ours", instance="i-0")
+    ours["metadata"]["annotations"] = {DECISION: "20260110T000000Z-00000000"}
+    ours["status"]["providerID"] = manifests[0]["spec"]["providerID"]
+    with RecordingServer([*manifests, ours]) as server:
+        told = run(server.kubeconfig(tmp_path)).out
+
+    owners = [line.split() for line in told.splitlines() if line.startswith(("nodesmith ", "Karpenter "))]
+    assert [(line[0], " ".join(line[4:])) for line in owners] == [
+        ("Karpenter", "can be taken over"),
+        ("nodesmith", ""),
+    ]
+    assert "In none of the figures: 1 pod without a node." in unwrapped(told)
 
 
 def unwrapped(text: str) -> str:

@@ -87,10 +87,11 @@ def test_an_interval_below_a_second_is_refused(run: Run, kubeconfig: str) -> Non
     assert (done.status, done.err) == (2, "nodesmith: --every 0.1: must be at least 1 second\n")
 
 
-def test_in_a_terminal_nodes_and_pending_pods_are_drawn_and_q_quits(kubeconfig: str) -> None:
+@pytest.mark.parametrize("key", ["q", "\x03"], ids=["q", "Ctrl-C"])
+def test_in_a_terminal_nodes_and_pending_pods_are_drawn_and_a_key_quits(kubeconfig: str, key: str) -> None:
     with Terminal([*_COMMAND, "--kubeconfig", kubeconfig, "--no-compare"]) as terminal:
         terminal.until("ip-10-0-0-1", "$0.19/hour", "pending default/stuck", "Quit")
         terminal.press("\t")
         terminal.until("PENDING PODS")
-        terminal.press("q")
+        terminal.press(key)
         assert terminal.process.wait(timeout=30) == 0

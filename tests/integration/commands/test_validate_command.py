@@ -54,6 +54,20 @@ def test_there_are_fifty_broken_files() -> None:
     assert len(BROKEN) >= 50
 
 
+def test_unknown_fields_are_reported_beside_an_error_of_the_same_object(tmp_path: Path) -> None:
+    file = tmp_path / "both.yaml"
+    misspelt = DEPLOYMENT.replace("replicas: 2", 'replicas: "2"').replace(
+        "image:", "imag: a\n          image:"
+    )
+    file.write_text(misspelt.replace("resources: {requests", "resources: {limit: {}, requests"))
+    told = json.loads(validated(file, "-o", "json").stdout)
+    assert [(each["severity"], each["field"]) for each in told] == [
+        ("error", "spec.replicas"),
+        ("warning", "spec.template.spec.containers[0].imag"),
+        ("warning", "spec.template.spec.containers[0].resources.limit"),
+    ]
+
+
 def test_messages_about_very_long_names_and_fields_are_bounded(tmp_path: Path) -> None:
     file = tmp_path / "long.yaml"
     file.write_text(POOL.replace("name: default\nspec", f"name: {'a' * 2**20}\nspec") + f"  {'b' * 900}: 1\n")

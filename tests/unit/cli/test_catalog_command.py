@@ -85,6 +85,39 @@ class QuietMarket:
         return {("m5.large", "us-east-1a"): 0.1023 if windows else 0.0123}
 
 
+class SilentMarket(QuietMarket):
+    """A market that provides nothing."""
+
+    def spot_prices(self, now: datetime, *, windows: bool = False) -> Never:
+        raise Transient(f"spot prices at {now} (windows: {windows}): not today")
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+
+
+@pytest.mark.usefixtures("credentials")
+def test_if_all_aws_calls_fail_the_first_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodesmith.adapters.catalog.pricing.aws_market", lambda _: SilentMarket())
+    with pytest.raises(Transient, match=r"^--source aws: facts: not today$"):
+        run("m5.large", "--source", "aws")
+
+
+def test_without_credentials_no_aws_call_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    with pytest.raises(
+        Rejected, match=r"^no AWS credentials found: log in \(aws sso login\), or set AWS_PROFILE$"
+    ):
+        run("m5.large", "--source", "aws")
+
+
+@pytest.mark.usefixtures("credentials")
 def test_failed_aws_calls_fall_back_to_embedded_data_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -310,6 +310,35 @@ def test_an_expected_error_is_one_line_and_status_two(
     assert line.startswith("nodesmith: no decisions found in")
 
 
+@pytest.mark.parametrize("command", [["version"], ["catalog", "-o", "json"], ["validate", "-f", EXAMPLE]])
+def test_output_to_a_full_disk_is_one_line_and_status_two(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "nodesmith_cli.main", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"},
+        )
+    told = "nodesmith: the output cannot be written: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (2, told)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "port", "said"),
+    [
+        ("1", "65536", "--port 65536: must be between 0 and 65535"),
+        ("3", "65534", "--port 65534: must be between 0 and 65533, because 3 clusters need as many ports"),
+        ("1", "-1", "--port -1: must be between 0 and 65535"),
+    ],
+)
+def test_a_port_that_no_api_server_can_have_is_refused(clusters: str, port: str, said: str) -> None:
+    result = CliRunner().invoke(app, ["local", "up", "--clusters", clusters, "--port", port])
+
+    assert str(result.exception) == said
+
+
 @pytest.mark.parametrize(
     ("command", "settings", "said"),
     [
@@ -317,12 +346,12 @@ def test_an_expected_error_is_one_line_and_status_two(
         (
             ("resume", "--cluster", "a"),
             {"AWS_REGION": "us-east-1"},
-            "DynamoDB table 'nodesmith': NoCredentials",
+            "no AWS credentials found: log in (aws sso login), or set AWS_PROFILE",
         ),
         (
             ("explain", "decisions", "--cluster", "a", "--bucket", "b"),
             {"AWS_REGION": "us-east-1"},
-            "list of bucket 'b': NoCredentials",
+            "no AWS credentials found: log in",
         ),
         (
             ("status", "--cluster", "a", "--bucket", "b"),
@@ -344,7 +373,6 @@ def test_incomplete_aws_configuration_is_one_line_and_status_two(
         monkeypatch.delenv(name)
     for name, value in {"AWS_EC2_METADATA_DISABLED": "true", **nowhere, **settings}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     monkeypatch.setattr("sys.argv", ["nodesmith", *command])
 
     with pytest.raises(SystemExit) as ended:

@@ -327,15 +327,13 @@ def _of_prices(found: Analysis, spot: str) -> list[str]:
     reserved = sum(each.capacity_type == RESERVED for each in found.priced)
     if reserved:
         told.append(
-            f"{counted(reserved, 'node')} of capacity reservations count as 0 USD: they are paid for anyway."
+            f"Capacity reservations count as 0 USD, because they are paid for anyway: {counted(reserved, 'node')}."
         )
     if any(each.owner.software == AUTO_MODE for each in found.priced):
         told.append("The fee of EKS Auto Mode for each instance is not included.")
     unknown = len(found.nodes) - len(found.priced)
     if unknown:
-        told.append(
-            f"{counted(unknown, 'node')} of unknown price, and their pods, are in none of the figures."
-        )
+        told.append(f"In none of the figures: {counted(unknown, 'node')} of unknown price, and their pods.")
     return told
 
 
@@ -364,7 +362,7 @@ def _of_plans(found: Analysis) -> list[str]:
 def _of_objects(found: Analysis) -> list[str]:
     told: list[str] = []
     if found.pending:
-        told.append(f"{counted(found.pending, 'pod')} without a node are in none of the figures.")
+        told.append(f"In none of the figures: {counted(found.pending, 'pod')} without a node.")
     if found.claims_without_nodes:
         told.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
     static: Sequence[str] = sorted(found.whole.kept)

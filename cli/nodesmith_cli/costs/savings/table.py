@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nodesmith_cli.costs.savings.owners import NODESMITH
 from nodesmith_formats.wording import counted, printable
 
 Report = Mapping[str, Any]
@@ -120,6 +121,8 @@ def _owners(owners: Sequence[Report]) -> Table:
     table = _plain("manager", "group", ">nodes", ">$/month", "")
     for each in owners[:_ROWS]:
         note = "can be taken over" if each["canTakeOver"] else "left alone"
+        if each["software"] == NODESMITH:
+            note = ""
         table.add_row(
             _cell(each["software"], 40),
             _cell(each["group"], 14),

@@ -83,7 +83,7 @@ def _client(ecr: Ecr) -> Any:
 @contextmanager
 def _asking(action: str, ecr: Ecr) -> Iterator[None]:
     """Translate the errors of one ECR call, with the permissions that a push needs."""
-    from botocore.exceptions import ClientError, NoCredentialsError
+    from botocore.exceptions import ClientError
 
     from nodesmith.adapters.aws.calls import DENIED, all_errors, error_code, error_message
 
@@ -91,10 +91,6 @@ def _asking(action: str, ecr: Ecr) -> Iterator[None]:
     with all_errors(f"{where}: ecr:{action}"):
         try:
             yield
-        except NoCredentialsError:
-            raise Rejected(
-                f"{where}: no AWS credentials found: run aws configure, or set AWS_PROFILE"
-            ) from None
         except ClientError as error:
             if error_code(error) not in DENIED:
                 raise

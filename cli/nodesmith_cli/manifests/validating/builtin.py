@@ -9,15 +9,15 @@ from dataclasses import replace
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.observation.podgroups import APIS, group_faults
 from nodesmith_cli.manifests.validating.findings import OURS, Finding
-from nodesmith_cli.planning.checking import checked
+from nodesmith_cli.planning.checking import UNKNOWN, checked
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_formats.kubernetes.builtin import fields_of, type_of
 from nodesmith_formats.kubernetes.kinds import BUILTIN
 from nodesmith_formats.manifests.manifests import Document
 
 _BUILTIN_KINDS = {resource.kind: resource.api_version() for resource in BUILTIN}
-_PLANNINGS = ("; the object is ignored", "; it is ignored")
-"""Message endings that only concern plans."""
+_PLANNING = "; the object is ignored"
+"""The end of a message that only concerns plans."""
 _MISFIT = re.compile(r"(?:into field |\()([a-zA-Z][\w.\[\]]*)(?: of type|: )")
 """Finds the field in a type error's message."""
 _BUILTIN_GROUPS = frozenset(resource.group for resource in BUILTIN) | {"autoscaling", "networking.k8s.io"}
@@ -46,9 +46,7 @@ def _kind_findings(document: Document) -> list[Finding]:
 def _shape_findings(document: Document) -> Iterator[Finding]:
     kept, faults = checked([stamped(document)])
     for fault in faults:
-        message = fault.message
-        for words in _PLANNINGS:
-            message = message.removesuffix(words)
+        message = fault.message.removesuffix(_PLANNING)
         misfit = "" if fault.field else next((m[1] for m in map(_MISFIT.search, [message]) if m), "")
         placed = document.fault(message, misfit) if misfit else replace(fault, message=message)
-        yield Finding(placed, is_error=not kept)
+        yield Finding(placed, is_error=not kept and not message.startswith(UNKNOWN))

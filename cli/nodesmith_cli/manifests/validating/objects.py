@@ -15,7 +15,10 @@ from nodesmith_cli.manifests.validating.findings import OURS, Finding, warning
 from nodesmith_cli.manifests.validating.placeholders import placeholder_findings
 from nodesmith_cli.manifests.validating.placement import placement_findings
 from nodesmith_cli.manifests.validating.proactive import proactive_findings
+from nodesmith_formats.kubernetes.names import subdomain_problems
 from nodesmith_formats.manifests.manifests import Document
+
+_LONGEST_NAME = 253
 
 
 def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conversion]:
@@ -40,7 +43,7 @@ def _findings(document: Document) -> list[Finding]:
         problems = parse_quota(document.manifest).problems
         return [Finding(document.fault(f"is {p.found}: {p.remedy}", p.field), p.fatal) for p in problems]
     if _is_karpenters(document):
-        return [*_kind_findings(document), *placeholder_findings(document)]
+        return [*_kind_findings(document), *placeholder_findings(document), *_name_findings(document)]
     from nodesmith_cli.manifests.validating.builtin import built_in_findings  # slow to import
 
     return built_in_findings(document)
@@ -48,6 +51,18 @@ def _findings(document: Document) -> list[Finding]:
 
 def _is_karpenters(document: Document) -> bool:
     return document.manifest["kind"] in OURS or str(document.manifest["apiVersion"]).startswith("karpenter.")
+
+
+def _name_findings(document: Document) -> Iterator[Finding]:
+    """Yield a finding if an API server refuses the object's name. A name of another type is reported already."""
+    name = document.manifest["metadata"].get("name")
+    if not isinstance(name, str):
+        return
+    if len(name) > _LONGEST_NAME:
+        yield Finding(document.fault(f"has {len(name):,} of {_LONGEST_NAME} characters", "metadata.name"))
+        return
+    for problem in subdomain_problems(name, "metadata.name"):
+        yield Finding(document.fault(problem.message, problem.field))
 
 
 def _kind_findings(document: Document) -> list[Finding]:

@@ -186,7 +186,8 @@ def _use(name: str, gauge: Gauge, room: str) -> Line:
 
 
 def _money(view: View) -> Iterator[tuple[str, str]]:
-    yield f"${view.hourly_usd:,.2f}/hour  {monthly(view.hourly_usd)}/month", "good"
+    mark = "~" if view.is_estimated else ""
+    yield f"{mark}${view.hourly_usd:,.2f}/hour  {mark}{monthly(view.hourly_usd)}/month", "good"
     if view.unpriced:
         yield f"  ({view.unpriced} unpriced)", "dim"
     if view.prospect is None:

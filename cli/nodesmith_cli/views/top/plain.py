@@ -31,7 +31,8 @@ def sentences(view: View, order: str, wanted: str = "") -> Iterator[str]:
     if not view.is_current:
         yield "What follows is not up to date: the cluster cannot be watched at the moment."
     unpriced = f", without {counted(view.unpriced, 'node')} of unknown price" if view.unpriced else ""
-    yield f"Price: ${view.hourly_usd:,.2f} an hour, {monthly(view.hourly_usd)} a month{unpriced}."
+    about = "about " if view.is_estimated else ""
+    yield f"Price: {about}${view.hourly_usd:,.2f} an hour, {monthly(view.hourly_usd)} a month{unpriced}."
     if view.prospect is not None:
         found = view.prospect
         yield (

@@ -124,6 +124,11 @@ class View:
         return fsum(row.hourly_usd for row in self.nodes)
 
     @property
+    def is_estimated(self) -> bool:
+        """Whether the price has an estimate in it."""
+        return any(row.price.estimated for row in self.nodes if row.price)
+
+    @property
     def unpriced(self) -> int:
         """The number of nodes whose price is not known."""
         return sum(row.price is None for row in self.nodes)

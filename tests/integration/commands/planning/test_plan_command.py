@@ -119,7 +119,9 @@ def test_an_invalid_nodepool_is_reported_once_and_the_others_launch_nodes(run: R
     ("arguments", "message"),
     [
         ((), "nothing to read: use -f FILE"),
-        (("-f", "missing.yaml"), "nothing to plan from: missing.yaml"),
+        (("-f", "missing.yaml"), "missing.yaml: No such file or directory"),
+        (("-f", EXPRESS, "-f", "missing.yaml"), "missing.yaml: No such file or directory"),
+        (("-f", EXPRESS, "-f", ""), "'': is no file name"),
         (("-f", f"{EXPRESS}/deployment.yaml"), "no NodePool"),
         (("-f", EXPRESS, "--pool", "defualt"), "did you mean 'default'?"),
         (("-f", EXPRESS, "--catalog", "missing.json"), "--catalog missing.json: No such file"),

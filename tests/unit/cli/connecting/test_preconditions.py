@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.access.preconditions import require_files, require_kubeconfig
+from nodesmith_cli.access.preconditions import require_every_file, require_files, require_kubeconfig
 
 CONFIG = """
 apiVersion: v1
@@ -58,3 +58,14 @@ def test_files_are_refused_if_none_of_them_exists(tmp_path: Path, capsys: pytest
     with pytest.raises(Rejected, match=r"nothing to plan from: gone.yaml, a\x00b: no readable object"):
         require_files(["gone.yaml", "a\x00b"], "plan from")
     assert capsys.readouterr().err.splitlines()[0] == "gone.yaml: No such file or directory"
+
+
+def test_a_plan_needs_every_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "there.yaml"
+    there.touch()
+    require_every_file([str(there), "-", str(tmp_path)])
+    with pytest.raises(Rejected, match=r"^gone.yaml: No such file or directory; '': is no file name$"):
+        require_every_file([str(there), "gone.yaml", ""])
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    with pytest.raises(Rejected, match=r"there.yaml: Permission denied$"):
+        require_every_file([str(there)])

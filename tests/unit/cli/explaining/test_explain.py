@@ -91,6 +91,20 @@ def test_a_launch_is_shown_with_its_price_bound_types_and_pods() -> None:
     assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in told
 
 
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        (0.08, "~$0.0800/hour, the cheapest possible"),
+        (0.08 * (1 + 1e-12), "~$0.0800/hour, the cheapest possible"),
+        (0.08 * 1.0001, "~$0.0800/hour, at most 0.1% above the cheapest possible"),
+    ],
+)
+def test_a_price_within_rounding_of_the_bound_is_the_cheapest_possible(price: float, said: str) -> None:
+    shown = record(nodes=[node("default/a")], priceHourlyUsd=price, boundHourlyUsd=0.08)
+
+    assert said in "\n".join(explain(shown))
+
+
 def test_every_unplaced_pod_is_shown_with_its_reason() -> None:
     stuck = {"pods": [f"default/p{n}" for n in range(6)], "reason": "no instance type has 10000 cpu"}
 

@@ -331,6 +331,22 @@ def test_json_has_every_node_and_pod() -> None:
     assert written["pending"] == [{"name": "d/p", "ageSeconds": 120, "why": "no room", "owner": ""}]
 
 
+@pytest.mark.parametrize(
+    ("price", "drawn", "said"),
+    [
+        (Price(0.05, estimated=True), "~$0.15/hour  ~$110/month", "Price: about $0.15 an hour"),
+        (Price(0.05), "$0.15/hour  $110/month", "Price: $0.15 an hour"),
+        (None, "$0.10/hour  $73/month  (1 unpriced)", "Price: $0.10 an hour"),
+    ],
+)
+def test_the_price_of_all_nodes_is_marked_if_one_is_estimated(
+    price: Price | None, drawn: str, said: str
+) -> None:
+    view = View("test", NOW, (row("a", price=price), row("b", price=Price(0.1))))
+    assert text_of(header(view, 200)[1]).startswith(drawn)
+    assert list(sentences(view, "name"))[1].startswith(said)
+
+
 class RecordedActions(Actions):
     """Actions that are recorded instead of carried out."""
 

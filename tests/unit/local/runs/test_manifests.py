@@ -153,6 +153,18 @@ def test_a_file_that_is_not_there_is_not_taken_for_an_empty_folder(tmp_path: Pat
     assert fault.message == "No such file or directory"
 
 
+def test_an_empty_name_does_not_stand_for_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")
+    monkeypatch.chdir(tmp_path)
+
+    manifests = load_manifests([""])
+
+    assert manifests.documents == ()
+    assert [str(fault) for fault in manifests.faults] == ["'': is no file name"]
+
+
 def test_items_that_are_not_a_list_are_a_fault_of_the_list(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: List\nitems: {a: b}\n"
 
