@@ -24,7 +24,7 @@ from nodesmith.decisions.allocations.nodes import Price
 from nodesmith.decisions.provisioning import Plan
 from nodesmith.decisions.provisioning.plan import Inputs, Unplaced, inputs_of, record
 from nodesmith.keys import unplaced_key
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.frozen import FrozenMap, canonical
 from nodesmith.model.costs.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
@@ -258,7 +258,7 @@ def changed(format_: Format, document: Any, change: Callable[[Any, Layout], Any]
 
 
 def _write_decision() -> Any:
-    return json.loads(json.dumps(record(INPUTS, PLAN, "d" * 64, {"decide": 12.34})))
+    return json.loads(canonical(record(INPUTS, PLAN, "d" * 64, {"decide": 12.34})))
 
 
 def _read_decision(document: Any) -> object:

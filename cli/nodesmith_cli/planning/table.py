@@ -94,6 +94,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             "surchargeHourlyUsd": sum(node.surcharge_hourly_usd for node in bought),
             "costBoundHourlyUsd": plan.cost_bound_hourly_usd,
             "fewestNodes": plan.fewest,
+            "weights": plan.weights,
         }
         to.print(f"  {new:>7,} on {counted(len(bought), 'node')} to launch at {price_and_bound(priced)}")
     if there:

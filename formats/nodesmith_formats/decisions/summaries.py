@@ -49,14 +49,16 @@ def _few_nodes(plan: Mapping[str, Any]) -> Iterator[str]:
 def _price_and_bound(plan: Mapping[str, Any]) -> str:
     price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
     mark = _mark(plan)
-    few = " with as few nodes" if plan.get("fewestNodes") else ""
+    best = "the cheapest possible" + (" with as few nodes" if plan.get("fewestNodes") else "")
     if not bound:
         return f"{mark}${price:.4f}/hour"
-    above = price / bound - 1
+    above, weights = price / bound - 1, plan.get("weights")
+    best += " with these weights" if weights == "kept" else ""
     if above < _ROUNDING:
-        return f"{mark}${price:.4f}/hour, the cheapest possible{few}: no nodes for these pods cost less"
-    most = f"at most {max(above, 0.001):.1%} above the cheapest possible{few}"
-    return f"{mark}${price:.4f}/hour, {most}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
+        return f"{mark}${price:.4f}/hour, {best}: no nodes for these pods cost less"
+    best += " if weights did not count" if weights == "disregarded" else ""
+    least = f"no nodes for these pods cost less than {mark}${bound:.4f}/hour"
+    return f"{mark}${price:.4f}/hour, at most {max(above, 0.001):.1%} above {best}: {least}"
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:

@@ -230,6 +230,13 @@ class DecisionPlan(TypedDict):
     surchargeHourlyUsd: NotRequired[Hourly]
     costBoundHourlyUsd: NotRequired[Hourly]
     fewestNodes: NotRequired[int]
+    weights: NotRequired[
+        Annotated[
+            Literal["kept", "disregarded"],
+            "if NodePools differ in weight: whether the bound on the price holds for plans that prefer NodePools as "
+            "their weights demand, or for all plans",
+        ]
+    ]
     starts: NotRequired[Sequence[Stored]]
     rooms: NotRequired[Sequence[BufferRoom]]
     forthcoming: NotRequired[Sequence[Stored]]

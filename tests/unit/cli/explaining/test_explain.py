@@ -105,6 +105,23 @@ def test_a_price_within_rounding_of_the_bound_is_the_cheapest_possible(price: fl
     assert said in "\n".join(explain(shown))
 
 
+@pytest.mark.parametrize(
+    ("weights", "price", "said"),
+    [
+        ("kept", 0.08, "the cheapest possible with these weights: no nodes"),
+        ("kept", 0.2, "at most 150.0% above the cheapest possible with these weights: no nodes"),
+        ("disregarded", 0.08, "the cheapest possible: no nodes"),
+        ("disregarded", 0.2, "at most 150.0% above the cheapest possible if weights did not count: no nodes"),
+    ],
+)
+def test_a_plan_of_nodepools_with_weights_says_whether_its_bound_keeps_them(
+    weights: str, price: float, said: str
+) -> None:
+    shown = record(nodes=[node("default/a")], priceHourlyUsd=price, boundHourlyUsd=0.08, weights=weights)
+
+    assert said in "\n".join(explain(shown))
+
+
 def test_every_unplaced_pod_is_shown_with_its_reason() -> None:
     stuck = {"pods": [f"default/p{n}" for n in range(6)], "reason": "no instance type has 10000 cpu"}
 

@@ -129,6 +129,8 @@ class TestWeights:
         )
 
         assert bought(decided) == [("dear", "m5.2xlarge")]
+        assert decided.price_hourly_usd == pytest.approx(decided.bound_hourly_usd)
+        assert decided.weights == "kept"
 
     def test_of_pools_with_equal_weight_the_cheaper_is_used(self) -> None:
         decided = plan(
@@ -138,6 +140,7 @@ class TestWeights:
         )
 
         assert [pool for pool, _ in bought(decided)] == ["cheap"]
+        assert decided.weights == ""
 
     def test_what_the_heavier_pools_limits_leave_goes_to_the_next(self) -> None:
         decided = plan(
@@ -147,6 +150,8 @@ class TestWeights:
         )
 
         assert Counter(pool for pool, _ in bought(decided)) == {"heavy": 2, "light": 1}
+        assert decided.price_hourly_usd > decided.bound_hourly_usd
+        assert decided.weights == "disregarded"
         assert not decided.unplaced
 
     @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
-from nodesmith.model.ledger.items import claim_from_item, claim_to_item
+from nodesmith.model.ledger.items import ClaimTexts, claim_from_item, claim_to_item
 
 CREATED = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 SMALLEST = NodeClaim("a", "default", NodeClassRef("default"), CREATED, Phase.PENDING, CREATED)
@@ -434,3 +434,18 @@ def test_a_nodeclaim_is_owned_by_its_nodepool_or_provisioner(
     (found,) = written["metadata"]["ownerReferences"]
     assert (found["apiVersion"], found["kind"], found["name"]) == owner
     assert found["uid"] == "p-1"
+
+
+def test_claims_that_stay_keep_their_text_and_a_changed_one_gets_a_new_one() -> None:
+    texts, stays, changes = ClaimTexts(), SMALLEST, replace(FULLEST, name="changes")
+    first = texts.of([stays, changes])
+    later = replace(changes, zone="us-east-1c")
+
+    assert [json.loads(text) for text in first] == [
+        json.loads(json.dumps(claim_to_item(c))) for c in (stays, changes)
+    ]
+    assert texts.of([]) == []
+    second = texts.of([stays, later])
+    assert second[0] is first[0]
+    assert json.loads(second[1])["zone"] == "us-east-1c"
+    assert texts.of([later, stays]) == second[::-1]

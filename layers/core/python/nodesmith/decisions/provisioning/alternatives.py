@@ -46,12 +46,14 @@ class Bounds(NamedTuple):
     """What no plan for the same pods undercuts: a price, a price with surcharges, a number of nodes; 0 for no bound.
 
     The number is known only where plans have as few nodes as possible. The others then hold for plans with no more
-    nodes than the plan for which they were computed.
+    nodes than the plan for which they were computed. If `keeps_weights`, the price holds for plans that prefer
+    NodePools as their weights demand; others may cost less.
     """
 
     price_hourly_usd: float = 0.0
     cost_hourly_usd: float = 0.0
     nodes: int = 0
+    keeps_weights: bool = False
 
 
 NO_BOUNDS = Bounds()

@@ -136,6 +136,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
         bound_hourly_usd=least.price_hourly_usd,
         cost_bound_hourly_usd=least.cost_hourly_usd,
         fewest=least.nodes,
+        weights=("kept" if least.keeps_weights else "disregarded") if len(offers.tiers) > 1 else "",
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),

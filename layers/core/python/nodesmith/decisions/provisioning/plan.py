@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from math import fsum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,7 +23,7 @@ from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Pod, Reason
-from nodesmith.model.ledger.items import claim_to_item, ledger_item, read_ledger
+from nodesmith.model.ledger.items import ClaimTexts, claim_to_item, ledger_item, read_ledger
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
@@ -187,6 +186,10 @@ class Plan:
     bound_hourly_usd: float = 0.0
     cost_bound_hourly_usd: float = 0.0
     fewest: int = 0
+    weights: str = ""
+    """Whether the bound on the price holds for plans that prefer NodePools as their weights demand (`kept`), or for all
+    plans (`disregarded`). Empty if no weights differ.
+    """
     steps: int = 0
     new: int = 0
     """How many pods wait for their turn and have not been part of any decision."""
@@ -241,8 +244,7 @@ SCHEMA = "https://nodesmith.dev/schemas/decision.schema.json"
 MANY_CLAIMS = 1000
 """The number of claims from which a record is first written without them: 15,000 take seconds to write."""
 _ID_DIGITS = 8
-_MOST_CLAIM_TEXTS = 16_384
-"""Claims whose text is kept for the next record, 3.5 kB each: those of a cluster of 15,000 nodes."""
+_CLAIM_TEXTS = ClaimTexts()
 
 
 def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str:
@@ -275,12 +277,11 @@ def record(
 def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
     """Return who decided, when, and from which inputs."""
     ledger = ledger_item(replace(inputs.ledger, claims=()))
-    claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
-    texts = [_claim_text(_ClaimKey(claim)) for claim in claims]
+    claims = _CLAIM_TEXTS.of(sorted(inputs.ledger.claims, key=lambda claim: claim.name))
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
-        "ledger": {**ledger, "claims": CanonicalText(f"[{','.join(texts)}]")},
+        "ledger": {**ledger, "claims": CanonicalText(f"[{','.join(claims)}]")},
         "settings": asdict(inputs.settings),
         **({} if inputs.tried is None else {"tried": list(inputs.tried)}),
     }
@@ -297,24 +298,6 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
         "inputsHash": hashlib.sha256(text.encode()).hexdigest(),
         "inputs": CanonicalText(text),
     }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ClaimKey:
-    """A claim as a key, compared by identity: the store returns the same object until the claim changes."""
-
-    claim: NodeClaim
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ClaimKey) and self.claim is other.claim
-
-    def __hash__(self) -> int:
-        return id(self.claim)
-
-
-@lru_cache(maxsize=_MOST_CLAIM_TEXTS)
-def _claim_text(key: _ClaimKey) -> str:
-    return canonical_text(claim_to_item(key.claim))
 
 
 def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> Inputs:
@@ -359,13 +342,14 @@ def room_item(room: Room) -> dict[str, Any]:
 
 
 def _surcharged(plan: Plan) -> dict[str, Any]:
-    """Return what surcharges and the objective of few nodes add to a plan; empty without them."""
+    """Return what surcharges, the objective of few nodes and weights add to a plan; empty without them."""
     surcharge = {
         "surchargeHourlyUsd": round(plan.surcharge_hourly_usd, 6),
         "costBoundHourlyUsd": round(plan.cost_bound_hourly_usd, 6),
     }
     fewest = {"fewestNodes": plan.fewest} if plan.fewest else {}
-    return {**(surcharge if plan.surcharge_hourly_usd else {}), **fewest}
+    weights = {"weights": plan.weights} if plan.weights else {}
+    return {**(surcharge if plan.surcharge_hourly_usd else {}), **fewest, **weights}
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:

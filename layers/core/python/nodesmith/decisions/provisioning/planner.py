@@ -72,18 +72,18 @@ def bounds(
     if not purchase.nodes or not purchase.is_bounded:
         return NO_BOUNDS
     of_all = _OfAllPlans(attempt, pods, existing_nodes, templates, daemonsets, conflicts)
+    is_own = _settles_nothing(attempt)
     price = (
-        purchase.bound_hourly_usd
-        if _settles_nothing(attempt)
-        else min(of_all.least(Pricing.PRICE), purchase.price_hourly_usd)
+        purchase.bound_hourly_usd if is_own else min(of_all.least(Pricing.PRICE), purchase.price_hourly_usd)
     )
     is_surcharged = any(template.type_options.is_surcharged for template in templates)
     least = min(of_all.least(Pricing.PAID), purchase.cost_hourly_usd) if is_surcharged else price
     if not any(template.least_nodes for template in templates):
-        return Bounds(price, least)
+        return Bounds(price, least, keeps_weights=is_own)
     nodes, cost = of_all.least_nodes(len(purchase.nodes))
     least = max(least, min(cost, purchase.cost_hourly_usd))
-    return Bounds(price if is_surcharged else least, least, min(nodes, len(purchase.nodes)))
+    fewest = min(nodes, len(purchase.nodes))
+    return Bounds(price, least, fewest, is_own) if is_surcharged else Bounds(least, least, fewest)
 
 
 class _OfAllPlans:
@@ -135,7 +135,7 @@ class _OfAllPlans:
 
 
 def _settles_nothing(attempt: Attempt) -> bool:
-    """Return whether the purchase's own bound holds for all plans.
+    """Return whether the purchase's own bound holds for all plans that prefer NodePools as their weights demand.
 
     It does if nothing was decided before the purchase beyond what the rules require.
     """

@@ -10,7 +10,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
+from nodesmith.model.apimachinery.frozen import FrozenMap, canonical_text, thaw
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirements, read_requirements, write_requirements
 from nodesmith.model.ec2.launches import OfferingKey
@@ -277,6 +277,26 @@ def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
         if value or (type(value) not in _UNSET and name != "again")
     }
     return {**written, **_as_known_before(claim)} if claim.buffer else written
+
+
+class ClaimTexts:
+    """Claims as canonical JSON text, 3.5 kB each.
+
+    The texts of the last claims are kept, because most of them are among the next ones, too. Claims are compared by
+    identity: a store returns the same object until a claim changes.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[NodeClaim, str]] = {}
+
+    def of(self, claims: Iterable[NodeClaim]) -> list[str]:
+        """Return the text of each claim, in the order of the claims. No claims leave what is kept."""
+        kept = {
+            id(claim): self._kept.get(id(claim)) or (claim, canonical_text(claim_to_item(claim)))
+            for claim in claims
+        }
+        self._kept = kept or self._kept
+        return [text for _, text in kept.values()]
 
 
 _NEWER = {**dict.fromkeys(WARM, Phase.GIVEN_UP), Phase.STARTING: Phase.LAUNCHED}
