@@ -162,9 +162,10 @@ def test_with_too_many_those_go_first_that_are_no_nodes_yet_then_empty_ones() ->
     assert ended(static(3), busy, empty, coming, pods=pods, nodes=nodes) == []
 
 
-def test_whoever_asks_to_be_left_alone_goes_last_and_few_pods_before_many() -> None:
+@pytest.mark.parametrize("asked", ["true", "2h"])
+def test_whoever_asks_to_be_left_alone_goes_last_and_few_pods_before_many(asked: str) -> None:
     shape = builders.shape("1")
-    calm = replace(shape, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    calm = replace(shape, annotations={"karpenter.sh/do-not-disrupt": asked})
     pods = [
         *builders.bind(calm, "node-calm", 1),
         *builders.bind(shape, "node-many", 5),

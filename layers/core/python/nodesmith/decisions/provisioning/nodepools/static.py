@@ -28,6 +28,7 @@ from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.evictions import refuses_disruption
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED, ZONE
 from nodesmith.model.commands import End
@@ -35,7 +36,6 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
-from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 SCALED_DOWN = "ScaledDown"
@@ -187,7 +187,7 @@ def surplus(
     too_many = {name: counts[name] - wanted for name, wanted in static.items() if counts[name] > wanted}
     if not too_many:
         return []
-    loads, shown = _loads(snapshot), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
+    loads, shown = _loads(snapshot, now), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
     return [
         End(
             claim.terminating(
@@ -227,16 +227,12 @@ def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) ->
     return going
 
 
-def _loads(snapshot: Snapshot) -> dict[str, _Load]:
-    pods: dict[str, list[Pod]] = {}
+def _loads(snapshot: Snapshot, now: datetime) -> dict[str, _Load]:
+    moving: Counter[str] = Counter()
+    protected = {node.name for node in snapshot.nodes if node.annotations.get(DO_NOT_DISRUPT) == "true"}
     for pod in snapshot.pods:
-        if pod.node and pod.shape.moves and not pod.deleting:
-            pods.setdefault(pod.node, []).append(pod)
-    return {
-        node.name: _Load(
-            len(pods.get(node.name, ())),
-            node.annotations.get(DO_NOT_DISRUPT) == "true"
-            or any(pod.shape.annotations.get(DO_NOT_DISRUPT) == "true" for pod in pods.get(node.name, ())),
-        )
-        for node in snapshot.nodes
-    }
+        if pod.node and not pod.deleting:
+            moving[pod.node] += pod.shape.moves
+            if refuses_disruption(pod, now):
+                protected.add(pod.node)
+    return {node.name: _Load(moving[node.name], node.name in protected) for node in snapshot.nodes}
