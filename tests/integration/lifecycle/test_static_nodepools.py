@@ -125,6 +125,15 @@ def test_failed_launches_are_shown_on_the_nodepool() -> None:
     assert "EC2NodeClass 'missing'" in told[0].message
 
 
+def test_a_limit_below_the_replicas_is_shown_on_the_nodepool() -> None:
+    world = world_of(3, limits={"nodes": "2"})
+    run(world, 4)
+    assert sum(ready_zones(world).values()) == 2
+    told = [event.message for event in world.cluster.events if event.reason == "ReplicasMissing"]
+    assert told
+    assert "limits.nodes is 2" in told[0]
+
+
 @pytest.mark.exhaustive
 def test_a_crash_at_any_call_does_not_change_the_number_of_nodes() -> None:
     pool = builders.nodepool_manifest()

@@ -177,6 +177,16 @@ class TestRecreatedPods:
 
         assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
 
+    def test_a_pod_whose_room_others_took_loses_its_nomination_and_gets_another_node(self) -> None:
+        """kube-scheduler keeps the nomination of a pod that may not preempt: nothing else would remove it."""
+        ended = initialized(timedelta(minutes=1))
+        pod, intruders = nominated(self.recreated()), bind(shape("2", app="intruder"), "n1")
+        seen = snapshot(pods=[pod, *intruders], nodes=[NODE])
+
+        assert to_clear([ended], seen, NOW) == {BOUGHT.name: KEYS[:1]}
+        plan = bought_again(ended, pod, others=intruders)
+        assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
+
 
 class TestNominationsThatAreCleared:
     """Obsolete nominations by nodesmith: kube-scheduler reserves their room, and may block other pods for it."""
@@ -247,11 +257,11 @@ class TestNominationsOfTheScheduler:
         assert preempting_only(seen, [REGISTERED]) == seen
 
     def test_a_new_pod_of_a_name_that_was_bought_for_is_not_the_old_one(self) -> None:
-        """A StatefulSet creates its pods again under the same names."""
-        pod = nominated(WEB[0], created_at=BOUGHT.created_at + timedelta(seconds=1))
+        """A StatefulSet creates its pods again under the same names, also after nodesmith has nominated the last."""
+        pod = nominated(WEB[0], created_at=NOW - timedelta(seconds=1))
         seen = snapshot(pods=[pod], nodes=[NODE])
 
-        assert preempting_only(seen, [initialized()]) == seen
+        assert preempting_only(seen, [initialized(timedelta(minutes=1))]) == seen
 
     def test_a_nomination_for_a_node_that_is_gone_does_not_count(self) -> None:
         plan = bought_again(REGISTERED, nominated(pods(shape(app="vip"))[0], "n0"), nodes=())

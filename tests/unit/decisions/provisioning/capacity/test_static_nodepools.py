@@ -104,6 +104,21 @@ def test_its_limit_counts_nodes_that_are_going() -> None:
     assert len(planned(static(3, limit=2), going)) == 1
 
 
+def test_a_limit_below_the_replicas_is_told_unless_nodes_that_end_or_are_replaced_make_room() -> None:
+    def told(*claims: NodeClaim, **ledger: Any) -> dict[str, str]:
+        seen, known = builders.snapshot(nodepools=(static(3, limit=2),)), {"claims": claims, **ledger}
+        nodes, refused = replicas(builders.inputs(snapshot=seen, ledger=builders.ledger(**known)))
+        assert nodes == []
+        return refused
+
+    going = running("b").terminating("Deleted", "by hand", NOW)
+    move = Move("m", Reason.DRIFTED, ("a",), Stage.REPLACING, NOW, NOW, replacements=("b",))
+    why = "it has 2 nodes and spec.replicas is 3, but limits.nodes is 2: raise limits.nodes, or lower spec.replicas"
+    assert told(running("a"), running("b")) == {"default": why}
+    assert told(running("a"), going) == {}
+    assert told(running("a"), running("b"), moves=(move,)) == {}
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_with_enough_nodes_nothing_is_bought(count: int) -> None:
     assert planned(static(count), running("a"), running("b")) == []
@@ -147,9 +162,10 @@ def test_with_too_many_those_go_first_that_are_no_nodes_yet_then_empty_ones() ->
     assert ended(static(3), busy, empty, coming, pods=pods, nodes=nodes) == []
 
 
-def test_whoever_asks_to_be_left_alone_goes_last_and_few_pods_before_many() -> None:
+@pytest.mark.parametrize("asked", ["true", "2h"])
+def test_whoever_asks_to_be_left_alone_goes_last_and_few_pods_before_many(asked: str) -> None:
     shape = builders.shape("1")
-    calm = replace(shape, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    calm = replace(shape, annotations={"karpenter.sh/do-not-disrupt": asked})
     pods = [
         *builders.bind(calm, "node-calm", 1),
         *builders.bind(shape, "node-many", 5),

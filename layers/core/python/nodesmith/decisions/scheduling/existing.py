@@ -341,5 +341,12 @@ def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod
     for pod in snapshot.pods:
         if pod.nominated_node and pod.nominated_node not in vacating:
             claim = bought.get((pod.nominated_node, pod.key))
-            if claim is not None and was_bought_for(claim, pod):
+            if claim is not None and _may_have_nominated(claim, pod):
                 yield pod, claim
+
+
+def _may_have_nominated(claim: NodeClaim, pod: Pod) -> bool:
+    """Return whether nodesmith has nominated a claim's pods since a pod exists, which may have been created again."""
+    if claim.phase in COMING or was_bought_for(claim, pod):
+        return True
+    return pod.created_at < (claim.initialized_at or claim.phase_since) + NOMINATION

@@ -9,7 +9,7 @@ budgets do not apply; the nodes are drained as usual. Outside the windows of its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -28,6 +28,7 @@ from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.evictions import refuses_disruption
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED, ZONE
 from nodesmith.model.commands import End
@@ -35,7 +36,6 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
-from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 SCALED_DOWN = "ScaledDown"
@@ -53,28 +53,34 @@ def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNo
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
     doubles = inputs.ledger.doubles
     for name, pool in sorted(static.items()):
-        mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
-        lacking = _lacking(pool, mine, doubles) if is_open(pool, inputs.now) else 0
-        mine = [c for c in mine if c.name not in doubles]
-        if not lacking:
+        if not is_open(pool, inputs.now):
             continue
+        there = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        mine = [c for c in there if c.name not in doubles]
         try:
-            found += planned(pool, lacking, mine, inputs, quotas)
+            lacking = _lacking(pool, mine, len(there))
+            found += planned(pool, lacking, mine, inputs, quotas) if lacking else ()
         except Rejected as error:
             refused[name] = str(error)
     return found, refused
 
 
-def _lacking(pool: NodePool, mine: Sequence[NodeClaim], doubles: Collection[str]) -> int:
+def _lacking(pool: NodePool, mine: Sequence[NodeClaim], there: int) -> int:
     """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit.
 
-    So do `doubles`, the replacements of nodes that still serve.
+    So do the replacements of nodes that still serve, which are among the nodes that are `there` and not among `mine`.
+    Raises Rejected if the limit is below the replicas.
     """
     if pool.replicas is None or pool.deleting:
         return 0
-    serving = sum(not (claim.is_ending or claim.name in doubles) for claim in mine)
-    room = pool.limits[NODES] - len(mine) if NODES in pool.limits else pool.replicas
-    return max(0, min(pool.replicas - serving, room))
+    serving = sum(not claim.is_ending for claim in mine)
+    missing, limit = pool.replicas - serving, pool.limits.get(NODES)
+    if limit is None:
+        return max(0, missing)
+    if missing > 0 and limit <= serving == there:
+        has = f"it has {serving} node{'s' * (serving != 1)} and spec.replicas is {pool.replicas}"
+        raise Rejected(f"{has}, but limits.nodes is {limit}: raise limits.nodes, or lower spec.replicas")
+    return max(0, min(missing, limit - there))
 
 
 def planned(
@@ -181,7 +187,7 @@ def surplus(
     too_many = {name: counts[name] - wanted for name, wanted in static.items() if counts[name] > wanted}
     if not too_many:
         return []
-    loads, shown = _loads(snapshot), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
+    loads, shown = _loads(snapshot, now), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
     return [
         End(
             claim.terminating(
@@ -221,16 +227,12 @@ def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) ->
     return going
 
 
-def _loads(snapshot: Snapshot) -> dict[str, _Load]:
-    pods: dict[str, list[Pod]] = {}
+def _loads(snapshot: Snapshot, now: datetime) -> dict[str, _Load]:
+    moving: Counter[str] = Counter()
+    protected = {node.name for node in snapshot.nodes if node.annotations.get(DO_NOT_DISRUPT) == "true"}
     for pod in snapshot.pods:
-        if pod.node and pod.shape.moves and not pod.deleting:
-            pods.setdefault(pod.node, []).append(pod)
-    return {
-        node.name: _Load(
-            len(pods.get(node.name, ())),
-            node.annotations.get(DO_NOT_DISRUPT) == "true"
-            or any(pod.shape.annotations.get(DO_NOT_DISRUPT) == "true" for pod in pods.get(node.name, ())),
-        )
-        for node in snapshot.nodes
-    }
+        if pod.node and not pod.deleting:
+            moving[pod.node] += pod.shape.moves
+            if refuses_disruption(pod, now):
+                protected.add(pod.node)
+    return {node.name: _Load(moving[node.name], node.name in protected) for node in snapshot.nodes}
