@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +16,12 @@ from nodesmith_local.simulation.simulation import Simulation
 from nodesmith_local.simulation.trace import Chances, Trace
 
 Outcome = Mapping[str, Any]
+
+
+class _Stopped(Exception):
+    """The parent waits for no outcome any more."""
+
+
 _LOOK_EVERY_SECONDS = 0.3
 _PROCESSES = multiprocessing.get_context("spawn")
 """Children that share nothing: a fork would copy the threads of this process as they happen to be."""
@@ -60,16 +67,20 @@ def _side_by_side(
     jobs: int,
     told: Callable[[float], None],
 ) -> list[Outcome]:
-    shares = _PROCESSES.Array("d", len(tasks))
+    shares = _PROCESSES.Array("d", len(tasks) + 1)  # the last one is not 0 once children are to stop
     given = pickle.dumps((dict(sides), chances))
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), mp_context=_PROCESSES, initializer=_begin, initargs=(given, shares)
     ) as pool:
         futures = [pool.submit(_one, number, side, seed) for number, (side, seed) in enumerate(tasks)]
         pending = set(futures)
-        while pending:
-            _, pending = wait(pending, timeout=_LOOK_EVERY_SECONDS)
-            told(sum(shares[:]) / len(tasks))
+        try:
+            while pending:
+                _, pending = wait(pending, timeout=_LOOK_EVERY_SECONDS)
+                told(sum(shares[:]) / len(tasks))
+        finally:  # at Ctrl-C the pool would run all tasks to their end
+            shares[-1] = 1.0
+            pool.shutdown(wait=False, cancel_futures=True)
         try:
             return [future.result() for future in futures]
         except BrokenProcessPool:
@@ -79,15 +90,18 @@ def _side_by_side(
 
 
 def _begin(given: bytes, shares: Any) -> None:
-    """Prepare a child process."""
+    """Prepare a child process. It leaves Ctrl-C, which reaches all processes of a terminal, to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _state["sides"], _state["chances"] = pickle.loads(given)  # noqa: S301 - our own parent has written it
     _state["shares"] = shares
 
 
 def _one(number: int, side: str, seed: int) -> Outcome:
     def told(share: float) -> None:
+        if _state["shares"][-1]:
+            raise _Stopped
         _state["shares"][number] = share
 
     outcome = Simulation(_state["sides"][side], seed, _state["chances"], told).run()
-    told(1.0)
+    _state["shares"][number] = 1.0
     return outcome

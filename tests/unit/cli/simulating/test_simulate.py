@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from math import fsum
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
 import pytest
@@ -152,6 +154,22 @@ def test_simulations_in_other_processes_give_the_same() -> None:
     apart, alone = (simulate(both, (0,), Chances(), jobs) for jobs in (2, 1))
     assert apart == alone
     assert apart["baseline"] != apart["change"]
+
+
+def test_an_interrupt_ends_simulations_in_other_processes() -> None:
+    weeks = {"baseline": trace([slot(web())], hours=7 * 24)}
+
+    def interrupt(share: float) -> None:
+        if share:
+            raise KeyboardInterrupt
+
+    began = time.process_time()
+    simulate(weeks, (0,), Chances(), 1)
+    one = time.process_time() - began
+    before = getrusage(RUSAGE_CHILDREN).ru_utime
+    with pytest.raises(KeyboardInterrupt):
+        simulate(weeks, range(100), Chances(), 2, interrupt)
+    assert getrusage(RUSAGE_CHILDREN).ru_utime - before < 20 * one, "two processes of 100 simulations started"
 
 
 # Changes
