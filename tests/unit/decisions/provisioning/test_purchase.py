@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import OfferingKey
@@ -153,6 +154,20 @@ class TestWeights:
         assert decided.price_hourly_usd > decided.bound_hourly_usd
         assert decided.weights == "disregarded"
         assert not decided.unplaced
+
+    def test_pods_that_a_limit_leaves_without_a_node_are_decided_about_once(self) -> None:
+        planners: list[Planner] = []
+
+        class Counted(Planner):
+            def __init__(self, *about: Any, **fields: Any) -> None:
+                super().__init__(*about, **fields)
+                planners.append(self)
+
+        pool = nodepool_manifest(limits={"cpu": "16"})
+        decided = decide(inputs(snapshot=snapshot(pods=pods(shape("7"), 3), nodepools=(pool,))), by=Counted)
+
+        assert decided.unplaced
+        assert len(planners) == 1
 
     @pytest.mark.parametrize(
         "spec",

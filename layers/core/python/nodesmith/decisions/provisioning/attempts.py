@@ -195,8 +195,8 @@ def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: boo
 
 def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
     """Summarize the purchases that were made after the last one on which pods ran."""
-    ran = [each.at for verdict, each in judged if verdict is Verdict.RAN]
-    later = [(verdict, each) for verdict, each in judged if not ran or each.at > max(ran)]
+    ran = max((each.at for verdict, each in judged if verdict is Verdict.RAN), default=None)
+    later = [(verdict, each) for verdict, each in judged if ran is None or each.at > ran]
     failed = [each for verdict, each in later if verdict is Verdict.FAILED]
     open_trials = [each for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
     trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)

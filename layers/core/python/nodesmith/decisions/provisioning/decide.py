@@ -73,7 +73,7 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
     coming = planned(inputs)
     seen = with_planned(inputs)
     plan, rest = _for_pods(seen, by)
-    is_late = exhausts_limits(coming, plan)
+    is_late = bool(coming) and exhausts_limits(coming, plan)
     if is_late:
         seen = inputs
         plan, rest = _for_pods(seen, by)
