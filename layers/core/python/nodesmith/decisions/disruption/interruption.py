@@ -2,7 +2,8 @@
 
 If the interruption is certain, the claim's termination begins at once, regardless of budgets; its deadline is the
 moment at which EC2 takes the instance. If it is announced for a date, or only likely, it begins within the NodePool's
-disruption budgets. While they allow none, every sweep checks it again until shortly before its date.
+disruption budgets. While they allow none, every sweep checks a date again until shortly before it. A recommendation
+cannot be asked for again.
 
 The costs of interruptions are how long it took until nodes were replaced and empty, and how many pods were killed.
 """
