@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import typer
@@ -51,8 +52,16 @@ def convert_command(
     from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
     from nodesmith_cli.manifests.converting.command import Wanted, run
 
-    around = Surroundings(kubernetes_version, role, instance_profile, for_files=True)
+    around = Surroundings(_minor(kubernetes_version), role, instance_profile, for_files=True)
     raise typer.Exit(run(Wanted(named, around, report), output))
+
+
+def _minor(version: str) -> str:
+    """Return 1.32 for 1.32, v1.32 or v1.32.4-eks-a1b2, and nothing for nothing. Raises Rejected for other text."""
+    found = re.fullmatch(r"v?(\d{1,3}\.\d{1,3})(?:\.\d+[\w.+-]*)?", version, re.ASCII)
+    if version and found is None:
+        raise Rejected(f"--kubernetes-version {version}: write a version such as 1.32")
+    return found[1] if found else ""
 
 
 def hash_command(

@@ -146,6 +146,18 @@ LIST = {
 }
 
 
+OLD_CLASS = """\
+apiVersion: karpenter.k8s.aws/v1beta1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiFamily: AL2
+  role: nodes
+  subnetSelectorTerms: [{tags: {team: blue}}]
+  securityGroupSelectorTerms: [{tags: {team: blue}}]
+"""
+
+
 def converted(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, ["convert", *arguments], input=stdin)
 
@@ -283,3 +295,18 @@ def test_the_yaml_output_equals_the_objects_and_keeps_every_comment(
     assert list(yaml.safe_load_all(written)) == [each.manifest for each in conversion.objects]
     given = "\n".join(lines)
     assert written.count("# one") + written.count(": one") >= given.count("# one")
+
+
+@pytest.mark.parametrize(
+    ("version", "alias"),
+    [("1.31", "al2"), ("v1.31", "al2"), ("v1.31.4-eks-a1b2c3", "al2"), ("1.33.0", "al2023"), ("", "al2023")],
+)
+def test_the_version_of_kubernetes_is_read_as_kubectl_prints_it(file: Path, version: str, alias: str) -> None:
+    file.write_text(OLD_CLASS)
+    assert f"alias: {alias}@latest" in converted("-f", str(file), "--kubernetes-version", version).stdout
+
+
+def test_text_that_is_no_version_of_kubernetes_is_refused(file: Path) -> None:
+    file.write_text(OLD_CLASS)
+    refused = converted("-f", str(file), "--kubernetes-version", "latest")
+    assert str(refused.exception) == "--kubernetes-version latest: write a version such as 1.32"

@@ -139,7 +139,9 @@ def test_nodes_that_nodesmith_manages_already_are_not_offered_to_it(run: Run, tm
     ours["status"]["providerID"] = manifests[0]["spec"]["providerID"]
     with RecordingServer([*manifests, ours]) as server:
         told = run(server.kubeconfig(tmp_path)).out
+        shown = run(server.kubeconfig(tmp_path), "-o", "html").out
 
+    assert ">it does</td>" in shown
     owners = [line.split() for line in told.splitlines() if line.startswith(("nodesmith ", "Karpenter "))]
     assert [(line[0], " ".join(line[4:])) for line in owners] == [
         ("Karpenter", "can be taken over"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from nodesmith_cli.costs.savings.owners import NODESMITH
 from nodesmith_cli.output.reporting.charts import Bar, bars, stack
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.frame import (
@@ -72,7 +73,7 @@ def _sections(written: Report) -> Iterator[Html]:
                 e["group"],
                 e["nodes"],
                 _dollars(e["monthly"]),
-                "yes" if e["canTakeOver"] else "no",
+                "it does" if e["software"] == NODESMITH else "yes" if e["canTakeOver"] else "no",
             )
             for e in written["owners"]
         ),

@@ -15,6 +15,8 @@ Report = Mapping[str, Any]
 _MOST = 50
 _HEAD = ("#baseline", "#change", "#difference", "#from", "#to")
 _CARDS = ("cost", "pods pending", "evictions")
+_MEASURES = {"usd": "cost, USD", "nodeHours": "node hours, h", "pendingSeconds": "pods pending, s"}
+"""Names of measures of NodePools and workloads, if they are others than in the data."""
 
 
 def page(written: Report) -> Html:
@@ -34,20 +36,25 @@ def page(written: Report) -> Html:
         _recorded(written["recorded"]),
     )
     title = f"{written['cluster'] or 'cluster'}: what would be different"
-    cards = [_card(item) for item in figures if item["name"] in _CARDS]
+    cards = [_card(item, written["seeds"]) for item in figures if item["name"] in _CARDS]
     return frame.page(title, _about(written), cards, sections, "A simulation, not a bill")
 
 
 def _about(written: Report) -> str:
     times = f"{moment(written['from'])} to {moment(written['until'])}"
-    return f"{times}, {counted(written['pods'], 'pod')}. Intervals: {written['interval']}."
+    is_one = written["seeds"] < 2
+    interval = (
+        "One seed gives no interval: --seeds has more" if is_one else f"Intervals: {written['interval']}"
+    )
+    return f"{times}, {counted(written['pods'], 'pod')}. {interval}."
 
 
-def _card(item: Report) -> frame.Card:
+def _card(item: Report, seeds: int) -> frame.Card:
     shown = item["difference"] if "difference" in item else item[BASELINE]
     sign = "+" if "difference" in item and shown > 0 else ""
     unit = "$" if item["unit"] == "USD" else item["unit"]
     note = f"{_number(item['low'])} to {_number(item['high'])}" if "low" in item else "baseline"
+    note = "of one seed" if "low" in item and seeds < 2 else note
     return frame.Card(item["name"].capitalize(), f"{sign}{_number(shown)}", f" {unit}", (note,))
 
 
@@ -57,7 +64,7 @@ def _label(item: Report) -> str:
 
 def _parts(written: Report, kind: str) -> Html:
     rows = [
-        _row(f"{item['name']}: {measure}", compared)
+        _row(f"{item['name']}: {_MEASURES.get(measure, measure)}", compared)
         for item in written[kind][:_MOST]
         for measure, compared in item.items()
         if measure != "name"

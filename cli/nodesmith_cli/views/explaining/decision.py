@@ -9,7 +9,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.kubernetes.pods import is_forthcoming, is_planned
 from nodesmith_formats.decisions.summaries import in_a_sentence, price_and_bound, summary
-from nodesmith_formats.wording import moment, some
+from nodesmith_formats.wording import counted, moment, some
 
 Record = Mapping[str, Any]
 _PLACES = {"there": "fit on nodes", "coming": "on nodes to come", "bought": "on the nodes above"}
@@ -24,7 +24,7 @@ def explain(record: Record) -> Iterator[str]:
     looked_at = f"snapshot of {taken}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
     yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}"
     took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
-    yield f"  took      {took or 'not measured'}; {plan['steps']} search steps"
+    yield f"  took      {took or 'not measured'}; {counted(plan['steps'], 'search step')}"
     yield f"  outcome   {summary(record)}"
     if record.get("superseded"):
         yield "  superseded: not carried out, because another run decided first"

@@ -51,7 +51,9 @@ def test_a_missing_object_is_none() -> None:
 @pytest.mark.parametrize("call", ["get", "put"])
 def test_a_missing_bucket_is_rejected_with_its_setting(call: str) -> None:
     bucket = S3Blobs(boto3.client("s3"), "nowhere")
-    with pytest.raises(Rejected, match=r"bucket 'nowhere': NoSuchBucket, set BUCKET_NAME"):
+    with pytest.raises(
+        Rejected, match=r"bucket 'nowhere': NoSuchBucket: name one that exists with --bucket, or BUCKET_NAME"
+    ):
         bucket.get("k") if call == "get" else bucket.put("k", b"")
 
 

@@ -18,6 +18,7 @@ import pytest
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 from werkzeug.test import TestResponse
 
 from nodesmith.errors import Rejected
@@ -30,6 +31,7 @@ from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith_cli.access import preconditions
 from nodesmith_cli.access.preconditions import require_page_server
+from nodesmith_cli.main import app
 from nodesmith_cli.views import ui
 from nodesmith_cli.views.ui.archive import Archive, runs_of
 from nodesmith_cli.views.ui.charts import MOST_POINTS, line
@@ -366,6 +368,17 @@ def test_the_scrubber_shows_the_fleet_as_it_was() -> None:
     assert history(kept, "0")["moment"].nodes == 1
     at = (NOW - timedelta(hours=2) + timedelta(minutes=3, seconds=30)).isoformat()
     assert history(kept, at)["moment"].nodes == 3
+    assert 'Nodes <span class="dim">1 to 5</span>' in inside(kept).get("/history").text
+
+
+def test_commands_that_pages_name_exist_with_their_options() -> None:
+    shown = "".join(inside(small()).get(f"/{page}").text for page in PAGES)
+    named = [words.split() for words in re.findall(r"<code>nodesmith ([^<]+)</code>", shown)]
+    assert ["doctor", "CLUSTER"] in named
+    for command, *rest in named:
+        told = CliRunner().invoke(app, [command, "--help"])
+        assert told.exit_code == 0, command
+        assert all(each in told.output for each in rest if each.startswith("-")), rest
 
 
 @given(

@@ -279,6 +279,16 @@ def test_differences_are_taken_seed_by_seed() -> None:
     }
 
 
+def test_a_page_names_measures_in_words_and_shows_an_interval_of_several_seeds_only() -> None:
+    several = compared(["default"])
+    one = {**several, "seeds": 1}
+    assert "default: pods pending, s" in page(several)
+    assert "pendingSeconds" not in page(several)
+    assert "-3.00 to -2.00" in page(several)
+    assert "-3.00 to -2.00" not in page(one)
+    assert "One seed gives no interval" in page(one)
+
+
 def test_names_with_markup_or_formulas_are_shown_as_text() -> None:
     found = compared(["<script>alert(1)</script>", "=1+1"])
     shown = page(found)

@@ -323,6 +323,22 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "fix"),
+    [
+        ("karpenter.sh/capacity-type", "Spot", "did you mean 'spot'?"),
+        ("kubernetes.io/arch", "x86", "use one of amd64, arm64"),
+        ("kubernetes.io/arch", "AMD64", "did you mean 'amd64'?"),
+        ("kubernetes.io/arch", "arm64", "allow kubernetes.io/arch In [arm64] in NodePool default"),
+        ("karpenter.sh/nodepool", "defualt", "create that NodePool, or select another"),
+    ],
+)
+def test_a_nodepool_is_not_to_allow_what_no_node_has(key: str, value: str, fix: str) -> None:
+    (group,) = decided(shape(nodeSelector={key: value}), nodepool_manifest()).unplaced
+
+    assert group.why.fix == fix
+
+
+@pytest.mark.parametrize(
     ("spec", "blocking", "fix"),
     [
         (

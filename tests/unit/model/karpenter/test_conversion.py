@@ -407,6 +407,15 @@ def test_ubuntu_uses_user_data_like_al2_and_needs_selected_images() -> None:
     assert not said(selected, Fate.REFUSED)
 
 
+def test_ubuntu_without_selected_images_stays_refused_in_the_file_that_convert_writes() -> None:
+    files = Surroundings(for_files=True)
+    written = made(convert([template(amiFamily="Ubuntu")], files), "EC2NodeClass")
+    again = convert([written])
+    assert "nothing selects its images" in said(again, Fate.REFUSED)["spec.amiFamily"]
+    selected = convert([template(amiFamily="Ubuntu", amiSelector={"aws-ids": "ami-1"})], files)
+    assert made(selected, "EC2NodeClass")["spec"]["amiFamily"] == "AL2"
+
+
 def test_the_images_of_a_class_keep_their_pinned_version() -> None:
     pinned = {"compatibility.karpenter.k8s.aws/v1-alias-version": "v20240101"}
     nodeclass = {

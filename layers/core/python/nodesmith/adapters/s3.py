@@ -109,7 +109,9 @@ class S3Blobs:
         """Return Rejected for a wrong bucket, else Transient: even a missing permission may still be granted."""
         code = error_code(error)
         if code in _WRONG:
-            return Rejected(f"bucket {self._bucket!r}: {code}, set BUCKET_NAME to a bucket that exists")
+            return Rejected(
+                f"bucket {self._bucket!r}: {code}: name one that exists with --bucket, or BUCKET_NAME in functions"
+            )
         return Transient(f"s3://{self._bucket}/{key}: {error}", code)
 
 

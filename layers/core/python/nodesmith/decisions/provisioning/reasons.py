@@ -227,7 +227,7 @@ def _conflict(conflict: Conflict, template: Template) -> Refusal:
     elif conflict.offered is None:
         fix = f"add the label {wanted.key} to NodePool {template.name}, or remove it from the pods"
     else:
-        fix = f"allow {wanted} in NodePool {template.name}"
+        fix = conflict.remedy or f"allow {wanted} in NodePool {template.name}"
     return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
 
 

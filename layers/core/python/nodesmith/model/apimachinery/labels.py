@@ -49,6 +49,8 @@ SPOT = "spot"
 ON_DEMAND = "on-demand"
 RESERVED = "reserved"
 CAPACITY_TYPES = (RESERVED, SPOT, ON_DEMAND)
+VALUES = {CAPACITY_TYPE: CAPACITY_TYPES, ARCH: ("amd64", "arm64"), OS: ("linux", "windows")}
+"""All values that nodes have, of the keys that have few."""
 EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND"}
 """Capacity type → its name in EKS_CAPACITY_TYPE."""
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from nodesmith.model.apimachinery.labels import HOSTNAME, WELL_KNOWN, normalised
-from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.labels import HOSTNAME, NODEPOOL, VALUES, WELL_KNOWN, normalised
+from nodesmith.model.apimachinery.problems import did_you_mean, nearest
 
 _INT64_MAX = 2**63 - 1
 
@@ -296,6 +296,16 @@ class Conflict:
             hint = did_you_mean(self.wanted.key, self.known)
             return f"label {self.wanted.key!r} does not have known values{hint}"
         return f"needs {self.wanted}, but {self.offered} is offered"
+
+    @property
+    def remedy(self) -> str:
+        """What helps if no NodePool can offer what is wanted; empty if one could."""
+        wanted = self.wanted
+        if wanted.key == NODEPOOL:
+            return "create that NodePool, or select another"
+        known = VALUES.get(wanted.key, ())
+        is_unknown = bool(known and wanted.values) and wanted.values.isdisjoint(known)
+        return nearest(min(wanted.values), known) if is_unknown and not wanted.complement else ""
 
 
 NO_REQUIREMENTS = Requirements({})

@@ -86,7 +86,7 @@ def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> 
         case "NodeClaim":
             drafts.others[old.number] = nodepools.nodeclaim(old)
         case "EC2NodeClass":
-            drafts.classes[old.number] = [nodeclass(old, around.kubernetes)]
+            drafts.classes[old.number] = [nodeclass(old, around)]
 
 
 def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundings) -> None:

@@ -83,7 +83,7 @@ def _fill(draft: Draft, around: Surroundings) -> None:
     carry_images(draft)
     for name in CARRIED:
         draft.carry(f"spec.{name}", f"spec.{name}")
-    choose_images(draft, around.kubernetes)
+    choose_images(draft, around)
     keep_hop_limit(draft)
     _choose_role(draft, around)
     for name in ("launchTemplate", "launchTemplateName"):
@@ -139,15 +139,15 @@ def _guide_role(terms: Any) -> str:
 _IMAGE_TERMS = "spec.amiSelectorTerms"
 
 
-def nodeclass(old: Old, kubernetes: str) -> Draft:
-    """Convert an EC2NodeClass. `kubernetes` is the cluster's version, empty if unknown."""
+def nodeclass(old: Old, around: Surroundings) -> Draft:
+    """Convert an EC2NodeClass."""
     draft = Draft.of(old, EC2_NODE_CLASS[1])
     is_old = old.manifest.get("apiVersion") not in {EC2_NODE_CLASS[1], None}
     family = draft.get("spec.amiFamily")
     if family == "Ubuntu" or (draft.get(_IMAGE_TERMS) is None and (family is not None or is_old)):
         if draft.get(_IMAGE_TERMS) is None:
             draft.take("spec.amiFamily")
-        choose_images(draft, kubernetes)
+        choose_images(draft, around)
     if is_old:
         keep_hop_limit(draft)
     return draft
@@ -167,21 +167,21 @@ _UBUNTU_ROOT = {
 _SSM = "/aws/service/canonical/ubuntu/eks/22.04/VERSION/stable/current/ARCH/hvm/ebs-gp2/ami-id"
 
 
-def choose_images(draft: Draft, kubernetes: str) -> None:
+def choose_images(draft: Draft, around: Surroundings) -> None:
     """Set amiFamily and, if no images are selected, the alias of the family's own images.
 
-    `kubernetes` is the cluster's version, such as `1.31`, empty if unknown. An unknown version is taken to be new.
+    An unknown version of Kubernetes is taken to be new.
     """
     family = _family(draft)
     selected = draft.get(_TERMS)
     if family is not None and not isinstance(family, str):
         draft.put(_FAMILY, family, _FAMILY)
     elif family == "Ubuntu":
-        _ubuntu(draft, selected)
+        _ubuntu(draft, selected, for_files=around.for_files)
     elif selected is not None:
         _selected(draft, family, selected)
     elif family in _ALIASES or family is None:
-        _alias(draft, family, kubernetes)
+        _alias(draft, family, around.kubernetes)
     else:
         draft.put(_FAMILY, family, _FAMILY)
         draft.refuse(
@@ -222,12 +222,13 @@ def _has_al2(kubernetes: str) -> bool:
     return known and (int(major), int(minor)) <= _LAST_AL2
 
 
-def _ubuntu(draft: Draft, selected: Any) -> None:
+def _ubuntu(draft: Draft, selected: Any, *, for_files: bool) -> None:
     """Convert Ubuntu, which is no longer a family: it uses AL2's user data and its own root device.
 
-    Its images must be selected.
+    Its images must be selected. In files, the family stays until they are: with AL2 in its place, the file would be
+    valid, and launch AL2's images.
     """
-    draft.put(_FAMILY, "AL2", _FAMILY)
+    draft.put(_FAMILY, "Ubuntu" if for_files and selected is None else "AL2", _FAMILY)
     draft.old.note(Fate.ALTERED, _FAMILY, "is Ubuntu, which uses user data in the format of AL2")
     if draft.get("spec.blockDeviceMappings") is None:
         draft.add("spec.blockDeviceMappings", [_UBUNTU_ROOT], "was Ubuntu's root volume by default")
