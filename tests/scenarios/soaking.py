@@ -180,11 +180,13 @@ class Soak(ChaosWorld, Fleet):
     # What the world forgets
 
     def forget_the_past(self) -> None:
-        """Drop what only the fakes remember: calls, messages, Events, and instances that ended."""
+        """Drop what only the fakes remember: calls, messages, Events, records, and instances that ended."""
         for calls in (self.cloud.calls, self.cluster.calls, self.cluster.events, self.hints.sent):
             calls.clear()
         self.store.decisions.clear()
         self.blobs.puts.clear()
+        for key in [key for key in self.blobs.objects if "/decisions/" in key]:
+            del self.blobs.objects[key]
         self._forget_instances()
         names = {*self.wanted, *self.pods}
         self._specs = {name: spec for name, spec in self._specs.items() if name in names}
