@@ -30,6 +30,7 @@ from nodesmith.decisions.provisioning.gangs import (
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import End, GiveUp
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
@@ -440,6 +441,19 @@ def test_room_that_is_lost_while_it_is_kept_is_found_elsewhere_or_revoked() -> N
 
 
 # Ends and conditions
+
+
+@pytest.mark.parametrize("stage", [GangStage.LAUNCHING, GangStage.PROVISIONED])
+def test_room_in_a_zone_that_is_shifted_away_is_found_elsewhere(stage: GangStage) -> None:
+    there = claims(Phase.INITIALIZED, Phase.INITIALIZED)
+    kept = gang(stage, booked_until=NOW + BOOKED_FOR if stage is GangStage.PROVISIONED else None)
+    known = {"claims": there, "gangs": (kept,)}
+    away = ZonalShift(builders.ZONES[0], "z-1", NOW + timedelta(hours=1), "zonal shift")
+    found = decided(given(request(3), ledger={**known, "zonal_shifts": (away,)}, nodes=nodes_of(*there)))
+    assert set(found.gang.places) == {node.claim.name for node in found.nodes}
+    zones = [node.claim.requirements["topology.kubernetes.io/zone"].values for node in found.nodes]
+    assert zones
+    assert all(builders.ZONES[0] not in each for each in zones)
 
 
 def test_a_rolled_back_gang_ends_what_was_bought_and_fails_once_it_is_gone() -> None:

@@ -29,6 +29,7 @@ from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Prepare, Register, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance, OfferingKey
 from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY, parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest as object_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -256,6 +257,27 @@ def test_instances_that_must_not_or_cannot_start_stay_and_the_pods_get_new_nodes
     plan = decide(given(waiting=pods(BIG), **why))
     assert started(plan) == {}
     assert [each.claim.buffer for each in plan.nodes] == [""]
+
+
+def test_what_is_kept_in_a_zone_that_is_shifted_away_is_replaced_meanwhile_and_stays() -> None:
+    away = ZonalShift(ZONES[0], "z-1", NOW + HOUR, "zonal shift")
+    there = given([kept()], zonal_shifts=(away,))
+    plan = decide(there)
+    assert [each.claim.buffer for each in plan.nodes] == [ROOM]
+    assert ZONES[0] not in plan.nodes[0].claim.requirements["topology.kubernetes.io/zone"].values
+    ((_, status),) = due_statuses(there.snapshot, {room.buffer: room for room in plan.rooms}, NOW)
+    shown = {each["type"]: each for each in status["conditions"]}["Provisioning"]
+    assert (shown["status"], shown["message"]) == (
+        "False",
+        "0 stopped instances for 0 of 1 pods; more are bought for 1 pods",
+    )
+    second = kept("default-second", zone=ZONES[1])
+    both = given([kept(), second], zonal_shifts=(away,))
+    assert decide(both).nodes == ()
+    assert not_needed(both.ledger, both.snapshot, NOW) == []
+    later = NOW + 2 * HOUR
+    (end,) = not_needed(both.ledger, both.snapshot, later)
+    assert end.claim.reason == "WarmCapacityNotNeeded"
 
 
 def test_a_stopped_instance_counts_against_the_limits_of_its_nodepool() -> None:

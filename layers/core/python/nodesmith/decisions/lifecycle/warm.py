@@ -150,7 +150,7 @@ def not_needed(
         return []
     taken = {command.claim.name for command in others}
     ends: list[Command] = []
-    for warm in warm_capacity(snapshot, ledger.claims, now):
+    for warm in warm_capacity(snapshot, ledger.claims, now, ledger.shifted(now)):
         for claim, reason in warm.surplus():
             if claim.name not in taken:
                 why = f"CapacityBuffer {claim.buffer} no longer needs it"

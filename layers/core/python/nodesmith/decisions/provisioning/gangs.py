@@ -37,6 +37,7 @@ from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import canonical
+from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import COMING, Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, planned_pods
@@ -298,12 +299,16 @@ class _Kept(NamedTuple):
 
     @classmethod
     def of(cls, gang: Gang, inputs: Inputs) -> _Kept:
-        """Compare a gang's room with the nodes. While its nodes come, others may have taken room on those that are."""
+        """Compare a gang's room with the nodes. While its nodes come, others may have taken room on those that are.
+
+        Nodes in zones that are shifted away take no pods.
+        """
         others = tuple(each for each in inputs.ledger.gangs if each.id != gang.id)
         without = replace(inputs, ledger=replace(inputs.ledger, gangs=others))
         snapshot = with_sources_closed(foreseen(without), inputs.ledger)
         claims = [claim for claim in living_claims(inputs) if claim.phase in _SERVING]
-        rooms = Rooms(reserved(snapshot, (), without).free, snapshot, claims)
+        free, away = reserved(snapshot, (), without).free, inputs.ledger.shifted(inputs.now)
+        rooms = Rooms((one for one in free if one.labels.get(ZONE) not in away), snapshot, claims)
         booked = gang.stage is GangStage.PROVISIONED
         left, shapes = unconsumed(gang, snapshot, rooms, booked=booked), shapes_of(gang, snapshot)
         lost = [0] * len(gang.sets)

@@ -73,7 +73,8 @@ class Rest:
 def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     """Return a plan for pods with the nodes that CapacityBuffers need in addition."""
     plan = _with_running(plan, rest, inputs)
-    stopped = warm_capacity(inputs.snapshot, inputs.ledger.claims, inputs.now)
+    away = inputs.ledger.shifted(inputs.now)
+    stopped = warm_capacity(inputs.snapshot, inputs.ledger.claims, inputs.now, away)
     return _with_stopped(plan, rest, inputs, stopped) if stopped else plan
 
 

@@ -125,18 +125,20 @@ class WarmCapacity:
                 yield one.claim, one.stale or SURPLUS
 
 
-def warm_capacity(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> list[WarmCapacity]:
-    """Return the warm capacity of each buffer that asks for some or has some, the oldest buffer first."""
+def warm_capacity(
+    snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime, away: Collection[str] = ()
+) -> list[WarmCapacity]:
+    """Return the warm capacity of each buffer that asks for some or has some, the oldest buffer first.
+
+    What is in zones that are shifted `away` cannot start now, so it does not count, and stays.
+    """
     by_buffer: dict[str, list[NodeClaim]] = {}
-    for claim in claims:
-        if claim.is_warm:
-            by_buffer.setdefault(claim.buffer, []).append(claim)
+    for claim in (each for each in claims if each.is_warm):
+        by_buffer.setdefault(claim.buffer, []).append(claim)
     asked = [each for each in resolutions(snapshot, now) if each.is_warm]
-    gone = sorted(by_buffer.keys() - {each.key for each in asked})
-    found = [
-        WarmCapacity(each, tuple(_kept(each, by_buffer.get(each.key, ()), snapshot, now))) for each in asked
-    ]
-    for key in gone:
+    near = {key: [claim for claim in mine if claim.zone not in away] for key, mine in by_buffer.items()}
+    found = [WarmCapacity(each, tuple(_kept(each, near.get(each.key, ()), snapshot, now))) for each in asked]
+    for key in sorted(by_buffer.keys() - {each.key for each in asked}):
         kept = tuple(Kept(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
         found.append(WarmCapacity(Resolution.gone(key), kept))
     return found
