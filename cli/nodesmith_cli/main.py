@@ -282,7 +282,10 @@ def main() -> None:
     try:
         command = read_plainly(get_command(_only(sys.argv[1:2])))
         try:
-            command(prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM)
+            command(
+                prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM,
+                color=False if os.environ.get("NO_COLOR") else None,
+            )
         finally:
             if sys.stdout is not None:  # None if it was closed before
                 sys.stdout.flush()

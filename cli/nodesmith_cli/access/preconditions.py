@@ -110,7 +110,8 @@ def _contexts(kubeconfig: Path) -> Iterator[str]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return
     contexts = found.get("contexts") if isinstance(found, dict) else None
-    yield from (str(each["name"]) for each in contexts or () if isinstance(each, dict) and "name" in each)
+    listed = contexts if isinstance(contexts, list) else ()
+    yield from (str(each["name"]) for each in listed if isinstance(each, dict) and "name" in each)
 
 
 def require_simulator() -> None:

@@ -22,6 +22,7 @@ _PACKAGES = {
     "autoscaling": "autoscaling",
     "batch": "batch",
     "coordination.k8s.io": "coordination",
+    "node.k8s.io": "node",
     "policy": "policy",
     "rbac.authorization.k8s.io": "rbac",
     "resource.k8s.io": "resource",

@@ -123,14 +123,15 @@ def local_system(kubeconfig: str) -> Reached | None:
 
 
 def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
-    """Return the data that `reachable` wrote for each cluster, by context."""
-    if not isinstance(kubeconfig, dict):
+    """Return the data that `reachable` wrote for each cluster, by context; none if the file has another form."""
+    try:
+        told = {
+            named["name"]: each["extension"]
+            for named in kubeconfig.get("clusters") or ()
+            for each in (named.get("cluster") or {}).get("extensions") or ()
+            if each.get("name") == EXTENSION
+        }
+        contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
+    except (AttributeError, KeyError, TypeError):  # `local up` has not written it
         return {}
-    told = {
-        named["name"]: each["extension"]
-        for named in kubeconfig.get("clusters") or ()
-        for each in (named.get("cluster") or {}).get("extensions") or ()
-        if each.get("name") == EXTENSION
-    }
-    contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
     return {context: told[cluster] for context, cluster in contexts.items() if cluster in told}

@@ -54,6 +54,28 @@ def test_there_are_fifty_broken_files() -> None:
     assert len(BROKEN) >= 50
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [
+        ("autoscaling/v2", "HorizontalPodAutoscaler"),
+        ("networking.k8s.io/v1", "Ingress"),
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("networking.k8s.io/v1", "ServiceCIDR"),
+        ("node.k8s.io/v1", "RuntimeClass"),
+        ("storage.k8s.io/v1", "VolumeAttributesClass"),
+        ("v1", "ResourceQuota"),
+    ],
+)
+def test_kinds_that_no_decision_reads_are_not_called_unknown(
+    api_version: str, kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\n")
+    assert validated(file).stdout == "1 object: 0 errors, 0 warnings\n"
+    file.write_text(f"apiVersion: {api_version}\nkind: {kind[:-2]}\nmetadata: {{name: web}}\n")
+    assert f"did you mean {kind!r}?" in validated(file).stdout
+
+
 def test_unknown_fields_are_reported_beside_an_error_of_the_same_object(tmp_path: Path) -> None:
     file = tmp_path / "both.yaml"
     misspelt = DEPLOYMENT.replace("replicas: 2", 'replicas: "2"').replace(

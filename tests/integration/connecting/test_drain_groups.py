@@ -388,6 +388,13 @@ def test_the_status_of_all_groups_is_shown_without_a_write(
     assert here.account.calls == []
 
 
+def test_the_status_of_a_cluster_without_groups_says_so(
+    here: Drainable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_on_groups(What.STATUS, CLUSTER, (), here.around(), How()) == 0
+    assert capsys.readouterr().out == f"{CLUSTER} has neither managed node groups nor Auto Scaling groups\n"
+
+
 def test_what_cannot_be_done_is_refused_with_a_reason(
     here: Drainable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

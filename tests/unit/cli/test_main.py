@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import runpy
 import subprocess
 import sys
@@ -323,6 +324,31 @@ def test_output_to_a_full_disk_is_one_line_and_status_two(command: list[str]) ->
         )
     told = "nodesmith: the output cannot be written: No space left on device\n"
     assert (ran.returncode, ran.stderr) == (2, told)
+
+
+@pytest.mark.parametrize(("value", "is_coloured"), [("", True), ("1", False)])
+def test_no_color_turns_colours_off_in_a_terminal(value: str, is_coloured: bool) -> None:
+    master, slave = pty.openpty()
+    environment = {
+        "PYTHONPATH": ":".join(sys.path),
+        "HOME": "/nonexistent",
+        "TERM": "xterm",
+        "NO_COLOR": value,
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", "nodesmith_cli.main", "validate", "-f", "nothing.yaml"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        check=False,
+        env=environment,
+    )
+    drawn = os.read(master, 4096).decode()
+    os.close(master)
+    os.close(slave)
+    assert ran.returncode == 1
+    assert "nothing.yaml: No such file" in drawn
+    assert ("\x1b[31m" in drawn) == is_coloured
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,12 @@ _PLANNING = "; the object is ignored"
 """The end of a message that only concerns plans."""
 _MISFIT = re.compile(r"(?:into field |\()([a-zA-Z][\w.\[\]]*)(?: of type|: )")
 """Finds the field in a type error's message."""
+_OTHER_KINDS = frozenset(
+    "ComponentStatus ControllerRevision CSIStorageCapacity DeviceTaintRule Endpoints HorizontalPodAutoscaler Ingress "
+    "IngressClass IPAddress LeaseCandidate NetworkPolicy ResourceQuota ServiceCIDR "
+    "VolumeAttributesClass".split()
+)
+"""Kinds of the same groups that decisions do not read, and whose fields are not checked."""
 _BUILTIN_GROUPS = frozenset(resource.group for resource in BUILTIN) | {"autoscaling", "networking.k8s.io"}
 
 
@@ -37,8 +43,8 @@ def _kind_findings(document: Document) -> list[Finding]:
     wanted = _BUILTIN_KINDS.get(kind)
     if wanted and wanted.rpartition("/")[0] != group and group in _BUILTIN_GROUPS | {"extensions"}:
         return [Finding(document.fault(f"is {api_version!r}, but a {kind} is in {wanted}", "apiVersion"))]
-    if group in _BUILTIN_GROUPS and not fields_of(type_of(group, kind)):
-        hint = did_you_mean(kind, frozenset(_BUILTIN_KINDS) | OURS)
+    if group in _BUILTIN_GROUPS and kind not in _OTHER_KINDS and not fields_of(type_of(group, kind)):
+        hint = did_you_mean(kind, frozenset(_BUILTIN_KINDS) | _OTHER_KINDS | OURS)
         return [Finding(document.fault(f"is {kind!r}, which is unknown{hint}", "kind"), is_error=bool(hint))]
     return []
 

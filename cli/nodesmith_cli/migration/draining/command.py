@@ -134,6 +134,8 @@ def _shown(what: What, cluster: str, results: Sequence[Result], how: How) -> int
     if how.output == "json":
         print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, how.output, "drain")
     else:
+        if not results:
+            print(f"{cluster} has neither managed node groups nor Auto Scaling groups")
         for each in results:
             print(printable(_line(each)))
             for why in each.why[:_SHOWN]:

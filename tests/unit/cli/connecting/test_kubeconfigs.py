@@ -8,6 +8,7 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.kubeconfigs import loaded
+from nodesmith_formats.localsystem.reaching import local_system
 
 CONFIG = """
 apiVersion: v1
@@ -64,3 +65,20 @@ def test_the_token_of_an_exec_plugin_is_used(file: Path) -> None:
         '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}}'
     )
     assert loaded(str(file), "", "--kubeconfig shop").api_key == {"BearerToken": "Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "contexts: 5",
+        "contexts: [5]",
+        "contexts: [{name: a, context: null}]",
+        "contexts: [{name: a, context: {user: a}}]",
+        "clusters: {a: 1}",
+        "- a",
+        "text",
+    ],
+)
+def test_a_kubeconfig_of_another_form_is_not_that_of_a_local_system(file: Path, text: str) -> None:
+    file.write_text(text)
+    assert local_system(str(file)) is None

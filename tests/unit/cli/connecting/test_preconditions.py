@@ -52,6 +52,15 @@ def test_an_unreadable_kubeconfig_is_accepted_at_first(
     require_kubeconfig("prod")
 
 
+@pytest.mark.parametrize("text", ["contexts: 5", "contexts: [5]", "contexts: {a: 1}", "- a", "text"])
+def test_contexts_of_another_form_are_accepted_at_first(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "odd"))
+    require_kubeconfig("prod")
+
+
 def test_files_are_refused_if_none_of_them_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require_files(["gone.yaml", str(tmp_path)], "plan from")
     require_files(["gone.yaml", "-"], "plan from")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith_formats.kubernetes.builtin import schema_of_kind
+from nodesmith_formats.kubernetes.kinds import BUILTIN, Resource
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 
 GOOD = """\
@@ -151,6 +153,11 @@ def test_a_file_that_is_not_there_is_not_taken_for_an_empty_folder(tmp_path: Pat
     (fault,) = load_manifests([str(tmp_path / "nowhere")]).faults
 
     assert fault.message == "No such file or directory"
+
+
+@pytest.mark.parametrize("resource", BUILTIN, ids=lambda resource: resource.kind)
+def test_the_fields_of_every_served_kind_are_known(resource: Resource) -> None:
+    assert "metadata" in schema_of_kind(resource.group, resource.kind)["properties"]
 
 
 def test_an_empty_name_does_not_stand_for_the_current_folder(
