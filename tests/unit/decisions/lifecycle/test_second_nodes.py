@@ -20,6 +20,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, REGISTERED
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.ledger.moves import Move, Reason, Stage
@@ -137,8 +138,12 @@ def test_an_empty_node_is_still_empty_at_the_second_look_though_pods_are_shown_o
 
 
 def test_what_a_move_has_bought_is_in_use_where_pods_run_on_the_node_that_registered(name: str) -> None:
-    assert empty([OWN.claim], beside(fleet([OWN], running(SMALL, {"own": 1})), name).snapshot) == []
-    assert empty([OWN.claim], beside(fleet([OWN], running(SMALL, {name: 1})), name).snapshot) == [OWN.claim]
+    def unused(host: str) -> list[NodeClaim]:
+        inputs = beside(fleet([OWN], running(SMALL, {host: 1})), name)
+        return empty([OWN.claim], Scene.of(inputs.snapshot, inputs.ledger, NOW))
+
+    assert unused("own") == []
+    assert unused(name) == [OWN.claim]
 
 
 def test_when_pods_came_or_went_is_told_by_the_node_that_registered(name: str) -> None:

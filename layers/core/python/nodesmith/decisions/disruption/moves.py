@@ -5,9 +5,10 @@ The steps are a closed union, so that the type checker reports a step without an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TypeAlias, assert_never
 
 from nodesmith.decisions.budgets import paused, remaining
@@ -115,19 +116,55 @@ class ForgetMove:
 Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | Retry | TidyUp | ForgetMove
 
 
-@dataclass(frozen=True, slots=True)
+class MovingPods:
+    """The pods that leave a node which is drained, without those of DaemonSets.
+
+    `used` has the names of the nodes that they run on or are nominated for.
+    """
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        moving = [pod for pod in pods if not pod.shape.is_daemon and must_go(pod.shape)]
+        self.used = frozenset(pod.node or pod.nominated_node for pod in moving) - {""}
+        self._waiting: list[Pod] = []
+        self._placed: dict[str, list[Pod]] = {}
+        for pod in moving:
+            if pod.deleting or pod.refusal:
+                continue
+            if pod.unschedulable:
+                self._waiting.append(pod)
+            else:
+                self._placed.setdefault(pod.node, []).append(pod)
+
+    def displaced(self, going: Iterable[str]) -> list[Pod]:
+        """Return the pods that have no node, or one of the nodes that are `going`."""
+        return [*self._waiting, *(pod for name in going for pod in self._placed.get(name, ()))]
+
+
+@dataclass(frozen=True)
 class Scene:
-    """The inputs of a step: a snapshot, the ledger as read after it, and the ledger's claims by name."""
+    """The inputs of a step: a snapshot, its pods, the ledger as read after it, and the ledger's claims by name."""
 
     snapshot: Snapshot
+    pods: MovingPods
     ledger: Ledger
     now: datetime
-    claims: Mapping[str, NodeClaim]
 
     @classmethod
     def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> Scene:
         """Return the scene for a snapshot and a ledger."""
-        return cls(snapshot, ledger, now, {claim.name: claim for claim in ledger.claims})
+        return cls(snapshot, MovingPods(snapshot.pods), ledger, now)
+
+    @cached_property
+    def claims(self) -> Mapping[str, NodeClaim]:
+        """The claims by name."""
+        return {claim.name: claim for claim in self.ledger.claims}
+
+    @cached_property
+    def displaced(self) -> Sequence[Pod]:
+        """The pods that have no node, or whose node is terminating."""
+        ending = {c.provider_id for c in self.ledger.claims if c.is_ending and c.provider_id}
+        nodes = self.snapshot.nodes
+        return self.pods.displaced(n.name for n in nodes if is_going(n) or n.provider_id in ending)
 
     def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
         """Return those of these claims whose Node does not show the disruption taint yet."""
@@ -227,7 +264,7 @@ def _late(claim: NodeClaim, move: Move, scene: Scene) -> str:
     if _is_unanswered(claim):
         return ""  # decided together with the others
     if claim.phase is Phase.PENDING:
-        within = READY_WITHIN if _displaced(scene.snapshot, scene.ledger) else ANSWERED_WITHIN
+        within = READY_WITHIN if scene.displaced else ANSWERED_WITHIN
         is_late = scene.now - move.stage_since >= within
         return f"EC2 has not answered about NodeClaim {claim.name} within {_minutes(within)}" * is_late
     since = max(move.stage_since, claim.launched_at or move.stage_since)
@@ -300,8 +337,8 @@ def _abandoned(move: Move, scene: Scene) -> Step:
     old = scene.now - move.stage_since
     mine = [scene.claims[name] for name in move.replacements if name in scene.claims]
     left = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
-    unused = empty(left, scene.snapshot)
-    idle = unneeded(unused, scene.snapshot, scene.ledger, scene.now, patient=old < REMEMBERED)
+    unused = empty(left, scene)
+    idle = _unneeded(unused, scene, patient=old < REMEMBERED)
     ending = within_budgets(idle, scene.snapshot, scene.ledger, scene.now)
     if ending:
         return TidyUp(move, tuple(ending))
@@ -312,31 +349,27 @@ def _minutes(span: timedelta) -> str:
     return f"{span.total_seconds() / 60:g} minutes"
 
 
-def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
+def empty(claims: Iterable[NodeClaim], scene: Scene) -> list[NodeClaim]:
     """Return those of these claims that no pod runs on or is nominated for."""
-    used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
 
     def name(claim: NodeClaim) -> str:
-        node = snapshot.node_of(claim)
+        node = scene.snapshot.node_of(claim)
         return node.name if node is not None else claim.node_name
 
-    return [claim for claim in claims if name(claim) not in used]
+    return [claim for claim in claims if name(claim) not in scene.pods.used]
 
 
-def unneeded(
-    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
-) -> list[NodeClaim]:
+def _unneeded(claims: Iterable[NodeClaim], scene: Scene, *, patient: bool) -> list[NodeClaim]:
     """Return those of these claims that no pod without a node is waiting for, marked as terminating.
 
     If `patient` is True, none is returned while any pod waits for a node.
     """
-    displaced = _displaced(snapshot, ledger)
-    if displaced and patient:
+    if scene.displaced and patient:
         return []
-    bought = nominations(ledger.claims, now)
-    awaited = {bought[pod.key] for pod in displaced if pod.key in bought}
+    bought = nominations(scene.ledger.claims, scene.now)
+    awaited = {bought[pod.key] for pod in scene.displaced if pod.key in bought}
     why = "the move that it was bought for was abandoned"
-    return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
+    return [claim.terminating(ABANDONED, why, scene.now) for claim in claims if claim.name not in awaited]
 
 
 def within_budgets(
@@ -357,18 +390,3 @@ def within_budgets(
                 continue
         found.append(claim)
     return found
-
-
-def _displaced(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
-    """Return the pods that have no node, or whose node is terminating."""
-    ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
-    going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
-    return [
-        pod
-        for pod in snapshot.pods
-        if _counts(pod) and not pod.deleting and (pod.unschedulable or pod.node in going) and not pod.refusal
-    ]
-
-
-def _counts(pod: Pod) -> bool:
-    return not pod.shape.is_daemon and must_go(pod.shape)

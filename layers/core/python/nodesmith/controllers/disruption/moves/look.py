@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.region.commitments import known_commitments
 from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
-from nodesmith.decisions.disruption.moves import Scene
+from nodesmith.decisions.disruption.moves import MovingPods, Scene
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.reporting import events
@@ -101,7 +101,7 @@ class Look:
 
     def scene(self) -> Scene:
         """Return the input for deciding the steps of moves."""
-        return Scene.of(self.snapshot, self.ledger, self.run.clock())
+        return Scene(self.snapshot, self._pods, self.ledger, self.run.clock())
 
     def inputs(self, about: str = "") -> Inputs:
         """Return the input for deciding moves. Decisions with a different `about` have different ids."""
@@ -115,6 +115,10 @@ class Look:
     def digest(self) -> str:
         """The SHA-256 of the snapshot's data."""
         return hashlib.sha256(self.data).hexdigest()
+
+    @cached_property
+    def _pods(self) -> MovingPods:
+        return MovingPods(self.snapshot.pods)
 
     @cached_property
     def _learned(self) -> Mapping[Boot, Offered]:
