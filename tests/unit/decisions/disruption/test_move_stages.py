@@ -29,6 +29,7 @@ from nodesmith.decisions.disruption.moves import (
 )
 from nodesmith.decisions.disruption.proposals import LARGEST_BATCH, Proposal, in_batches
 from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Pause
@@ -120,6 +121,18 @@ def test_a_move_is_abandoned_if_it_loses_a_replacement(claims: tuple[NodeClaim, 
     assert isinstance(found, Abandon)
     assert why in found.why
     assert found.failed
+
+
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.INITIALIZED])
+def test_a_move_is_abandoned_if_the_zone_of_a_replacement_is_shifted_away(phase: Phase) -> None:
+    new = replace(NEW, phase=phase, zone=builders.ZONES[1])
+    away = ZonalShift(builders.ZONES[1], "z-1", NOW + timedelta(hours=1), "zonal shift")
+    found = step(REPLACING, OLD, new, zonal_shifts=(away,))
+    assert isinstance(found, Abandon)
+    assert "default-new is not available" in found.why
+    assert builders.ZONES[1] in found.why
+    elsewhere = replace(away, zone=builders.ZONES[2])
+    assert not isinstance(step(REPLACING, OLD, new, zonal_shifts=(elsewhere,)), Abandon)
 
 
 def test_a_move_waits_for_replacements_as_long_as_karpenter_does() -> None:

@@ -302,17 +302,20 @@ def _lost(move: Move, scene: Scene) -> str:
 
 
 def _missing(move: Move, scene: Scene) -> str:
-    """Return the reason why a replacement will not become ready; empty if all exist or are being launched.
+    """Return the reason why a replacement will not take pods; empty if all exist or are being launched.
 
     While EC2 has not answered about one of them, the others that it has not answered about do not count.
     """
     claims = {name: scene.claims.get(name) for name in move.replacements}
     is_open = any(claim is not None and claim.phase is Phase.PENDING for claim in claims.values())
+    away = scene.ledger.shifted(scene.now)
     for name, claim in claims.items():
         if claim is None:
             return f"replacement NodeClaim {name} is gone"
         if is_open and _is_unanswered(claim):
             continue
+        if claim.zone in away:
+            return f"replacement NodeClaim {name} is not available: {away[claim.zone]}"
         if claim.phase is Phase.GIVEN_UP or claim.is_ending:
             why = ": ".join(filter(None, (claim.reason, claim.message)))
             return f"replacement NodeClaim {name} is not available: {why}"
