@@ -110,9 +110,19 @@ def listening(kept: Kept, port: int, used: Callable[[str], None]) -> Iterator[Ga
     except OSError as error:
         raise Rejected(f"--port {port}: {error.strerror}; without --port, a free one is taken") from None
     gate.port = server.effective_port
-    Thread(target=server.run, daemon=True).start()
+    ended = Event()
+
+    def serve() -> None:
+        try:
+            server.run()
+        except OSError:  # at the end, its sockets are closed while it waits for them
+            if not ended.is_set():
+                raise
+
+    Thread(target=serve, daemon=True).start()
     try:
         yield gate
     finally:
+        ended.set()
         server.task_dispatcher.shutdown()
         server.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,6 +35,7 @@ from nodesmith_cli.access import preconditions
 from nodesmith_cli.access.preconditions import require_page_server
 from nodesmith_cli.main import app
 from nodesmith_cli.views import ui
+from nodesmith_cli.views.ui import running
 from nodesmith_cli.views.ui.archive import Archive, runs_of
 from nodesmith_cli.views.ui.charts import MOST_POINTS, line
 from nodesmith_cli.views.ui.fleetmap import Tile, laid_out
@@ -245,6 +248,40 @@ def test_a_failure_is_logged_without_the_path_and_shown_without_details(
     assert "ZeroDivisionError" not in answer.text
     assert "a page could not be made" in caplog.text
     assert "secret-part" not in caplog.text
+
+
+class ClosedWhileWaiting:
+    """A server whose loop waits for a socket while another thread closes it."""
+
+    effective_port = 1
+
+    def __init__(self) -> None:
+        self.task_dispatcher = self
+        self.thread = threading.current_thread()
+        self._began, self._closed = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        self.thread = threading.current_thread()
+        self._began.set()
+        self._closed.wait(60)
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    def shutdown(self) -> None:
+        """End the tasks, of which there are none."""
+
+    def close(self) -> None:
+        self._began.wait(60)
+        self._closed.set()
+        self.thread.join(60)
+
+
+def test_the_end_of_the_server_is_no_failure_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    monkeypatch.setattr(running, "create_server", lambda *_, **__: ClosedWhileWaiting())
+    with running.listening(small(), 0, lambda _: None) as gate:
+        assert gate.port == 1
+    assert failed == []
 
 
 def test_each_question_has_an_answer() -> None:
