@@ -77,16 +77,24 @@ class Snapshot:
     grown: tuple[GrownWorkload, ...] = ()
     """Workloads whose pods are planned before they exist."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
-    _asked: _AskedByPods = field(init=False, repr=False, compare=False)
+    _indexes: _Indexes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Prepare what is looked up or computed on first use."""
         object.__setattr__(self, "_claimed", ClaimedNodes(self.nodes))
-        object.__setattr__(self, "_asked", _AskedByPods(self.pods))
+        object.__setattr__(self, "_indexes", _Indexes(self.pods, self.attachments, self.nodeclaims))
 
     def asks_for_dedicated(self) -> bool:
         """Return whether some pods ask for hardware that is not shared with other accounts."""
-        return self._asked.dedicated
+        return self._indexes.asks_for_dedicated
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods on the Node of this name, in the order of the snapshot."""
+        return self._indexes.pods.get(node, ())
+
+    def attachments_on(self, node: str) -> Sequence[VolumeAttachment]:
+        """Return the volumes that are attached to the Node of this name."""
+        return self._indexes.attachments.get(node, ())
 
     def node_of(self, claim: NodeClaim) -> Node | None:
         """Return a claim's Node, None if it has none; of several with its provider id, the one that registered."""
@@ -106,9 +114,9 @@ class Snapshot:
         mine.sort(key=lambda node: node.labels.get(REGISTERED) == "true")
         return list({node.provider_id or node.name: node for node in mine}.values())
 
-    def shown_nodeclaims(self) -> dict[str, Mapping[str, Any]]:
+    def shown_nodeclaims(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the NodeClaim objects by name."""
-        return {str((m.get("metadata") or {}).get("name")): m for m in self.nodeclaims}
+        return self._indexes.nodeclaims
 
 
 # Nodes are matched to claims by provider id and, if several Nodes have that id, by registration.
@@ -164,12 +172,38 @@ class ClaimedNodes:
         return {node.name: [node] for node in self._nodes if node.is_restored}
 
 
-class _AskedByPods:
-    def __init__(self, pods: Sequence[Pod]) -> None:
-        self._pods = pods
+class _Indexes:
+    """What is looked up in a snapshot. Built on first use: code that derives many snapshots looks up little in most."""
+
+    def __init__(
+        self,
+        pods: Sequence[Pod],
+        attachments: Sequence[VolumeAttachment],
+        nodeclaims: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._pods, self._attachments, self._nodeclaims = pods, attachments, nodeclaims
 
     @cached_property
-    def dedicated(self) -> bool:
+    def pods(self) -> dict[str, list[Pod]]:
+        found: dict[str, list[Pod]] = {}
+        for pod in self._pods:
+            if pod.node:
+                found.setdefault(pod.node, []).append(pod)
+        return found
+
+    @cached_property
+    def attachments(self) -> dict[str, list[VolumeAttachment]]:
+        found: dict[str, list[VolumeAttachment]] = {}
+        for attachment in self._attachments:
+            found.setdefault(attachment.node, []).append(attachment)
+        return found
+
+    @cached_property
+    def nodeclaims(self) -> dict[str, Mapping[str, Any]]:
+        return {str((m.get("metadata") or {}).get("name")): m for m in self._nodeclaims}
+
+    @cached_property
+    def asks_for_dedicated(self) -> bool:
         shapes = {id(pod.shape): pod.shape for pod in self._pods}.values()
         return any(TENANCY in term and needs_dedicated(term) for shape in shapes for term in shape.terms)
 

@@ -31,7 +31,6 @@ from nodesmith.model.commands import End
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -82,7 +81,7 @@ def next_change(
         names = {claim.nodepool for claim in waiting} & pools.keys()
         moments += [opens_at(pools[name], ledger, now) for name in sorted(names)]
         nodes = {node.name for claim in waiting for node in snapshot.nodes_of(claim)}
-        moments += [protected_until(pod) for pod in snapshot.pods if pod.node in nodes]
+        moments += [protected_until(pod) for name in nodes for pod in snapshot.pods_on(name)]
     return first_after(now, moments)
 
 
@@ -146,9 +145,6 @@ def _willing(
     candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
     """Return the candidates that nothing prevents from going, in order, at most `most` of them."""
-    pods: dict[str, list[Pod]] = {}
-    for pod in snapshot.pods:
-        pods.setdefault(pod.node, []).append(pod)
     found: list[NodeClaim] = []
     for claim in candidates:
         if most is not None and len(found) >= most:
@@ -156,7 +152,7 @@ def _willing(
         node = snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             continue
-        if _may_go(node, replace(snapshot, pods=tuple(pods.get(node.name, ()))), now):
+        if _may_go(node, replace(snapshot, pods=tuple(snapshot.pods_on(node.name))), now):
             found.append(claim)
     return found
 

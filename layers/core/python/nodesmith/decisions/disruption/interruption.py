@@ -293,9 +293,7 @@ def interruption_costs(
             case DeletePods():
                 killed += sum(_is_cut_short(pods.get(each.pod), each.grace_seconds) for each in command.pods)
             case Release() if claim.instance_gone_at == now:
-                killed += sum(
-                    _dies(pod, now) for pod in snapshot.pods if pod.node and pod.node == command.node
-                )
+                killed += sum(_dies(pod, now) for pod in snapshot.pods_on(command.node))
             case Advance() | TerminateInstances() if claim.drained_at == now:
                 noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
                 drained.append((now - noticed).total_seconds())

@@ -71,8 +71,7 @@ def _is_in_use(claim: NodeClaim, snapshot: Snapshot) -> bool:
     node = snapshot.node_of(claim) if claim.phase in _STARTED else None
     if node is None:
         return False
-    here = (pod.shape for pod in snapshot.pods if pod.node == node.name and not pod.deleting)
-    return any(shape.moves for shape in here)
+    return any(pod.shape.moves and not pod.deleting for pod in snapshot.pods_on(node.name))
 
 
 def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:

@@ -113,7 +113,7 @@ def _missing(claim: NodeClaim, node: Node | None, snapshot: Snapshot) -> str:
     ephemeral = next((taint for taint in node.taints if is_ephemeral(taint)), None)
     if ephemeral is not None:
         return f"taint {ephemeral} is still on Node {node.name}"
-    pods = [pod for pod in snapshot.pods if pod.node == node.name]
+    pods = snapshot.pods_on(node.name)
     daemons = awaited_daemons(replace_held(node), claim, pods, snapshot.daemonsets)
     if daemons:
         return f"Node {node.name} waits for pods of {', '.join(sorted(each.owner for each in daemons)[:5])}"

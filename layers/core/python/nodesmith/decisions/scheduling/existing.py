@@ -117,19 +117,18 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
     """
     claims = claims if snapshot.simulated is None else snapshot.simulated.known(claims)
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
-    pods_of: dict[str, list[Pod]] = {}
     nominated: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
-        if pod.node:
-            pods_of.setdefault(pod.node, []).append(pod)
-        elif pod.nominated_node and not (pod.deleting or pod.shape.is_daemon):  # daemons are expected anyway
+        if pod.node or pod.deleting or pod.shape.is_daemon:  # daemons are expected anyway
+            continue
+        if pod.nominated_node:
             nominated.setdefault(pod.nominated_node, []).append(pod)
     found = []
     for node in snapshot.nodes:
         claim = by_provider.get(node.provider_id)
         if is_going(node) or (claim is not None and claim.is_warm):
             continue
-        found.append(_node_room(node, claim, pods_of.get(node.name, ()), snapshot.daemonsets))
+        found.append(_node_room(node, claim, snapshot.pods_on(node.name), snapshot.daemonsets))
         if claim is not None and snapshot.node_of(claim) is not node:
             found[-1].free = NOTHING
     found += [

@@ -156,14 +156,13 @@ def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:
     """Return the names of the volumes that must be detached from a drained node, without those of pods that stay."""
-    held = [attachment for attachment in snapshot.attachments if attachment.node == node]
+    held = snapshot.attachments_on(node)
     if not held:
         return []
     staying = {
         pod.key
-        for pod in snapshot.pods
-        if pod.node == node
-        and (not must_go(pod.shape) or (pod.shape.is_daemon and _tolerates(pod.shape)))  # it comes back
+        for pod in snapshot.pods_on(node)
+        if not must_go(pod.shape) or (pod.shape.is_daemon and _tolerates(pod.shape))  # it comes back
     }
     return sorted(attachment.volume for attachment in held if not staying.intersection(attachment.pods))
 

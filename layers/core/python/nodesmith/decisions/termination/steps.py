@@ -126,16 +126,12 @@ class _View:
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = snapshot.shown_nodeclaims()
     ending = [(claim, snapshot.node_of(claim)) for claim in claims if claim.is_ending]
-    pods: dict[str, list[Pod]] = {node.name: [] for _, node in ending if node}
-    begun = {node.name: claim.terminating_at or claim.phase_since for claim, node in ending if node}
-    for pod in snapshot.pods:
-        if pod.node in pods and not is_successor(pod, begun[pod.node]):
-            pods[pod.node].append(pod)
     found = {}
     for claim, node in ending:
-        found[claim.name] = _View(
-            claim, node, objects.get(claim.name), tuple(pods.get(node.name, ()) if node else ())
-        )
+        begun = claim.terminating_at or claim.phase_since
+        there = snapshot.pods_on(node.name) if node else ()
+        pods = tuple(pod for pod in there if not is_successor(pod, begun))
+        found[claim.name] = _View(claim, node, objects.get(claim.name), pods)
     return found
 
 
@@ -317,11 +313,12 @@ def next_change(
         if claim.phase is Phase.TERMINATING and (node := snapshot.node_of(claim)) is not None
     }
     moments = [moment for claim in ending for moment in _of_claim(claim)]
-    for pod in snapshot.pods:
-        claim = draining.get(pod.node)
-        if claim is not None and not pod.deleting and must_go(pod.shape):
-            drain_time = drain_times.get(claim.nodepool)
-            moments += _of_pod(pod, claim, drain_time.left(now) if drain_time else timedelta(0))
+    for node, claim in draining.items():
+        drain_time = drain_times.get(claim.nodepool)
+        usual = drain_time.left(now) if drain_time else timedelta(0)
+        for pod in snapshot.pods_on(node):
+            if not pod.deleting and must_go(pod.shape):
+                moments += _of_pod(pod, claim, usual)
     return min((moment for moment in moments if moment > now), default=None)
 
 

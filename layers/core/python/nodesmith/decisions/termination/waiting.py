@@ -146,7 +146,7 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
 
 def _left(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> list[Pod]:
     name, begun = _node_name(claim, snapshot), claim.terminating_at or claim.phase_since
-    there = (pod for pod in snapshot.pods if pod.node == name and not is_successor(pod, begun))
+    there = (pod for pod in snapshot.pods_on(name) if not is_successor(pod, begun))
     return [pod for pod in there if must_go(pod.shape) and not is_stuck(pod, now)]
 
 
