@@ -43,13 +43,20 @@ MOST_DRIFT_WRITES = 200
 """The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
 
 
+_TRIES = 2
+"""How often one run tries to record drift: other functions change claims at the same time."""
+
+
 def note_drift(
     drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
-) -> int:
-    """Record which claims drift now or no longer do; return their number. The oldest come first, as in disruption."""
+) -> tuple[int, bool]:
+    """Record which claims drift now or no longer do. The oldest come first, as in disruption.
+
+    Return the number of claims written, and whether the ledger in `inputs` is out of date.
+    """
     changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
     changed.sort(key=lambda claim: (claim.created_at, claim.name))
-    return rewrite(changed[:MOST_DRIFT_WRITES], store, cluster, failures)
+    return rewrite(changed[:MOST_DRIFT_WRITES], store, cluster, failures), bool(changed)
 
 
 __all__ = ["Disruption", "Look", "Memory", "disrupt"]
@@ -143,12 +150,17 @@ def _wake_when_due(look: Look) -> None:
 
 
 def _note_drift(look: Look) -> None:
-    """Record drift before the search, which may take long, and also if no search is due."""
-    inputs = look.inputs()
-    drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-    written = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
-    look.done["ClaimsDrifting"] = written
-    if written:
+    """Record drift before the search, which may take long, and also if no search is due.
+
+    A move may begin at once, and its nodes must show why.
+    """
+    for _ in range(_TRIES):
+        inputs = look.inputs()
+        drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+        written, is_stale = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
+        look.done["ClaimsDrifting"] += written
+        if not is_stale:
+            return
         look.reload()
 
 

@@ -313,10 +313,10 @@ def next_change(
         if claim.phase is Phase.TERMINATING and (node := snapshot.node_of(claim)) is not None
     }
     moments = [moment for claim in ending for moment in _of_claim(claim)]
-    for node, claim in draining.items():
+    for name, claim in draining.items():
         drain_time = drain_times.get(claim.nodepool)
         usual = drain_time.left(now) if drain_time else timedelta(0)
-        for pod in snapshot.pods_on(node):
+        for pod in snapshot.pods_on(name):
             if not pod.deleting and must_go(pod.shape):
                 moments += _of_pod(pod, claim, usual)
     return min((moment for moment in moments if moment > now), default=None)
