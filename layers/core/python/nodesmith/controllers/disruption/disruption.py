@@ -49,14 +49,15 @@ _TRIES = 2
 
 def note_drift(
     drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
-) -> tuple[int, bool]:
-    """Record which claims drift now or no longer do. The oldest come first, as in disruption.
+) -> tuple[int, int]:
+    """Record which claims drift now or no longer do; return how many were written, and how many should have been.
 
-    Return the number of claims written, and whether the ledger in `inputs` is out of date.
+    The oldest come first, as in disruption.
     """
     changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
     changed.sort(key=lambda claim: (claim.created_at, claim.name))
-    return rewrite(changed[:MOST_DRIFT_WRITES], store, cluster, failures), bool(changed)
+    due = changed[:MOST_DRIFT_WRITES]
+    return rewrite(due, store, cluster, failures), len(due)
 
 
 __all__ = ["Disruption", "Look", "Memory", "disrupt"]
@@ -157,11 +158,12 @@ def _note_drift(look: Look) -> None:
     for _ in range(_TRIES):
         inputs = look.inputs()
         drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-        written, is_stale = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
+        written, due = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
         look.done["ClaimsDrifting"] += written
-        if not is_stale:
+        if due:
+            look.reload()
+        if written == due:
             return
-        look.reload()
 
 
 def _seen(look: Look) -> tuple[Snapshot, Ledger]:
