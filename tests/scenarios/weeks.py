@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -500,7 +500,7 @@ class Fleet(TickedWorld):
             if _is_ready(node) and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
         }
         return {
-            name: _allocatable(frozenset(node["status"]["allocatable"].items())) - total(used.get(name, ()))
+            name: _parsed(node["status"]["allocatable"]) - total(used.get(name, ()))
             for name, node in open_ones.items()
         }
 
@@ -568,16 +568,15 @@ def _budget() -> Manifest:
 
 
 def _asked(pod: Manifest) -> Resources:
-    return _requested(frozenset(pod["spec"]["containers"][0]["resources"]["requests"].items()))
+    return _parsed({**pod["spec"]["containers"][0]["resources"]["requests"], "pods": "1"})
+
+
+def _parsed(amounts: Mapping[str, str]) -> Resources:
+    return _of_items(frozenset(amounts.items()))
 
 
 @lru_cache
-def _requested(amounts: frozenset[tuple[str, str]]) -> Resources:
-    return parse_resources({**dict(amounts), "pods": "1"})
-
-
-@lru_cache
-def _allocatable(amounts: frozenset[tuple[str, str]]) -> Resources:
+def _of_items(amounts: frozenset[tuple[str, str]]) -> Resources:
     return parse_resources(dict(amounts))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -152,16 +151,17 @@ def _willing(
         node = snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             continue
-        if _may_go(node, replace(snapshot, pods=tuple(snapshot.pods_on(node.name))), now):
+        if _may_go(node, snapshot, now):
             found.append(claim)
     return found
 
 
-def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
-    """Return whether a node is Ready, and neither it nor one of its pods (those in `own`) refuses disruption."""
+def _may_go(node: Node, snapshot: Snapshot, now: datetime) -> bool:
+    """Return whether a node is Ready, and neither it nor one of its pods refuses disruption."""
     if not node.is_ready or node.annotations.get(DO_NOT_DISRUPT) == "true":
         return False
-    return not any(refuses_disruption(pod, now) for pod in own.pods) and not obstacles(node.name, own, now)
+    pods = snapshot.pods_on(node.name)
+    return not any(refuses_disruption(pod, now) for pod in pods) and not obstacles(node.name, snapshot, now)
 
 
 def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime, cause: str = EXPIRED) -> End:

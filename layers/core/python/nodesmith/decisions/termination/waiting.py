@@ -255,8 +255,8 @@ def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
     allowances = Allowances(snapshot.budgets)
     forever: list[Pod] = []
     by_guards: dict[tuple[str, ...], list[Pod]] = {}
-    for pod in sorted(snapshot.pods, key=lambda pod: pod.key):
-        if pod.node != node or pod.deleting or not must_go(pod.shape):
+    for pod in sorted(snapshot.pods_on(node), key=lambda pod: pod.key):
+        if pod.deleting or not must_go(pod.shape):
             continue
         if pod.shape.annotations.get(DO_NOT_DISRUPT) == "true":
             forever.append(pod)
