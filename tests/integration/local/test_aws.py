@@ -47,6 +47,15 @@ def cloud(aws: LocalAws) -> AwsCloud:
 
 
 @pytest.fixture(scope="module")
+def instance(aws: LocalAws) -> str:
+    """Launch one instance for all tests that need any: EC2's bucket for RunInstances holds only five requests."""
+    ec2 = aws.client("ec2")
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    launched = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
+    return str(launched["Instances"][0]["InstanceId"])
+
+
+@pytest.fixture(scope="module")
 def table(aws: LocalAws) -> str:
     item = {
         "pk": {"S": "one"},
@@ -189,13 +198,12 @@ def test_a_query_returns_items_in_the_order_of_their_keys(aws: LocalAws, kind: s
     assert [item["sk"][kind] for item in answer["Items"]] == keys
 
 
+@pytest.mark.usefixtures("instance")
 @pytest.mark.parametrize("kind", ["instances", "images", "subnets", "security_groups"])
 def test_described_resources_have_every_member_that_a_search_by_all_names_finds(
     aws: LocalAws, kind: str
 ) -> None:
     ec2 = aws.client("ec2")
-    image = ec2.describe_images()["Images"][0]["ImageId"]
-    ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
 
     def described() -> list[Any]:
         pages = ec2.get_paginator(f"describe_{kind}").paginate()
