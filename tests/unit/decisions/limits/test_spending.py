@@ -35,6 +35,7 @@ from tests.builders import NOW, claim, inputs, ledger, nodepool_manifest, pods, 
 from tests.objects.quotas import quota_manifest
 
 PENDING = pods(shape("3"))
+TEAM = {"key": "team", "operator": "In", "values": ["red"]}
 HOURS_LEFT = 228
 """From noon on the 21st of November."""
 
@@ -225,6 +226,26 @@ class TestSpendingLimits:
             ({"usdPerHour": "5", "clusters": "web"}, "clusters", "list of names"),
             ({"usdPerHour": "5", "selector": {"matchLabel": {}}}, "selector.matchLabel", "matchLabels"),
             ({"usdPerHour": "5", "selector": {"matchLabels": {"a": 1}}}, "selector.matchLabels.a", "text"),
+            (
+                {"usdPerHour": "5", "selector": {"matchExpressions": [{**TEAM, "values": "red"}]}},
+                "selector.matchExpressions[0].values",
+                "list of texts",
+            ),
+            (
+                {"usdPerHour": "5", "selector": {"matchExpressions": [{**TEAM, "values": ["red", 1]}]}},
+                "selector.matchExpressions[0].values",
+                "list of texts",
+            ),
+            (
+                {"usdPerHour": "5", "selector": {"matchExpressions": [{**TEAM, "key": None}]}},
+                "selector.matchExpressions[0]",
+                "must have a key and an operator",
+            ),
+            (
+                {"usdPerHour": "5", "selector": {"matchExpressions": [{**TEAM, "value": ["blue"]}]}},
+                "selector.matchExpressions[0].value",
+                "did you mean 'values'",
+            ),
             ({"launchesPerHour": 0}, "launchesPerHour", "from 1 to"),
             ({"launchesPerHour": 9, "clusters": ["web"]}, "launchesPerHour", "LAUNCHES_PER_HOUR"),
             (

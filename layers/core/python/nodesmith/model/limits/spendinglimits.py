@@ -40,6 +40,7 @@ from nodesmith.model.policies import (
 LIMIT_FORMAT = 1
 LIMIT_KEYS = ("format", "clusters", "selector", "usdPerHour", "usdPerMonth", "launchesPerHour")
 _OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
+_OF_EXPRESSIONS = ("key", "operator", "values")
 OF_NODEPOOLS = frozenset({NODEPOOL, NODECLASS})
 """Labels that a NodePool decides although they are well-known."""
 _READERS = {USD_PER_HOUR: read_usd, USD_PER_MONTH: read_usd_of_month}
@@ -154,10 +155,25 @@ def _checked_selector(selector: object, report: Report) -> object:
             report.add(at("selector.matchLabels", str(key)), shown(value), "must be text")
     expressions = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
     for number, one in enumerate(expressions if isinstance(expressions, list) else ()):
-        if not isinstance(one, Mapping) or one.get("operator") not in _OPERATORS:
-            where = f"selector.matchExpressions[{number}]"
-            report.add(where, shown(one), f"must have a key and an operator: {', '.join(_OPERATORS)}")
+        _check_expression(one, f"selector.matchExpressions[{number}]", report)
     return selector
+
+
+def _check_expression(one: object, where: str, report: Report) -> None:
+    """Report an expression that `selected` would leave out, so that the limit would select more than was meant."""
+    if not isinstance(one, Mapping) or one.get("operator") not in _OPERATORS or not _is_text(one.get("key")):
+        report.add(where, shown(one), f"must have a key and an operator: {', '.join(_OPERATORS)}")
+        return
+    for key in sorted(set(map(str, one)) - set(_OF_EXPRESSIONS)):
+        hint = did_you_mean(key, _OF_EXPRESSIONS).removeprefix(", ")
+        report.add(at(where, key), "an unknown field", hint or f"use {', '.join(_OF_EXPRESSIONS)}")
+    values = one.get("values")
+    if values is not None and not (isinstance(values, list) and all(isinstance(v, str) for v in values)):
+        report.add(at(where, "values"), shown(values), "must be a list of texts")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _dollars(spec: Mapping[str, Any], parts: list[Requirement], report: Report) -> Iterator[tuple[str, int]]:
