@@ -14,7 +14,7 @@ from nodesmith.model.apimachinery.problems import AWAITING, Parsed
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED, DISRUPTION_REASON, END, LIFE, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import (
     DEADLINE_PASSED,

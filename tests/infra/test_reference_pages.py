@@ -10,7 +10,7 @@ import pytest
 from nodesmith.registration import SETTINGS
 from nodesmith.settings import NOTIFICATIONS
 from nodesmith_cli.main import app
-from tests.pages.reference import FOLDER, SCHEMAS_FOLDER, annotated, pages, schema_files
+from tests.pages.reference import FOLDER, SCHEMAS_FOLDER, annotated, named_keys, pages, schema_files
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,10 @@ def test_the_schemas_are_what_the_code_says() -> None:
 
 def test_every_annotation_has_a_meaning() -> None:
     assert [key for key, meaning in annotated().items() if not meaning] == []
+
+
+def test_the_page_has_every_annotation_that_the_code_reads() -> None:
+    assert named_keys() - annotated().keys() == set(), "give each key a constant of its own, with a docstring"
 
 
 def test_the_pages_have_every_command_setting_and_notification() -> None:

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
 SCHEMAS_FOLDER = ROOT / "docs/schemas"
 CORE = ROOT / "layers/core/python/nodesmith"
+COMMANDS = ROOT / "cli/nodesmith_cli"
 DOMAIN = re.compile(r"nodesmith\.dev/[a-z0-9-]+")
 _WRITTEN = "Written by `python -m tests.pages.reference` from the code."
 
@@ -188,13 +189,29 @@ def _schemas() -> str:
 
 
 def annotated() -> Mapping[str, str]:
-    """Return the keys of nodesmith's domain that the core names in constants, each with the constant's docstring."""
+    """Return the keys of nodesmith's domain that constants name, each with the constant's docstring.
+
+    The command line's own keys are those that the core does not name.
+    """
     found: dict[str, str] = {}
-    for path in sorted(CORE.rglob("*.py")):
+    for path in (*sorted(CORE.rglob("*.py")), *sorted(COMMANDS.rglob("*.py"))):
         text = path.read_text()
         if "nodesmith.dev/" in text:
-            found.update(_constants(ast.parse(text).body))
+            found = {**dict(_constants(ast.parse(text).body)), **found}
     return found
+
+
+def named_keys() -> frozenset[str]:
+    """Return all keys of nodesmith's domain that the text of the core names, in constants or elsewhere."""
+    trees = (ast.parse(path.read_text()) for path in sorted(CORE.rglob("*.py")))
+    texts = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return frozenset(
+        text
+        for text in texts
+        if isinstance(text, str)
+        and DOMAIN.fullmatch(text)
+        and not text.endswith("-")  # the latter are prefixes
+    )
 
 
 def _constants(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:

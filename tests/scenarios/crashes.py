@@ -24,7 +24,7 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.samples import sampled, spread

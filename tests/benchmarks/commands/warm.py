@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from nodesmith.decisions.provisioning.growth import STEP, next_size_at, noted, sizing
-from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile
+from nodesmith.model.karpenter.bufferannotations import Quantile
+from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer
 from tests.benchmarks.figures import Figure
 
 BEGIN = datetime(2026, 10, 5, tzinfo=UTC)  # a Monday

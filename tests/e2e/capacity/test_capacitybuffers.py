@@ -14,7 +14,7 @@ import yaml
 from nodesmith.decisions.provisioning.growth import History, history_item, step_of
 from nodesmith.keys import growth_key
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_local.runs.timeline import condition
 from tests.contract.servers import until_served

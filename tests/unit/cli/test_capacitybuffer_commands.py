@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.provisioning import decide, plan_item
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith_cli.main import app
 from nodesmith_cli.views.explaining.stay import why_it_stays
 from nodesmith_cli.views.status import lines, tell

@@ -25,7 +25,8 @@ from nodesmith.decisions.provisioning.growth import (
     step_of,
 )
 from nodesmith.keys import growth_key
-from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile, parse_buffer
+from nodesmith.model.karpenter.bufferannotations import Quantile
+from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, parse_buffer
 from nodesmith.model.ledger.moves import Reason
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs

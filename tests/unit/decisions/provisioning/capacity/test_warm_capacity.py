@@ -30,7 +30,8 @@ from nodesmith.model.commands import Prepare, Register, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance, OfferingKey
 from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY, parse_buffer
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
+from nodesmith.model.karpenter.capacitybuffers import parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest as object_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape

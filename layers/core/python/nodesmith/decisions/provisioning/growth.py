@@ -28,7 +28,8 @@ from typing import Any, TypeAlias
 from nodesmith.decisions.provisioning.plan import Forthcoming, Inputs, Plan, Unplaced
 from nodesmith.decisions.scheduling.demands import provisionable
 from nodesmith.decisions.scheduling.workloads import Workloads
-from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile
+from nodesmith.model.karpenter.bufferannotations import Quantile
+from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer
 from nodesmith.model.kubernetes.pods import LACKING_FOR, Pod, is_forthcoming
 
 _AFTER_PODS = "pods that exist wait for the limits of NodePools, and come first"

@@ -13,38 +13,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, did_you_mean, shown
 from nodesmith.model.apimachinery.quantities import Resources, parse_resources
-from nodesmith.model.apimachinery.times import (
-    CronError,
-    duration_seconds,
-    parse_cron,
-    parse_time,
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.karpenter.bufferannotations import (
+    EXPIRE_AFTER,
+    LIMIT_USD,
+    WARM_CAPACITY,
+    Quantile,
+    read_expire_after,
+    read_number,
+    read_quantile,
+    read_window,
 )
-from nodesmith.model.karpenter.disruption import Window, timezone_fault
+from nodesmith.model.karpenter.disruption import Window
 from nodesmith.model.kubernetes.pods import PodTemplate, is_planned
 from nodesmith.model.schema.fields import INT32, Integer, Kind, Map, Object, Quantity, Rule, Text
-from nodesmith.model.schema.reading import Manifest, read_manifest
+from nodesmith.model.schema.reading import read_manifest
 
 ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"
 """The strategy of nodes that run."""
-WARM_CAPACITY = "nodesmith.dev/warm-capacity"
-"""The strategy of instances that are prepared, stopped, and started when pods come."""
 STRATEGIES = frozenset({ACTIVE_CAPACITY, WARM_CAPACITY})
 """The strategies that nodesmith serves. Buffers with another one are left alone."""
-WARM_EXPIRE_AFTER = "nodesmith.dev/warm-expire-after"
-"""On a buffer of stopped instances: how old they become before they are replaced."""
-WARM_STATE = "nodesmith.dev/warm-state"
-"""On a buffer of stopped instances: the state they are kept in. `stopped` is the only one."""
-STOPPED = "stopped"
-EXPIRE_AFTER = timedelta(days=7)
-LEAST_EXPIRE_AFTER = timedelta(hours=1)
-"""A shorter time would replace instances again and again: each replacement runs for some minutes."""
-SCHEDULE, DURATION, TIMEZONE = (
-    "nodesmith.dev/buffer-schedule",
-    "nodesmith.dev/buffer-duration",
-    "nodesmith.dev/buffer-timezone",
-)
 POD_TEMPLATE = "PodTemplate"
 SCALABLE_KINDS: Mapping[str, str] = {
     "Deployment": "apps",
@@ -57,19 +47,7 @@ REPLICATION_CONTROLLER = "ReplicationController"
 """A kind of the core group whose pods a scalableRef reads, like those of custom resources."""
 _CORE = ("", "core")
 _KIND, _GROUP = re.compile("[A-Za-z][A-Za-z0-9]{0,62}"), re.compile("[a-z0-9.-]{1,253}")
-QUANTILE, WINDOW_DAYS, HORIZON, LIMIT_USD = (
-    "nodesmith.dev/buffer-quantile",
-    "nodesmith.dev/buffer-window-days",
-    "nodesmith.dev/buffer-horizon",
-    "nodesmith.dev/buffer-limit-usd-per-hour",
-)
-_MOST_DAYS = 28
-_LONGEST_HORIZON = 3600
-_SHORTEST_HORIZON = 300
-_MINUTES = re.compile("[0-9]{1,4}m|1h", re.ASCII)
-_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-_DURATION = re.compile("([0-9]+(h|m)|[0-9]+h[0-9]+m)(0s)?", re.ASCII)
 VERSIONS = ("autoscaling.x-k8s.io/v1beta1", "autoscaling.x-k8s.io/v1alpha1")
 """The apiVersions that are read. They have the same fields."""
 _TEMPLATE, _SCALABLE = "podTemplateRef", "scalableRef"
@@ -182,15 +160,6 @@ CAPACITY_BUFFER = Kind(
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
-    """Room for the quantile `value` of a workload's growth within the horizon, in the last days."""
-
-    value: float
-    window_days: int = _MOST_DAYS
-    horizon_seconds: int = 600
-
-
-@dataclass(frozen=True, slots=True)
 class CapacityBuffer:
     """One buffer. `reference` is `Kind/name` of the object in its namespace that has the pod template or the pods.
 
@@ -274,9 +243,11 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     annotations = read.metadata.get("annotations", {})
-    window, expire_after = _window(annotations, read.report), _expire_after(annotations, read)
-    quantile = _quantile(annotations, read.report, scales=_SCALABLE in read.spec)
-    limit_usd = _number(annotations, LIMIT_USD, read.report, "a number of USD such as 2.50")
+    is_warm = read.spec.get("provisioningStrategy") == WARM_CAPACITY
+    window = read_window(annotations, read.report)
+    expire_after = read_expire_after(annotations, read.report, is_warm=is_warm)
+    quantile = read_quantile(annotations, read.report, scales=_SCALABLE in read.spec)
+    limit_usd = read_number(annotations, LIMIT_USD, read.report, "a number of USD such as 2.50")
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     spec = read.spec
@@ -309,92 +280,3 @@ def namespace_of(manifest: Mapping[str, Any]) -> str:
     """Return the namespace of an object that may be invalid."""
     metadata = manifest.get("metadata")
     return str((metadata if isinstance(metadata, Mapping) else {}).get("namespace") or "default")
-
-
-def _window(annotations: Mapping[str, str], report: Report) -> Window | None:
-    """Read the schedule of a buffer. A buffer whose schedule cannot be read keeps no room, because room costs money."""
-    schedule, duration = annotations.get(SCHEDULE), annotations.get(DURATION)
-    zone = annotations.get(TIMEZONE, "")
-    if schedule is None and duration is None:
-        if zone:
-            _refuse(report, TIMEZONE, zone, f"has no effect without {SCHEDULE}", fatal=False)
-        return None
-    if schedule is None or duration is None:
-        missing, given = (SCHEDULE, DURATION) if schedule is None else (DURATION, SCHEDULE)
-        _refuse(report, missing, None, f"must be set beside {given}")
-        return None
-    seconds = _seconds(duration, report)
-    try:
-        parse_cron(schedule)
-    except CronError as error:
-        _refuse(report, SCHEDULE, schedule, str(error))
-    if fault := timezone_fault(zone):
-        _refuse(report, TIMEZONE, zone, fault)
-    return Window(schedule, seconds, zone)
-
-
-def _expire_after(annotations: Mapping[str, str], read: Manifest) -> timedelta:
-    """Read when stopped instances are replaced. What cannot be read keeps no room, as for schedules."""
-    text, state, report = annotations.get(WARM_EXPIRE_AFTER), annotations.get(WARM_STATE), read.report
-    if state not in (None, STOPPED):
-        why = f"must be {STOPPED}, which is also the default: hibernated nodes are not supported"
-        _refuse(report, WARM_STATE, state, why)
-    if read.spec.get("provisioningStrategy") != WARM_CAPACITY:
-        for name in (WARM_EXPIRE_AFTER, WARM_STATE):
-            if name in annotations:
-                why = f"has no effect without provisioningStrategy: {WARM_CAPACITY}"
-                _refuse(report, name, annotations[name], why, fatal=False)
-        return EXPIRE_AFTER
-    if text is None:
-        return EXPIRE_AFTER
-    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
-    if not seconds or timedelta(seconds=seconds) < LEAST_EXPIRE_AFTER:
-        _refuse(report, WARM_EXPIRE_AFTER, text, "must be a duration of at least an hour, such as 168h")
-    return timedelta(seconds=seconds or 0)
-
-
-def _quantile(annotations: Mapping[str, str], report: Report, *, scales: bool) -> Quantile | None:
-    """Read how history sizes a buffer. Values that cannot be read are fatal: a size nobody asked for costs money."""
-    value = _number(annotations, QUANTILE, report, "greater than 0 and less than 1, such as 0.95")
-    if QUANTILE not in annotations:
-        for key in sorted({WINDOW_DAYS, HORIZON} & annotations.keys()):
-            _refuse(report, key, annotations[key], f"has no effect without {QUANTILE}", fatal=False)
-        return None
-    if value is None:
-        return None
-    if not 0 < value < 1:
-        _refuse(
-            report, QUANTILE, annotations[QUANTILE], "must be greater than 0 and less than 1, such as 0.95"
-        )
-    days, horizon = annotations.get(WINDOW_DAYS, str(_MOST_DAYS)), annotations.get(HORIZON, "10m")
-    if not days.isascii() or not days.isdigit() or not 1 <= int(days[:9]) <= _MOST_DAYS:
-        _refuse(report, WINDOW_DAYS, days, f"must be a number of days from 1 to {_MOST_DAYS}")
-        return None
-    seconds = (duration_seconds(horizon) or 0) if _MINUTES.fullmatch(horizon) else 0
-    if not _SHORTEST_HORIZON <= seconds <= _LONGEST_HORIZON:
-        _refuse(report, HORIZON, horizon, "must be from 5m to 60m")
-    if not scales:
-        _refuse(report, QUANTILE, annotations[QUANTILE], "needs a scalableRef, whose history it reads")
-    return Quantile(value, int(days), seconds)
-
-
-def _number(annotations: Mapping[str, str], key: str, report: Report, right: str) -> float | None:
-    text = annotations.get(key)
-    if text is None:
-        return None
-    if not _DECIMAL.fullmatch(text):
-        _refuse(report, key, text, f"must be {right}")
-        return None
-    return float(text)
-
-
-def _seconds(duration: str, report: Report) -> int:
-    seconds = duration_seconds(duration) if _DURATION.fullmatch(duration) else None
-    if not seconds:
-        _refuse(report, DURATION, duration, "must be a duration such as 9h or 8h30m")
-    return seconds or 0
-
-
-def _refuse(report: Report, key: str, found: str | None, remedy: str, *, fatal: bool = True) -> None:
-    where = at("metadata.annotations", key)
-    report.add(where, "missing" if found is None else shown(found), remedy, fatal=fatal)

@@ -15,8 +15,10 @@ from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 
 SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """On a pod: how long after its creation no node is bought for it, as a Go duration."""
-ON_DEMAND_BASE, ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-base", "nodesmith.dev/on-demand-percent"
-"""On a pod: how many pods of its controller, and how many percent of them, stay off spot: see `Split`."""
+ON_DEMAND_BASE = "nodesmith.dev/on-demand-base"
+"""On a pod: how many pods of its controller stay off spot."""
+ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-percent"
+"""On a pod: how many percent of the pods of its controller stay off spot; the larger of both numbers counts."""
 PROACTIVE = "nodesmith.dev/proactive-scale-up"
 """On a Namespace: `true` if its workloads' pods are planned before they exist. On a workload: `false` leaves it out."""
 DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"

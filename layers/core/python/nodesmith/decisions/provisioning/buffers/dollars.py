@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
-from nodesmith.model.karpenter.capacitybuffers import LIMIT_USD
+from nodesmith.model.karpenter.bufferannotations import LIMIT_USD
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot

@@ -33,7 +33,7 @@ from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
-from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import STOPPED_PRICE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import claim_tags
