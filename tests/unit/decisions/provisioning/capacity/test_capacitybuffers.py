@@ -197,6 +197,22 @@ def test_an_unreadable_schedule_keeps_no_room(changed: Mapping[str, str], field:
 
 
 @pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("nodesmith.dev/buffer-schedul", "nodesmith.dev/buffer-schedule"),
+        ("nodesmith.dev/buffer-limit-usd", "nodesmith.dev/buffer-limit-usd-per-hour"),
+        ("nodesmith.dev/limit-usd-per-hour", "nodesmith.dev/buffer-limit-usd-per-hour"),
+    ],
+)
+def test_a_misspelt_annotation_is_reported_with_the_one_that_was_meant(key: str, meant: str) -> None:
+    parsed = parse_buffer(manifest(annotations={key: "1"}))
+    (problem,) = parsed.problems
+    assert parsed.value is not None
+    assert problem.field == f"metadata.annotations[{key}]"
+    assert f"did you mean '{meant}'?; it has no effect" in problem.remedy
+
+
+@pytest.mark.parametrize(
     ("at", "count"),
     [("2026-11-23T05:59", 0), ("2026-11-23T06:00", 2), ("2026-11-23T15:59", 2), ("2026-11-23T16:01", 0)],
 )

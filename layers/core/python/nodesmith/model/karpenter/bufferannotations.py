@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from nodesmith.model.apimachinery.problems import Report, at, shown
+from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.times import CronError, duration_seconds, parse_cron
 from nodesmith.model.karpenter.disruption import Window, timezone_fault
 
@@ -34,6 +34,20 @@ HORIZON = "nodesmith.dev/buffer-horizon"
 """On a buffer with a quantile: within which time the workload's growth counts, 10m by default."""
 LIMIT_USD = "nodesmith.dev/buffer-limit-usd-per-hour"
 """On a buffer: the most that nodes with room of this buffer cost an hour if only buffers keep them."""
+_KNOWN = frozenset(
+    {
+        WARM_EXPIRE_AFTER,
+        WARM_STATE,
+        SCHEDULE,
+        DURATION,
+        TIMEZONE,
+        QUANTILE,
+        WINDOW_DAYS,
+        HORIZON,
+        LIMIT_USD,
+    }
+)
+_DOMAIN = "nodesmith.dev/"
 STOPPED = "stopped"
 EXPIRE_AFTER = timedelta(days=7)
 LEAST_EXPIRE_AFTER = timedelta(hours=1)
@@ -53,6 +67,14 @@ class Quantile:
     value: float
     window_days: int = _MOST_DAYS
     horizon_seconds: int = 600
+
+
+def report_unknown(annotations: Mapping[str, str], report: Report) -> None:
+    """Report annotations of nodesmith that no buffer has: a schedule or limit that is misspelt costs money."""
+    for key in sorted(annotations):
+        if key.startswith(_DOMAIN) and key not in _KNOWN:
+            remedy = f"not an annotation of CapacityBuffers{did_you_mean(key, _KNOWN)}; it has no effect"
+            _refuse(report, key, annotations[key], remedy, fatal=False)
 
 
 def read_window(annotations: Mapping[str, str], report: Report) -> Window | None:

@@ -25,6 +25,7 @@ from nodesmith.model.karpenter.bufferannotations import (
     read_number,
     read_quantile,
     read_window,
+    report_unknown,
 )
 from nodesmith.model.karpenter.disruption import Window
 from nodesmith.model.kubernetes.pods import PodTemplate, is_planned
@@ -244,6 +245,7 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
         return Parsed(None, read.report.problems)
     annotations = read.metadata.get("annotations", {})
     is_warm = read.spec.get("provisioningStrategy") == WARM_CAPACITY
+    report_unknown(annotations, read.report)
     window = read_window(annotations, read.report)
     expire_after = read_expire_after(annotations, read.report, is_warm=is_warm)
     quantile = read_quantile(annotations, read.report, scales=_SCALABLE in read.spec)
