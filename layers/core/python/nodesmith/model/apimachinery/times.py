@@ -149,12 +149,18 @@ def parse_cron(text: str) -> Cron:
 
 
 @lru_cache(maxsize=256)
+def schedule_fault(text: str) -> str:
+    """Return which field of a schedule is wrong and what it may contain; empty if there is none."""
+    try:
+        parse_cron(text)
+    except CronError as error:
+        return str(error)
+    return ""
+
+
 def is_schedule(text: str) -> bool:
     """Return whether a text is a valid schedule."""
-    try:
-        return bool(parse_cron(text))
-    except CronError:
-        return False
+    return not schedule_fault(text)
 
 
 def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UTC) -> datetime | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
-from nodesmith.model.apimachinery.times import CronError, duration_seconds, parse_cron
+from nodesmith.model.apimachinery.times import duration_seconds, schedule_fault
 from nodesmith.model.karpenter.disruption import Window, timezone_fault
 
 WARM_CAPACITY = "nodesmith.dev/warm-capacity"
@@ -90,10 +90,8 @@ def read_window(annotations: Mapping[str, str], report: Report) -> Window | None
         _refuse(report, missing, None, f"must be set beside {given}")
         return None
     seconds = _seconds(duration, report)
-    try:
-        parse_cron(schedule)
-    except CronError as error:
-        _refuse(report, SCHEDULE, schedule, str(error))
+    if fault := schedule_fault(schedule):
+        _refuse(report, SCHEDULE, schedule, fault)
     if fault := timezone_fault(zone):
         _refuse(report, TIMEZONE, zone, fault)
     return Window(schedule, seconds, zone)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
-from nodesmith.model.apimachinery.times import NEVER, duration_seconds, is_schedule
+from nodesmith.model.apimachinery.times import NEVER, duration_seconds, is_schedule, schedule_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,10 @@ def _window_faults(item: object) -> Iterator[tuple[str, object, str]]:
             f"is unknown{hint or ', use schedule, duration and timeZone'}",
         )
     cron, span, zone = item.get("schedule"), item.get("duration"), item.get("timeZone", "")
-    if not isinstance(cron, str) or not is_schedule(cron):
+    if not isinstance(cron, str):
         yield ".schedule", cron, "must be a cron schedule of five fields, such as 0 7 * * mon-fri"
+    elif fault := schedule_fault(cron):
+        yield ".schedule", cron, fault
     if not isinstance(span, str) or not _SPAN.fullmatch(span) or not _seconds(span):
         yield ".duration", span, "must be hours and minutes, such as 13h or 8h30m"
     if fault := timezone_fault(zone) if isinstance(zone, str) else _ANY_ZONE:

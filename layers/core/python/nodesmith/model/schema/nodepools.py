@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.model.apimachinery.quantities import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-from nodesmith.model.apimachinery.times import CronError, parse_cron
+from nodesmith.model.apimachinery.times import schedule_fault
 from nodesmith.model.schema.fields import INT64, Array, Integer, Kind, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.nodeclaims import (
     ANNOTATIONS,
@@ -23,11 +23,8 @@ from nodesmith.model.schema.nodeclaims import (
 
 
 def _cron_error(schedule: str) -> str | None:
-    try:
-        parse_cron(schedule)
-    except CronError as error:
-        return f"{error}; until this is fixed, none of its nodes is disrupted"
-    return None
+    fault = schedule_fault(schedule)
+    return f"{fault}; until this is fixed, none of its nodes is disrupted" if fault else None
 
 
 _BUDGET = Object(
