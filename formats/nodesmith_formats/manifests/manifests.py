@@ -226,7 +226,7 @@ def _objects(document: Document) -> Iterator[Document | Fault]:
     fault = _shape_fault(manifest)
     if fault is None:
         yield document
-    else:
+    elif not _is_of_kustomize(manifest):
         message, field_path = fault
         known = manifest if isinstance(manifest, Mapping) else {}
         line = line_of(document.node, field_path, document.first_line) if document.node else 0
@@ -264,6 +264,12 @@ def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None
         return [None] * len(items)
     found = next((value for key, value in node.value if key.value == "items"), None)
     return found.value if isinstance(found, yaml.SequenceNode) else ()
+
+
+def _is_of_kustomize(manifest: Any) -> bool:
+    """Return whether this configures kustomize, such as kustomization.yaml: it lies beside manifests and is none."""
+    version = manifest.get("apiVersion") if isinstance(manifest, Mapping) else None
+    return isinstance(version, str) and version.startswith("kustomize.config.k8s.io/")
 
 
 def _shape_fault(manifest: Any) -> tuple[str, str] | None:

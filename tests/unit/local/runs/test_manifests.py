@@ -95,6 +95,18 @@ def test_a_folder_gives_its_yaml_and_json_files_by_name(tmp_path: Path) -> None:
     assert manifests.faults == ()
 
 
+def test_what_configures_kustomize_in_a_folder_of_manifests_is_no_mistake(tmp_path: Path) -> None:
+    write(
+        tmp_path, "kustomization.yaml", "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization}"
+    )
+    write(tmp_path, "a.yaml", "{apiVersion: v1, kind: A, metadata: {name: a}}")
+
+    manifests = load_manifests([str(tmp_path)])
+
+    assert [d.object for d in manifests.documents] == ["A/a"]
+    assert manifests.faults == ()
+
+
 def test_the_items_of_a_list_are_objects_of_their_own(tmp_path: Path) -> None:
     text = (
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n- {kind: B}\n"
