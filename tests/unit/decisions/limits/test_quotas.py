@@ -575,6 +575,7 @@ class TestFaults:
             ("nodes", "must be a resource and its limit, such as nodes=200"),
             ("nodes=many", "is not a quantity"),
             ("cpu=-2", "must not be negative"),
+            ("nodes=20,cpu=4,nodes=200", "'nodes' is given twice"),
             ("nodesmith.dev/usd-per-hour=5 EUR", "convert 5 EUR into US dollars"),
         ],
     )

@@ -230,6 +230,8 @@ def parse_cluster_limits(text: str) -> tuple[tuple[str, int], ...]:
             known = ", ".join(_OF_CLUSTERS)
             hint = did_you_mean(name, _OF_CLUSTERS) or f", use {known}, or another name with a domain"
             raise ValueError(f"{name!r} is not a resource{hint}")
+        if name in found:
+            raise ValueError(f"{name!r} is given twice: write one limit for it")
         found[name] = _IN_DOLLARS[name](value) if name in _IN_DOLLARS else parse_amount(name, value)
         if found[name] < 0:
             raise ValueError(f"{name}={value} must not be negative")
