@@ -214,6 +214,12 @@ def test_devices_that_belong_to_no_node_are_reached_from_the_zones_they_name() -
     assert len(plan.ignored) == 1
 
 
+def test_a_pod_whose_devices_are_where_nothing_is_sold_is_told_that_they_decide_its_zone() -> None:
+    terms = [[builders.expression("topology.kubernetes.io/zone", "In", "us-east-1f")]]
+    told = why(decided(claiming(1, request(), allocation={"terms": terms})))
+    assert told.endswith("(for their volumes or devices: topology.kubernetes.io/zone In [us-east-1f])")
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

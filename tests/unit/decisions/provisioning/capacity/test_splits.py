@@ -107,6 +107,7 @@ def test_the_reason_of_a_pod_that_nothing_off_spot_is_sold_for_names_its_split()
     (group,) = plan.unplaced
     assert len(group.pods) == 1
     assert group.reason.startswith(f"ReplicaSet default/web keeps 1 of 2 pods off spot ({BASE}: 1): ")
+    assert "volumes" not in group.reason
     assert bought(plan)["spot"] == 1
 
 

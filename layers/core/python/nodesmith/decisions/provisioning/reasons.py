@@ -18,7 +18,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.apimachinery.labels import ZONE, restriction
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE, restriction
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
     Resources,
@@ -171,10 +171,11 @@ def _counts(filters: Iterable[Filter]) -> str:
 
 
 def _by_volumes(shape: Shape) -> str:
-    """Return the requirements that come from volumes, which a user would not find in the pod's own spec."""
+    """Return what volumes or allocated devices require. Capacity types are decided by splits, which have said so."""
     own = {str(one) for term in shape.own_terms for one in term.values()}
-    added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
-    return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""
+    found = {str(one) for term in shape.terms for key, one in term.items() if key != CAPACITY_TYPE} - own
+    what = "volumes or devices" if shape.devices else "volumes"
+    return f" (for their {what}: {' or '.join(sorted(found)[:_MOST_SHOWN])})" if found else ""
 
 
 def _typo(requests: Resources) -> str:
