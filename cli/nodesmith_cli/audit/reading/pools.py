@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.apimachinery.quantities import Resources, whole_units
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
@@ -20,6 +20,7 @@ _RESERVATION = "karpenter.k8s.aws/capacity-reservation"
 RESERVATION_ID = f"{_RESERVATION}-id"
 FIXED = "it has a fixed number of nodes (spec.replicas)"
 _TENANCY = "karpenter.k8s.aws/instance-tenancy"
+_GPU, _GPU_PARTS = "nvidia.com/gpu", "nodesmith.dev/gpu-resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,26 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
         {**amounts(limits), **nodes},
         _closed(manifest, nodeclass, bool(cluster.nodeclasses)),
         frozenset(subnet["zone"] for subnet in subnets) if subnets else None,
-        {t.name: t for t in instance_types(catalog, configuration, settings)},
+        {t.name: _divided(t, about) for t in instance_types(catalog, configuration, settings)},
         read_images(nodeclass),
         read_reservations(nodeclass),
         None if spec.get("replicas") is None else int(spec["replicas"]),
     )
+
+
+def _divided(kind: InstanceType, about: Manifest) -> InstanceType:
+    """Return a type with what the device plugin of its nodes offers in place of whole GPUs, as its NodePool says."""
+    told = dig(about, "annotations", _GPU_PARTS)
+    gpus = kind.capacity.of(_GPU)
+    pairs = [part.strip().partition("=") for part in told.split(",")] if told and gpus else []
+    if not pairs or not all(number.isdecimal() for _, _, number in pairs):
+        return kind
+    parts = {name: int(number) * gpus for name, _, number in pairs}
+
+    def offered(resources: Resources) -> Resources:
+        return Resources({**{name: n for name, n in resources.items() if name != _GPU}, **parts})
+
+    return replace(kind, capacity=offered(kind.capacity), allocatable=offered(kind.allocatable))
 
 
 def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:

@@ -131,6 +131,26 @@ def test_a_limit_without_a_request_counts_as_a_request() -> None:
     assert Kind.RESOURCES in one({"containers": limited})
 
 
+@pytest.mark.parametrize(
+    ("offered", "asked", "fits"),
+    [
+        ("nvidia.com/gpu=2", {"nvidia.com/gpu": "2"}, True),
+        ("nvidia.com/gpu=2", {"nvidia.com/gpu": "3"}, False),
+        ("nvidia.com/gpu.shared=2, nvidia.com/mig-1g.10gb=1", {"nvidia.com/gpu.shared": "2"}, True),
+        ("nvidia.com/gpu.shared=2", {"nvidia.com/gpu": "1"}, False),
+        ("nvidia.com/gpu:2", {"nvidia.com/gpu": "1"}, True),
+    ],
+)
+def test_nodes_offer_what_the_device_plugin_makes_of_their_gpus(
+    offered: str, asked: dict[str, str], fits: bool
+) -> None:
+    pool = nodepool()
+    pool["metadata"]["annotations"] = {"nodesmith.dev/gpu-resources": offered}
+    launch = buys("n", "1", ["p"], ["g.large"])
+    launch["requests"] |= asked
+    assert kinds([pool, pod("p", requests=asked)], plan(launch)) == (set() if fits else {Kind.RESOURCES})
+
+
 def test_a_node_takes_no_more_pods_than_its_limit() -> None:
     pods = [pod(f"p{i}", "100m") for i in range(11)]
     manifests = [POOL, *pods]
