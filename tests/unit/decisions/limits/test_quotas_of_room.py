@@ -75,3 +75,26 @@ def test_a_limit_in_dollars_compares_what_aws_charges_whatever_an_overlay_says(p
 
     plain, overlaid = nodes("0.5"), nodes("0.5", nodeoverlays=(overlay("own", price=price),))
     assert 0 < plain == overlaid < nodes("100")
+
+
+@pytest.mark.parametrize(
+    ("quota", "limit"),
+    [
+        (quota_manifest(limits={"nodes": "0"}, labels={"karpenter.sh/capacity-type": "on-demand"}), "100"),
+        (quota_manifest(limits={"nodes": "9"}), "0.09"),
+    ],
+    ids=["no on-demand node", "dollars for one spot node"],
+)
+@pytest.mark.parametrize("sold", [["on-demand"], ["on-demand", "spot"]])
+def test_spot_is_bought_where_a_limit_rules_out_on_demand_that_an_overlay_makes_no_dearer(
+    quota: dict[str, Any], limit: str, sold: list[str]
+) -> None:
+    cheap = overlay("plan", [expression("karpenter.sh/capacity-type", "In", *sold)], price="0.001")
+    pool = dollar_pool(limit, requirements=FOUR)
+    seen = snapshot(nodepools=(pool,), pods=pods(THREE_CPU, 1), nodeoverlays=(cheap,), quotas=(quota,))
+
+    plan = decide(inputs(snapshot=seen))
+
+    (node,) = plan.nodes
+    assert node.request.capacity_type == "spot"
+    assert plan.unplaced == ()

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from operator import gt, le
 
 from nodesmith.decisions.launch import MAX_OVERRIDES
@@ -79,17 +80,19 @@ def options(
     kept: list[Offer] = []
     types: set[str] = set()
     dearer: list[Offer] = []
-    worthwhile = True  # spot that costs more than on-demand is not
+    on_demand = inf  # spot that costs more than on-demand is not worth it, if that can be had
     for offer in template_offers.holding(demands, size, committed=bool(chosen.offering.commitment)):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
-        full = dear or not worthwhile or len(kept) >= MAX_OVERRIDES
+        wasteful = bool(kept) and offer.offering.cost_hourly_usd > on_demand
+        full = dear or wasteful or len(kept) >= MAX_OVERRIDES
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
         if offer.offering.capacity_type != chosen.offering.capacity_type:
-            if (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
-                worthwhile = False
+            is_other = (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT)
+            if is_other and all(map(le, template_offers.cost(offer), most)):
+                on_demand = min(on_demand, offer.offering.cost_hourly_usd)
             continue
         if is_pinned and offer.offering.zone != zone:
             continue  # the plan counts how many instances a placement group has in each zone
