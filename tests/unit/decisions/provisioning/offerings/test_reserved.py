@@ -137,7 +137,15 @@ def test_a_nodepool_of_reserved_capacity_alone_buys_nothing_else() -> None:
     plan = decided(5, RESERVATION, pools=(only_reserved,))
 
     assert len(plan.nodes) == 2
-    assert sum(len(group.pods) for group in plan.unplaced) == 3
+    (left,) = plan.unplaced
+    assert len(left.pods) == 3
+    assert left.reason == (
+        "NodePool default: all instances of cr-1 are in use, and only reserved capacity would do"
+    )
+    assert (left.why.blocking, left.why.fix) == (
+        "capacity reservations",
+        "enlarge the capacity reservation, or allow on-demand or spot capacity",
+    )
 
 
 def test_pods_may_ask_for_reserved_capacity() -> None:
@@ -146,6 +154,7 @@ def test_pods_may_ask_for_reserved_capacity() -> None:
     plan = decided(3, RESERVATION, of=picky)
 
     assert len(plan.nodes) == len(reserved(plan)) == 2
+    assert [group.why.blocking for group in plan.unplaced] == ["capacity reservations"]
 
 
 def test_limits_of_the_nodepool_hold_for_reserved_nodes_too() -> None:

@@ -15,7 +15,13 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, shared_limit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    is_group_full,
+    limited_zone,
+    shared_limit,
+    told_group,
+    used_up,
+)
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE, restriction
@@ -212,10 +218,11 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
     own = _own_limits(template).items()
     within = [c for c in plain if all(limit_cost(c, None, n) <= left for n, left in own)]
-    if within and not _is_group_full(template):
-        quota = obstacle(template, [(c, o) for c in within for o in c.offerings if admission.mask(c, o)])
-        if quota is not None:
-            return Refusal(Filter.LIMIT, *quota)
+    if within and not is_group_full(template.remaining):
+        offers = [(c, o) for c in within for o in c.offerings if admission.mask(c, o)]
+        limit = obstacle(template, offers) or used_up((o for _, o in offers), template.remaining)
+        if limit is not None:
+            return Refusal(Filter.LIMIT, *limit)
         why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")
     return _over_limits(demand, plain, template)
@@ -316,9 +323,10 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
 
 def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
     """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
-    if _is_group_full(template):
-        why = f"{_group(template)} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
-        return Refusal(Filter.LIMIT, why, _group(template), "use another placement group, or more zones")
+    if is_group_full(template.remaining):
+        group = told_group(template.status.placement_group)
+        why = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
+        return Refusal(Filter.LIMIT, why, group, "use another placement group, or more zones")
     template = replace(template, remaining=_own_limits(template))
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
@@ -343,16 +351,6 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
 def _own_limits(template: Template) -> Resources:
     left = template.remaining
     return Resources({n: left[n] for n in left if not (limited_zone(n) or shared_limit(n))})
-
-
-def _is_group_full(template: Template) -> bool:
-    room = [left for name, left in template.remaining.items() if limited_zone(name)]
-    return bool(room) and not any(room)
-
-
-def _group(template: Template) -> str:
-    group = template.status.placement_group
-    return f"placement group {group.name}" if group else "the placement group"
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:

@@ -115,6 +115,23 @@ def reservation_limit(reservation: str) -> str:
     return f"{_RESERVATION_LIMIT}{reservation}"
 
 
+def used_up(offerings: Iterable[Offering], left: Mapping[str, int]) -> tuple[str, str, str] | None:
+    """Return why reserved capacity leaves none of these offerings, what is in the way, and what helps.
+
+    None if one of them is not reserved, or something is left; `left` is what limits leave, by name.
+    """
+    names = sorted({offering.reservation for offering in offerings})
+    if not all(names) or any(left.get(reservation_limit(name), 0) > 0 for name in names):
+        return None
+    why = f"all instances of {' and '.join(names[:_MOST_NAMED])} are in use, and only reserved capacity would do"
+    return (
+        why,
+        "capacity reservations",
+        "enlarge the capacity reservation, or allow on-demand or spot capacity",
+    )
+
+
+_MOST_NAMED = 3
 _GROUP_LIMIT = "placement-group/"
 _NOT_IN_CLUSTERS = re.compile(r"(?:t\d\w*|mac[\w-]*|vt1|[cm]1|m[23]|\w+-flex)\.")
 
@@ -201,6 +218,17 @@ def limited_zone(name: str) -> str:
 
 _QUOTA = "quota:"
 _COMMITMENT = "commitment"
+
+
+def told_group(group: PlacementGroup | None) -> str:
+    """Return what a placement group is called in messages."""
+    return f"placement group {group.name}" if group else "the placement group"
+
+
+def is_group_full(left: Mapping[str, int]) -> bool:
+    """Return whether a placement group takes no more instances in any zone; `left` is what limits leave, by name."""
+    room = [amount for name, amount in left.items() if limited_zone(name)]
+    return bool(room) and not any(room)
 
 
 @dataclass(frozen=True, slots=True)
