@@ -1,0 +1,306 @@
+"""Services fail in a running local system: what `chaos` does in the tests' small world, with the deployed code.
+
+Functions, forwarder, adapters and the SDK with its retries are the real ones, so errors are read as AWS and the API
+server word them. `python -m tests.benchmarks.resilience.localchaos --combinations 100` runs others, for an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.karpenter.ownership import NODECLAIM_TAG
+from nodesmith_cli.simulator.localcommands.commands import place_of
+from nodesmith_formats.manifests.manifests import Manifests
+from nodesmith_local.chaos.acts import interrupt
+from nodesmith_local.chaos.faults import FAULTS, Fault, FaultKind
+from nodesmith_local.functions.deployment import TABLE_NAME
+from nodesmith_local.runs.running import apply, settle, with_defaults
+from nodesmith_local.runs.system import LocalSystem
+from tests import builders
+from tests.benchmarks.figures import Figure
+from tests.scenarios.chaos import Combination, Outcome, pairs_of_faults, single_faults
+
+COMBINATIONS, SPEED, SEED = 12, 10.0, 34
+LONGEST_FAULT_SECONDS = 300.0
+GOAL_SECONDS = 120
+LONGEST = timedelta(minutes=30)
+"""How long the system may take to recover."""
+_GLANCE_SECONDS = 0.2  # real seconds
+_APP, _USUAL_PODS = "web", 6
+_PREPARED_SECONDS = 3600.0
+_ALIVE = ("pending", "running", "stopping", "stopped")
+_CALLED_HERE = frozenset(FAULTS[FaultKind.ERRORS].services)
+
+
+def combinations(number: int, seed: int = SEED) -> list[Combination]:
+    """Return so many combinations of `chaos`, two of three with one fault, whose services a local system calls."""
+
+    def fits(each: Combination) -> bool:
+        return all(f.service in _CALLED_HERE and f.seconds <= LONGEST_FAULT_SECONDS for f in each.faults)
+
+    dice, pairs = random.Random(seed), number // 3  # noqa: S311
+    alone = dice.sample(list(filter(fits, single_faults())), number - pairs)
+    drawn = dice.sample(list(filter(fits, pairs_of_faults(20 * number, seed))), pairs)
+    return dice.sample([*alone, *drawn], number)
+
+
+@dataclass(slots=True)
+class Served:
+    """A running system with a Deployment of six pods on three nodes, which a PodDisruptionBudget guards."""
+
+    system: LocalSystem
+    versions: Iterator[int] = field(default_factory=lambda: count(1))
+    version: str = "v0"
+    """The label of the NodePool's newest template."""
+    most: int = 0
+    """How many instances were alive at once since the last change."""
+    harm: set[str] = field(default_factory=set)
+    """Instances that were terminated while pods ran on them."""
+    usual: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
+    """How long each moment takes undisturbed, in seconds, and how many instances are alive at once."""
+
+    @property
+    def objects(self) -> Any:
+        """The cluster's objects."""
+        return self.system.first.objects
+
+    def prepare(self) -> None:
+        """Create the NodePool, the Deployment and its budget, and wait until all pods run."""
+        manifests = with_defaults(Manifests())
+        apply(self.system.first, manifests.documents)
+        requirements = [
+            builders.expression("karpenter.sh/capacity-type", "In", "spot"),
+            builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"),
+            builders.expression("kubernetes.io/arch", "In", "amd64"),
+        ]
+        disruption = {"consolidateAfter": "30s", "budgets": [{"nodes": "2"}]}
+        template = {"metadata": {"labels": {"version": self.version}}, "spec": {"requirements": requirements}}
+        self.objects.patch("nodepools", "default", {"spec": {"disruption": disruption, "template": template}})
+        budget = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": _APP}}}
+        self.objects.create(
+            "poddisruptionbudgets",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": _APP, "namespace": "default"},
+                "spec": budget,
+            },
+        )
+        self.objects.create("deployments", _deployment())
+        assert settle(self.system.first, _PREPARED_SECONDS) == ""
+
+    # What happens
+
+    def happen(self, moment: str) -> None:
+        """Change the cluster so that nodesmith has something to do."""
+        changes: Mapping[str, Callable[[], object]] = {
+            "scale-up": lambda: self.scale(_USUAL_PODS + 4),
+            "drain": lambda: self.objects.delete("nodes", min(self._names("nodes"))),
+            "interruption": self._interrupt,
+            "consolidation": lambda: self.scale(_USUAL_PODS // 2),
+            "upgrade": self._upgrade,
+        }
+        self.most, self.harm = 0, set()
+        changes[moment]()
+
+    def scale(self, pods: int) -> None:
+        """Let the Deployment have so many pods."""
+        self.objects.patch("deployments", _APP, {"spec": {"replicas": pods}}, "default")
+
+    def _interrupt(self) -> None:
+        system = self.system
+        interrupt(system.aws.client, system.place.region, system.clock.now)(
+            Fault(next(iter(_CALLED_HERE)), FaultKind.INTERRUPTED, 1)
+        )
+
+    def _upgrade(self) -> None:
+        """Change the NodePool so that all nodes drift."""
+        self.version = f"v{next(self.versions)}"
+        template = {"metadata": {"labels": {"version": self.version}}}
+        self.objects.patch("nodepools", "default", {"spec": {"template": template}})
+
+    def live(self, until: datetime) -> None:
+        """Wait until a moment of the cluster's time, and look at the instances meanwhile."""
+        while self.system.clock.now() < until:
+            self.look()
+            time.sleep(_GLANCE_SECONDS)
+
+    def rest(self) -> timedelta:
+        """Wait until nothing is under way and nothing is wrong, but no longer than LONGEST; return the time."""
+        began = self.system.clock.now()
+        while (passed := self.system.clock.now() - began) < LONGEST:
+            self.look()
+            if not self.system.first.unrest() and not self.violations():
+                return passed
+            time.sleep(_GLANCE_SECONDS)
+        return passed
+
+    # What there is
+
+    def _names(self, resource: str) -> set[str]:
+        return {each["metadata"]["name"] for each in self.objects.list(resource)}
+
+    def instances(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return all instances, by id."""
+        pages = self.system.aws.client("ec2").get_paginator("describe_instances").paginate()
+        return {i["InstanceId"]: i for page in pages for r in page["Reservations"] for i in r["Instances"]}
+
+    def look(self) -> None:
+        """Note how many instances are alive, and which were terminated while pods ran on them."""
+        nodes = {
+            node["spec"].get("providerID", "").rpartition("/")[2]: node for node in self.objects.list("nodes")
+        }
+        running = Counter(
+            pod["spec"].get("nodeName")
+            for pod in self.objects.list("pods", "default")
+            if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+        )
+        found = self.instances()
+        self.most = max(self.most, sum(i["State"]["Name"] in _ALIVE for i in found.values()))
+        for id_, node in nodes.items():
+            ends = id_ not in found or found[id_]["State"]["Name"] not in _ALIVE
+            if ends and running[node["metadata"]["name"]]:
+                self.harm.add(id_)
+
+    def violations(self) -> list[str]:
+        """Return what is leaked, doubled, forgotten or left over."""
+        claims, nodes = self._names("nodeclaims"), self.objects.list("nodes")
+        alive = Counter(
+            next((tag["Value"] for tag in i.get("Tags", ()) if tag["Key"] == NODECLAIM_TAG), "")
+            for i in self.instances().values()
+            if i["State"]["Name"] in _ALIVE
+        )
+        system = self.system
+        store = DynamoStore(system.aws.client("dynamodb"), TABLE_NAME, system.first.name, system.clock.now)
+        ledger = store.load()
+        found = [f"{n} instances of claim {claim!r}" for claim, n in sorted(alive.items()) if n > 1]
+        found += [f"leaked instance of {claim!r}" for claim in sorted(alive.keys() - claims)]
+        found += [f"NodeClaim {claim} without instance" for claim in sorted(claims - alive.keys())]
+        found += [f"claim {claim.name} is not shown" for claim in ledger.claims if claim.name not in claims]
+        found += [f"move {move.id} stays {move.stage}" for move in ledger.moves]
+        if len(nodes) != len(claims):
+            found.append(f"{len(nodes)} Nodes of {len(claims)} NodeClaims")
+        for node in nodes:
+            about, taints = node["metadata"], node["spec"].get("taints") or ()
+            if about.get("deletionTimestamp") or any(taint["key"] == DISRUPTED.key for taint in taints):
+                found.append(f"Node {about['name']} is ending or closed")
+            if about["labels"].get("version") != self.version:
+                found.append(f"Node {about['name']} is outdated")
+        pods = self.objects.list("pods", "default")
+        found += [f"forgotten {p['metadata']['name']}" for p in pods if p["status"].get("phase") != "Running"]
+        needed = -(-len(pods) // 2)
+        if len(nodes) > needed:
+            found.append(f"{len(nodes)} Nodes for {len(pods)} pods, not {needed}")
+        return found
+
+    # Combinations
+
+    def outcome(self, combination: Combination) -> Outcome:
+        """Run a combination to its end, then return to six pods."""
+        moment, after = combination.moment, combination.after
+        if combination.faults and (moment, after) not in self.usual:
+            self.outcome(replace(combination, faults=()))
+        self.happen(moment)
+        self.live(self.system.clock.now() + timedelta(seconds=after))
+        if combination.faults:
+            self.system.faults.start(combination.faults)
+            longest = max(fault.seconds for fault in combination.faults)
+            self.live(self.system.clock.now() + timedelta(seconds=longest))
+        seconds = self.rest().total_seconds()
+        broken = self._broken(moment)
+        if not combination.faults:
+            assert not broken, broken
+            self.usual[moment, after] = (seconds, self.most)
+        usual, most = self.usual[moment, after]
+        if self.most > 2 * most + 1:
+            broken.append(f"{self.most} instances at once, usually {most}")
+        names = {fault.name for fault in combination.faults}
+        met = {each["name"]: each["hits"] for each in self.system.faults.status() if each["name"] in names}
+        self.scale(_USUAL_PODS)
+        self.rest()
+        return Outcome(tuple(broken), max(0.0, seconds - usual), met)
+
+    def _broken(self, moment: str) -> list[str]:
+        broken = [*filter(None, [self.system.first.unrest()]), *self.violations()]
+        if moment != "interruption":  # EC2 ends those whatever runs on them
+            broken += [f"{each} was terminated with running pods" for each in sorted(self.harm)]
+        return broken
+
+
+def _deployment() -> Mapping[str, Any]:
+    container = {"name": "app", "image": "busybox", "resources": {"requests": {"cpu": "1500m"}}}
+    spec = {"terminationGracePeriodSeconds": 5, "containers": [container]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": _APP, "namespace": "default"},
+        "spec": {
+            "replicas": _USUAL_PODS,
+            "selector": {"matchLabels": {"app": _APP}},
+            "template": {"metadata": {"labels": {"app": _APP}}, "spec": spec},
+        },
+    }
+
+
+@contextmanager
+def served(folder: Path, speed: float = SPEED) -> Iterator[Served]:
+    """Yield a prepared system, which ends with the block. Its log is `local.log` in the folder."""
+    with LocalSystem(place_of(with_defaults(Manifests()), "", speed), folder) as system:
+        found = Served(system)
+        found.prepare()
+        yield found
+
+
+def figures(number: int = COMBINATIONS, tell: Callable[[str], object] = str) -> list[Figure]:
+    """Run so many combinations and report. `tell` gets a line for each."""
+    ended: dict[Combination, Outcome] = {}
+    with TemporaryDirectory() as folder, served(Path(folder)) as site:
+        for each in combinations(number):
+            found = ended[each] = site.outcome(each)
+            tell(f"{each}: {found.beyond:.0f} s, met {dict(found.met)}, {'; '.join(found.broken) or 'well'}")
+    return report(ended)
+
+
+def report(ended: Mapping[Combination, Outcome]) -> list[Figure]:
+    """Return what broke, and how long recovery took."""
+    broken = [f"{each}: {'; '.join(found.broken[:3])}" for each, found in ended.items() if found.broken]
+    worst = max(ended, key=lambda each: ended[each].beyond)
+    met = sum((Counter(found.met) for found in ended.values()), Counter[str]())
+    note = (
+        f"{len(ended)} combinations, {len(met)} kinds of faults met {met.total():,} times, with real adapters"
+    )
+    return [
+        Figure("local-chaos-violations", len(broken), "violations", 0, " | ".join(broken[:5]) or note),
+        Figure("local-chaos-recovery", ended[worst].beyond, "s", GOAL_SECONDS, f"longest: {worst}"),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run another number of combinations, and print each."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.resilience.localchaos", description=__doc__
+    )
+    parser.add_argument("--combinations", type=int, default=COMBINATIONS)
+    number = parser.parse_args(arguments).combinations
+    measured = figures(number, lambda line: print(line, file=sys.stderr, flush=True))
+    for each in measured:
+        print(each.to_item())
+    return 0 if all(each.holds for each in measured) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
