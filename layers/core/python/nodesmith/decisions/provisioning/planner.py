@@ -31,12 +31,8 @@ from nodesmith.decisions.provisioning.purchase.order import (
     Purchase,
     written_down,
 )
-from nodesmith.decisions.provisioning.purchase.packingproblem import (
-    PackingProblem,
-    dearer_than,
-    packing_problem,
-    with_node_usd,
-)
+from nodesmith.decisions.provisioning.purchase.packednodes import dearer_than, with_node_usd
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.provisioning.purchase.purchase import buy
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.conflicts import PodConflicts

@@ -9,19 +9,15 @@ spot pool is that every node is requested with at least 15 types, where there ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from nodesmith.decisions.packing import Known, Limits, Node, Packing, Vector, pack
+from nodesmith.decisions.packing import Bin, Known, Limits, Node, Packing, Vector, pack
 from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packingproblem import (
-    PackingProblem,
-    least_nodes_first,
-    with_node_usd,
-)
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -116,6 +112,34 @@ def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> Pac
         if not found.refused:
             return found
     return packed
+
+
+def least_nodes_first(offered: PackingProblem) -> PackingProblem:
+    """Return the problem with so much added to each bin's price that no price is worth another node.
+
+    A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
+    """
+    alike = [replace(each, price=1.0, instead=None) for each in offered.bins]
+    quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
+    enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
+    node_usd = dearer_than(enough, offered.bins)
+    return replace(offered, bins=with_node_usd(offered.bins, node_usd), node_usd=node_usd)
+
+
+def dearer_than(nodes: int, bins: Iterable[Bin]) -> float:
+    """Return a price that is higher than that of so many nodes."""
+    return (nodes + 1) * max((each.price for each in bins), default=0.0) + 1.0
+
+
+def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
+    """Return bins with so much added to each price, also to those of bins that take their place."""
+
+    def dearer(one: Bin) -> Bin:
+        instead = dearer(one.instead) if one.instead is not None else None
+        price, unpaid = one.price + node_usd, one.unpaid_price + node_usd
+        return replace(one, price=price, unpaid_price=unpaid, instead=instead)
+
+    return tuple(map(dearer, bins))
 
 
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:

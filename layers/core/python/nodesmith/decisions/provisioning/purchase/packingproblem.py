@@ -1,4 +1,4 @@
-"""From demands and templates to a packing problem: one item per demand, one bin per undominated offer."""
+"""From demands and templates to a packing problem: one item per demand, one bin per undominated offer, and limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import fsum, inf
+from math import fsum
 from operator import le
 from typing import NamedTuple
 
@@ -16,10 +16,8 @@ from nodesmith.decisions.packing import (
     Vector,
     commitment_prices,
     lower_bound,
-    pack,
     tight_bound,
 )
-from nodesmith.decisions.provisioning.purchase.tierlimits import TierLimits
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
@@ -32,6 +30,7 @@ from nodesmith.decisions.scheduling.offerings.options import (
     undominated_offers,
     vector,
 )
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY
 from nodesmith.model.ec2.catalog import Offering
@@ -143,6 +142,72 @@ def _by_capacity_type(purchase_options: Iterable[PurchaseOption]) -> list[frozen
         frozenset(same)
         for _, same in groupby(ordered, key=lambda purchase_option: purchase_option.capacity_type)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class TierLimits:
+    """The limits of a tier's templates as numbered vectors. Templates that share a quota share one vector.
+
+    `number` has the number of each template's vector, and `axes` where in it the template's limits are, in order of
+    their names; `vectors` has what is left, by number. `names` are the templates' names, in order.
+    """
+
+    number: tuple[int, ...]
+    axes: tuple[Vector, ...]
+    vectors: Mapping[int, Vector]
+    names: tuple[str, ...]
+    committed: tuple[tuple[int, int], ...] = ()
+    """The vectors' numbers, and the axes in them, that hold what is left of commitments."""
+
+    @classmethod
+    def of(cls, tier: Sequence[Template]) -> TierLimits:
+        """Return the limits of a tier.
+
+        A template that exceeds a limit of its own buys nothing, and shares no vector, in which it would stop others.
+        """
+        keys = [
+            [(index, name) if one is None else one.key for name in names for one in (shared_limit(name),)]
+            for index, names in enumerate(sorted(template.remaining) for template in tier)
+        ]
+        number = list(range(len(tier)))
+        first: dict[object, int] = {}
+        for index, template in enumerate(tier):
+            for key in keys[index] if min(template.remaining.values(), default=0) >= 0 else ():
+                known, mine = number[first.setdefault(key, index)], number[index]
+                number = [known if each == mine else each for each in number]
+        left: dict[int, dict[object, int]] = {}
+        for index, template in enumerate(tier):
+            vector = left.setdefault(number[index], {})
+            for key, name in zip(keys[index], sorted(template.remaining), strict=True):
+                vector[key] = min(template.remaining[name], vector.get(key, template.remaining[name]))
+        places = {at: {key: place for place, key in enumerate(vector)} for at, vector in left.items()}
+        axes = tuple(tuple(places[at][key] for key in mine) for at, mine in zip(number, keys, strict=True))
+        vectors = {at: tuple(vector.values()) for at, vector in left.items() if vector}
+        names = tuple(template.name for template in tier)
+        paid = {each.key for each in _committed_limits(tier)}
+        committed = tuple((at, known[key]) for at, known in places.items() for key in known if key in paid)
+        return cls(tuple(number), axes, vectors, names, committed)
+
+    def spread(self, index: int, cost: Vector) -> Vector:
+        """Return what a node of a template takes, in the axes of its vector."""
+        if not cost:
+            return ()
+        found = [0] * len(self.vectors[self.number[index]])
+        for axis, amount in zip(self.axes[index], cost, strict=True):
+            found[axis] += amount
+        return tuple(found)
+
+    def own(self, template: str, vector: Vector) -> Vector:
+        """Return the part of a vector that belongs to a template's limits, in order of their names."""
+        return tuple([vector[axis] for axis in self.axes[self.names.index(template)]]) if vector else ()
+
+
+def _committed_limits(tier: Iterable[Template]) -> Iterator[SharedLimit]:
+    for template in tier:
+        for name in template.remaining if len(template.committed) else ():
+            shared = shared_limit(name)
+            if shared is not None and shared.is_of_commitments:
+                yield shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,34 +362,6 @@ def _with_substitutes(bins: Sequence[Bin], charged: Sequence[tuple[int, int]]) -
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
     """Return the demands, as bits, that must do without a NodePool."""
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
-
-
-def least_nodes_first(offered: PackingProblem) -> PackingProblem:
-    """Return the problem with so much added to each bin's price that no price is worth another node.
-
-    A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
-    """
-    alike = [replace(each, price=1.0, instead=None) for each in offered.bins]
-    quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
-    enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
-    node_usd = dearer_than(enough, offered.bins)
-    return replace(offered, bins=with_node_usd(offered.bins, node_usd), node_usd=node_usd)
-
-
-def dearer_than(nodes: int, bins: Iterable[Bin]) -> float:
-    """Return a price that is higher than that of so many nodes."""
-    return (nodes + 1) * max((each.price for each in bins), default=0.0) + 1.0
-
-
-def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
-    """Return bins with so much added to each price, also to those of bins that take their place."""
-
-    def dearer(one: Bin) -> Bin:
-        instead = dearer(one.instead) if one.instead is not None else None
-        price, unpaid = one.price + node_usd, one.unpaid_price + node_usd
-        return replace(one, price=price, unpaid_price=unpaid, instead=instead)
-
-    return tuple(map(dearer, bins))
 
 
 def _bin(offer: Offer, limit: int, cost: Vector) -> Bin:

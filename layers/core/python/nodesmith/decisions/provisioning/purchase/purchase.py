@@ -12,17 +12,14 @@ from nodesmith.decisions.provisioning.purchase.packednodes import (
     PackedNodes,
     filled,
     find_cuts,
+    least_nodes_first,
     made_less_fragile,
     with_fewer_nodes,
 )
-from nodesmith.decisions.provisioning.purchase.packingproblem import (
-    PackingProblem,
-    least_nodes_first,
-    packing_problem,
-)
-from nodesmith.decisions.provisioning.purchase.tierlimits import with_limits_left
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, Pricing
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import Resources
@@ -62,10 +59,28 @@ def _buy_everywhere(order: Order, result: Purchase) -> None:
         if any(t.reserved for t in tier):
             tier, waiting = _use_reserved(tier, waiting, order, result)
         bought_from = _buy_of_tier(tier, waiting, order, result)
-        result.tiers = [with_limits_left(each, bought_from) for each in result.tiers]
+        result.tiers = [_with_limits_left(each, bought_from) for each in result.tiers]
         result.tiers[number] = bought_from
         for node in result.nodes[before:]:
             result.served_by[number] += len(node.pods)
+
+
+def _with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> list[Template]:
+    """Return the templates of a tier with no more left of each quota than the `others` have."""
+    least: dict[tuple[str, str], int] = {}
+    for template in others:
+        for name, left in template.remaining.items():
+            if (shared := shared_limit(name)) is not None:
+                least[shared.key] = min(left, least.get(shared.key, left))
+
+    def lowered(template: Template) -> Template:
+        left = dict(template.remaining)
+        for name, amount in template.remaining.items():
+            if (shared := shared_limit(name)) is not None:
+                left[name] = min(amount, least.get(shared.key, amount))
+        return template if left == template.remaining else replace(template, remaining=Resources(left))
+
+    return list(map(lowered, tier)) if least else list(tier)
 
 
 def _use_reserved(
