@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from nodesmith_cli.connecting.applying import State
@@ -76,7 +75,6 @@ class Association:
 
     id: str
     role: str
-    modified_at: datetime
     is_made: bool = False
 
 

@@ -27,7 +27,7 @@ _PATH, _SHIFTS = "/managedresources", "/zonalshifts"
 _UNITS = {"m": "minutes", "h": "hours"}
 _LONGEST = timedelta(days=3)
 _ID = "00000000-0000-0000-0000-{:012}"
-MANUAL, PRACTICE_RUN = "ZONAL_SHIFT", "PRACTICE_RUN"
+MANUAL = "ZONAL_SHIFT"
 
 
 @dataclass(slots=True)

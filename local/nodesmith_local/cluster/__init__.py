@@ -6,6 +6,6 @@ and `heartbeat` do what kubelets do for their nodes.
 
 from nodesmith_local.cluster.cluster import Cluster
 from nodesmith_local.cluster.podrunner import RUN_SECONDS, STOP_SECONDS, Pace
-from nodesmith_local.cluster.registration import forget_node, heartbeat, register_node
+from nodesmith_local.cluster.registration import heartbeat, register_node
 
-__all__ = ["RUN_SECONDS", "STOP_SECONDS", "Cluster", "Pace", "forget_node", "heartbeat", "register_node"]
+__all__ = ["RUN_SECONDS", "STOP_SECONDS", "Cluster", "Pace", "heartbeat", "register_node"]

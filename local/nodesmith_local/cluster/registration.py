@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodesmith_formats.kubernetes.errors import ApiError
 from nodesmith_formats.kubernetes.objects import Object, View, micro_timestamp, name_of
 from nodesmith_local.apiserver.storage.store import Store
 from nodesmith_local.cluster.nodelifecycle import LEASE_NAMESPACE, LEASES
@@ -42,12 +41,3 @@ def heartbeat(store: Store, names: Iterable[str]) -> None:
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}
         metadata = {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}
         store.create(LEASES, {"metadata": metadata, "spec": spec})
-
-
-def forget_node(store: Store, name: str) -> None:
-    """Delete a Node, as the cloud controller does when its instance is gone."""
-    try:
-        store.delete("nodes", name)
-    except ApiError as error:
-        if error.code != 404:
-            raise

@@ -12,7 +12,7 @@ from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.shadow.karpenter import first_fit_nodes, one_command
+from nodesmith.decisions.shadow.karpenter import first_fit, one_command
 from nodesmith.model.kubernetes.pods import Pod
 from tests import builders
 from tests.benchmarks.disruption.fleets import launched, machine
@@ -73,7 +73,7 @@ def first_fit_fleet(trace: Trace) -> Inputs:
     }
     asked = [(cpu, memory * MIB, 1) for cpu, memory, count in trace.asks for _ in range(count)]
     workers, pods = [], []
-    for number, node in enumerate(first_fit_nodes(asked, markets.kinds(markets.on_demand_cmr()))):
+    for number, node in enumerate(first_fit(asked, markets.kinds(markets.on_demand_cmr()))):
         name = f"node-{number:04d}"
         workers.append(machine(name, node.kind.name, _cheapest_zone(node.kind.name), "on-demand", "default"))
         since = builders.NOW - timedelta(days=2)

@@ -104,4 +104,4 @@ def _ratio(price: float, bound: float, unplaced: Iterable[str]) -> float:
 
 def _first_fit_price(asks: Sequence[Ask], kinds: Sequence[Kind]) -> float:
     pods = [(cpu, memory * 2**20, 1) for cpu, memory, count in asks for _ in range(count)]
-    return sum(kind.price for kind in first_fit(pods, kinds))
+    return sum(bought.kind.price for bought in first_fit(pods, kinds))

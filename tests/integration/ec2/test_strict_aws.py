@@ -127,7 +127,6 @@ def test_a_pattern_of_the_model_matches_letters_of_any_alphabet() -> None:
 
 
 CAPACITY_BLOCK = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "capacity-block"}
-INTERRUPTIBLE = "interruptible-capacity-reservation"
 LOWEST = {"AllocationStrategy": "lowest-price"}
 
 

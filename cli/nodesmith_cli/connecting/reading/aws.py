@@ -61,8 +61,7 @@ class EksReading(Asker):
             found = eks.describe_pod_identity_association(clusterName=cluster, associationId=id_)[
                 "association"
             ]
-            at = found.get("modifiedAt") or found["createdAt"]
-            return Association(id_, found["roleArn"], at, is_made(found.get("tags"), cluster))
+            return Association(id_, found["roleArn"], is_made(found.get("tags"), cluster))
 
         return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, None)
 

@@ -1,4 +1,4 @@
-"""Bars, a divided bar and a sparkline as inline SVG. Each has a text alternative, and stands beside a table."""
+"""Bars and a divided bar as inline SVG. Each has a text alternative, and stands beside a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined, width_of
-from nodesmith_formats.wording import counted
 
 WIDTH = 840
 """The width of all pictures, in the units of their viewBox; a page scales them."""
@@ -61,27 +60,6 @@ def stack(title: str, rows: Sequence[Bar]) -> Html:
         ]
         left += width
     return picture(title, _told(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
-
-
-def sparkline(title: str, values: Sequence[float], unit: str = "", height: int = 60) -> Html:
-    """Return values, in order and equally far apart, as a line with its least, greatest and last value."""
-    if not values:
-        return picture(title, "no values", 24, [element("text", "no values", class_="v", x=0, y=17)])
-    low, high = min(values), max(values)
-    room, span, step = WIDTH - 130, (high - low) or 1.0, (WIDTH - 130) / max(1, len(values) - 1)
-    at = [(step * n, 10 + (height - 20) * (1 - (value - low) / span)) for n, value in enumerate(values)]
-    if len(at) == 1:
-        at.append((float(room), at[0][1]))
-    x, y = at[-1]
-    shown = f"{values[-1]:,.4g}{unit}"
-    parts = [
-        element("path", class_="axis", d=f"M0 {height - 4}H{room}"),
-        element("polyline", class_="l0", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in at)),
-        element("circle", class_="c1", cx=x, cy=y, r=4),
-        element("text", shown, class_="b", x=x + 12, y=y + 5),
-    ]
-    told = f"{counted(len(values), 'value')}, from {low:,.4g}{unit} to {high:,.4g}{unit}, the last {shown}"
-    return picture(title, told, height, parts)
 
 
 def colour(number: int) -> str:

@@ -146,7 +146,6 @@ svg .v{{fill:var(--dim)}}svg .b{{font-weight:650}}svg .s{{font-size:12px}}
 svg .axis{{stroke:var(--line);stroke-width:1;fill:none}}
 svg .edge{{stroke:var(--edge);stroke-width:1;fill:none}}
 .c0{{fill:var(--c0)}}.c1{{fill:var(--c1)}}.c2{{fill:var(--c2)}}.c3{{fill:var(--c3)}}.c4{{fill:var(--c4)}}
-.l0{{stroke:var(--c1);stroke-width:2;fill:none;stroke-linejoin:round;stroke-linecap:round}}
 .spot{{fill:var(--spot);stroke:var(--spot-line);stroke-dasharray:5 3}}
 .on-demand{{fill:var(--on-demand);stroke:var(--on-demand-line)}}
 .reserved{{fill:var(--reserved);stroke:var(--reserved-line);stroke-width:2}}

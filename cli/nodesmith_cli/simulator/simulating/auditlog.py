@@ -43,7 +43,6 @@ class _Log:
     into: Workloads
     cluster: str = ""
     events: dict[str, tuple[datetime, Event]] = field(default_factory=dict)
-    other_clusters: int = 0
 
     def line(self, text: str, *, is_last: bool = False) -> None:
         """Add one line."""

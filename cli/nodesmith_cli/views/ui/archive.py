@@ -65,7 +65,6 @@ class Decision:
     bound_hourly_usd: float
     unplaced: int
     moves: tuple[ProposedMove, ...]
-    is_validation: bool
     problems: tuple[str, ...]
     obstacles: Mapping[str, str]
     nodes: int
@@ -195,7 +194,6 @@ def digest(record: Item) -> Decision:
         bound_hourly_usd=float(plan["boundHourlyUsd"]),
         unplaced=sum(len(group["pods"]) for group in plan["unplaced"]),
         moves=tuple(_move(move) for move in plan.get("moves") or ()),
-        is_validation=bool(record.get("again")),
         problems=tuple(map(str, plan["problems"])),
         obstacles=dict(plan["obstacles"]),
         nodes=len(there),

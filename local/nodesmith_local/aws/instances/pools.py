@@ -77,10 +77,6 @@ class Pools:
             raise Rejected(f"pool {text!r}: no offering in {self._catalog.region} matches it")
         self._empty = (*self._empty, pattern)
 
-    def restock(self, text: str) -> None:
-        """Refill the pools that `exhaust` emptied with the same `text`."""
-        self._empty = tuple(pattern for pattern in self._empty if pattern.text != text)
-
     def refuse(self, text: str, code: str) -> None:
         """Let EC2 return this error code for these pools; the rest of a fleet still launches."""
         self._refused = (*self._refused, (parse_pattern(text), code))

@@ -92,19 +92,6 @@ def cancelled(*reasons: str) -> Change:
     return change
 
 
-def failed_messages(*ids: str, code: str = "InternalError") -> Change:
-    """Return a change that fails these entries of an SQS batch call; the answer lists them in Failed."""
-
-    def change(response: Any, carry_out: CarryOut) -> ActionResult:
-        entries = response.params["Entries"]
-        response.params["Entries"] = [entry for entry in entries if entry["Id"] not in ids]
-        result: Any = carry_out().result if response.params["Entries"] else {"Successful": []}
-        failed = [{"Id": id_, "SenderFault": False, "Code": code, "Message": "On demand."} for id_ in ids]
-        return ActionResult({**result, "Failed": [*(result.get("Failed") or ()), *failed]})
-
-    return change
-
-
 def fleet_answer(*errors: Mapping[str, Any]) -> Change:
     """Return a change that answers CreateFleet with these Errors, a FleetId and no instance."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -89,7 +88,7 @@ def whole(**changes: Any) -> Account:
         account,
         roles=frozenset(arn.rpartition("/")[2] for arn in function_entries(account, "")),
         entries=entries,
-        association=Association("a-1", FORWARDER, datetime(2026, 1, 1, tzinfo=UTC)),
+        association=Association("a-1", FORWARDER),
         has_agent=True,
         subnets=(Tagged("subnet-1", "web"),),
         groups=(Tagged("sg-1", "web"),),

@@ -33,12 +33,12 @@ def test_first_fit_comes_to_karpenters_price_on_the_openb_traces(
     bought = first_fit(asks, markets.kinds(markets.on_demand_cmr()))
 
     assert (trace.pods, len(trace.asks)) == (pods, shapes)
-    assert sum(kind.price for kind in bought) == pytest.approx(karpenter_hourly_usd, rel=0.005)
+    assert sum(node.kind.price for node in bought) == pytest.approx(karpenter_hourly_usd, rel=0.005)
 
 
 def test_first_fit_leaves_out_what_fits_nothing_and_prices_nodes_last() -> None:
     kinds = [Kind("small", (2, 2), 1.0), Kind("large", (4, 4), 3.0)]
-    assert [k.name for k in first_fit([(1, 1), (1, 1), (1, 1), (9, 9)], kinds)] == ["large"]
+    assert [node.kind.name for node in first_fit([(1, 1), (1, 1), (1, 1), (9, 9)], kinds)] == ["large"]
 
 
 def test_the_lp_bound_mixes_types_and_never_exceeds_what_a_plan_costs() -> None:

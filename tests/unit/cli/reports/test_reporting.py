@@ -8,7 +8,7 @@ from math import fsum
 
 import pytest
 
-from nodesmith_cli.output.reporting.charts import Bar, bars, sparkline, stack
+from nodesmith_cli.output.reporting.charts import Bar, bars, stack
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, page, section, table
@@ -26,7 +26,6 @@ HOSTILE = (MARKUP, LONG, RIGHT_TO_LEFT, ZALGO)
 PICTURES: dict[str, Callable[[str], Html]] = {
     "bars": lambda name: bars(name, [Bar(name, 1, name)]),
     "stack": lambda name: stack(name, [Bar(name, 1, name)]),
-    "sparkline": lambda name: sparkline(name, [1, 2], "$"),
     "fleet": lambda name: fleet_map(name, [Kind(name, name, name, 2, 1.5)]),
     "timeline": lambda name: timeline(name, [Life(name, name)], 60),
     "flow": lambda name: flow(

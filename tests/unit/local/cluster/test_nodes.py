@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from nodesmith_formats.kubernetes.objects import View, condition_of, dig
 from nodesmith_local.apiserver import Store
-from nodesmith_local.cluster import Cluster, Pace, forget_node
+from nodesmith_local.cluster import Cluster, Pace
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.nodelifecycle import NodeLifecycle
 from tests.patience import eventually
@@ -180,7 +180,7 @@ def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine() -> None:
     world.settle()
     (first,) = world.places()
 
-    forget_node(world.store, "n1")
+    world.store.delete("nodes", "n1")
     world.pass_time(39)
     assert world.places() == {first: "n1"}
     world.pass_time(2)

@@ -213,11 +213,6 @@ class Plan:
         return fsum(node.surcharge_hourly_usd for node in self.nodes)
 
     @property
-    def start_hourly_usd(self) -> float:
-        """The total price of the instances to start."""
-        return fsum(claim.price_hourly_usd for claim in self.starts)
-
-    @property
     def room_hourly_usd(self) -> float:
         """The price of those that are bought for CapacityBuffers alone."""
         return fsum(node.price_hourly_usd for node in self.nodes if node.is_room)

@@ -69,12 +69,7 @@ class _Open:
     pods: list[Vector]
 
 
-def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
-    """Return the types of the bought nodes, see `first_fit_nodes`."""
-    return [node.kind for node in first_fit_nodes(pods, kinds)]
-
-
-def first_fit_nodes(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
+def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
     """Return the bought nodes. Vectors are cpu, memory, then any others; a pod that fits no type is left out."""
     opened: list[_Open] = []
     order: list[tuple[int, int]] = []  # for open nodes: number of pods, number of the node
@@ -133,8 +128,7 @@ class FirstFitPlanner(Planner):
         sizes = [size for size, pods in waiting.items() for _ in pods]
         queues = {size: iter(pods) for size, pods in waiting.items()}
         found = [
-            _together(tuple(next(queues[size]) for size in node.pods))
-            for node in first_fit_nodes(sizes, kinds)
+            _together(tuple(next(queues[size]) for size in node.pods)) for node in first_fit(sizes, kinds)
         ]
         taken = {pod.key for demand in found for pod in demand.pods}
         left = (replace(d, pods=tuple(p for p in d.pods if p.key not in taken)) for d in demands)

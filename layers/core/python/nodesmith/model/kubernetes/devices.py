@@ -188,10 +188,6 @@ class PodClaim:
     terms: tuple[Requirements, ...] | None = None
 
     @property
-    def is_allocated(self) -> bool:
-        return bool(self.node) or self.terms is not None
-
-    @property
     def content(self) -> tuple[object, ...]:
         """What it asks for, whichever claim it is."""
         return self.requests, self.constraints
