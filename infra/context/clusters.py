@@ -8,8 +8,7 @@ from typing import Any
 
 from infra.context.faults import did_you_mean, text
 from infra.context.regions import REGION, REGION_KEYS
-from infra.permissions.launching import node_role
-from nodesmith.registration import FORMAT, Registration, registration_faults
+from nodesmith.registration import FORMAT, Registration, default_node_role, registration_faults
 
 CLUSTER_KEYS = ("name", "region", "vpcId", "nodeRoles", "reachedFrom", "settings")
 LONGEST_VALUE = 4096
@@ -39,7 +38,7 @@ def read_cluster(entry: Mapping[str, Any]) -> ClusterContext:
     registration = Registration(
         entry["name"],
         entry["vpcId"],
-        tuple(entry.get("nodeRoles") or [node_role(entry["name"])]),
+        tuple(entry.get("nodeRoles") or [default_node_role(entry["name"])]),
         entry.get("reachedFrom", ""),
         dict(entry.get("settings", {})),
     )
@@ -98,7 +97,7 @@ def _registration_faults(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
     value = {
         "format": FORMAT,
         "vpcId": entry.get("vpcId"),
-        "nodeRoles": entry.get("nodeRoles", [node_role(name)]),
+        "nodeRoles": entry.get("nodeRoles", [default_node_role(name)]),
         "reachedFrom": entry.get("reachedFrom", ""),
         "settings": entry.get("settings", {}),
     }
@@ -115,7 +114,7 @@ def _vpc_hint(entry: Mapping[str, Any]) -> str:
 def _role_faults(where: str, entry: Mapping[str, Any], region: Mapping[str, Any]) -> Iterator[str]:
     """Yield a fault for each role that is neither the cluster's own by name nor listed for its region."""
     named = region.get("nodeRoles", [])
-    known = [node_role(entry["name"]), *(named if isinstance(named, list) else [])]
+    known = [default_node_role(entry["name"]), *(named if isinstance(named, list) else [])]
     for at, role in enumerate(entry.get("nodeRoles", [])):
         if role not in known:
             yield (

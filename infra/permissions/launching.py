@@ -15,6 +15,7 @@ from aws_cdk import Aws
 from infra import names
 from infra.permissions.grants import Conditions, Grant
 from infra.permissions.sessions import CLUSTER, VPC
+from nodesmith.registration import default_node_role
 from nodesmith.settings import PROFILE_HASH_LENGTH
 
 LAUNCHED = ("fleet", "instance", "volume", "network-interface", "spot-instances-request")
@@ -203,17 +204,12 @@ def _read_profile_grant(region: str) -> Grant:
     return Grant("ReadProfile", ("iam:GetInstanceProfile",), resources, wildcard=PER_NODECLASS)
 
 
-def node_role(cluster: str) -> str:
-    """Return the name of the role that a cluster's nodes may have even if the region does not list it."""
-    return f"KarpenterNodeRole-{cluster}"
-
-
 def pass_role_grant(node_roles: Sequence[str]) -> Grant:
     """Return the grant to pass the cluster's own role and the named ones, no others, to instances and nothing else."""
     return Grant(
         "PassRole",
         ("iam:PassRole",),
-        tuple(names.role_arn(role) for role in (node_role(CLUSTER), *node_roles)),
+        tuple(names.role_arn(role) for role in (default_node_role(CLUSTER), *node_roles)),
         {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},
     )
 

@@ -9,6 +9,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.functions import TALKING, Concern
 from nodesmith.registration import (
     Registration,
+    default_node_role,
     read_registration,
 )
 from nodesmith.settings import role_name
@@ -39,11 +40,6 @@ class Wanted:
     is_to_tag: bool = True
     observes: bool | None = False
     """Whether the cluster is only observed; None for as it is registered."""
-
-
-def default_node_role(cluster: str) -> str:
-    """Return the name of the node role that every deployment may pass."""
-    return f"KarpenterNodeRole-{cluster}"
 
 
 def readable(cluster: str, text: str | None) -> Registration | None:

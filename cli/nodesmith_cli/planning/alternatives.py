@@ -53,7 +53,10 @@ class Alternatives:
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:
-    """Return a function that is True until this process has computed for so long from now on."""
+    """Return a function that is True until this process has computed for so long from now on.
+
+    CPU time makes the result depend less on what else the machine does.
+    """
     end = time.process_time() + seconds
     return lambda: time.process_time() < end
 

@@ -24,6 +24,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm
 from nodesmith.model.nodeclasses.status import Unresolved
+from nodesmith.registration import default_node_role
 from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role
@@ -82,7 +83,7 @@ class LocalAws:
         self.clock = clock or LocalClock()
         self.catalog = catalog or embedded_catalog(region)
         self.zones = tuple(zones) or _zones_of(self.catalog)
-        self.role = role or usual_role(cluster)
+        self.role = role or default_node_role(cluster)
         self.pools = Pools(no_capacity, self.catalog)
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
@@ -135,7 +136,7 @@ class LocalAws:
 
     def join(self, cluster: str, endpoint: Endpoint, role: str = "") -> None:
         """Furnish the account for a cluster: its own VPC, a role for its nodes, and an EKS cluster with zonal shift."""
-        role = role or usual_role(cluster)
+        role = role or default_node_role(cluster)
         self.roles[cluster] = role
         self._endpoints[cluster] = endpoint
         self.strict.shifts.register(cluster, self.region)
@@ -224,11 +225,6 @@ class LocalAws:
     def _announce(self, events: Any, machine: Machine, state: str) -> None:
         """Send EC2's event for a machine's change of state."""
         announce_state(events, self.region, machine.id, state, self.clock.now())
-
-
-def usual_role(cluster: str) -> str:
-    """Return the usual name of the role of a cluster's nodes."""
-    return f"KarpenterNodeRole-{cluster}"
 
 
 def _zones_of(catalog: Catalog) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from nodesmith_formats.kubernetes.objects import View, controller_of, dig
 from nodesmith_local.apiserver.storage.history import Change, Key
 from nodesmith_local.apiserver.storage.store import Store
+from nodesmith_local.cluster.podfacts import node_name
 
 Listener: TypeAlias = Callable[
     [View | None, View | None], None
@@ -135,10 +136,10 @@ class Mirrors:
     def _index(self, before: View | None, after: View | None) -> None:
         for pod, index in ((before, self.owned), (before, self.on_node)):
             if pod is not None:
-                place = _owner(pod) if index is self.owned else _node(pod)
+                place = _owner(pod) if index is self.owned else node_name(pod)
                 _remove(index, place, _key(pod))
         if after is not None:
-            for index, place in ((self.owned, _owner(after)), (self.on_node, _node(after))):
+            for index, place in ((self.owned, _owner(after)), (self.on_node, node_name(after))):
                 if place:
                     index.setdefault(place, {})[_key(after)] = after
 
@@ -157,7 +158,3 @@ def _key(obj: View) -> Key:
 def _owner(pod: View) -> str:
     owner = controller_of(pod)
     return str(owner["uid"]) if owner else ""
-
-
-def _node(pod: View) -> str:
-    return str(dig(pod, "spec", "nodeName") or "")

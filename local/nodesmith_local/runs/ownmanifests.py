@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from nodesmith.registration import default_node_role
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.manifests.places import DISCOVERY_TAG
-from nodesmith_local.aws.aws import usual_role
 
 _TERMS = ("subnetSelectorTerms", "securityGroupSelectorTerms")
 _SELECTORS = ("subnetSelector", "securityGroupSelector")
@@ -36,8 +36,8 @@ def _own(document: Document, cluster: str, first: str) -> Document:
 
 
 def _spec_field(key: str, value: Any, cluster: str, first: str) -> Any:
-    if key == "role" and value == usual_role(first):
-        return usual_role(cluster)
+    if key == "role" and value == default_node_role(first):
+        return default_node_role(cluster)
     if key in _SELECTORS:
         return _tags(value, cluster, first)
     if key in _TERMS and isinstance(value, list):

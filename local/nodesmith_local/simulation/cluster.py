@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, amount_of
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import RATE_WINDOW, Departure
@@ -341,10 +341,5 @@ class Cluster:
 def _desired(budget: PodDisruptionBudget, expected: int) -> int:
     """Return how many healthy pods a budget requires, as its controller counts them."""
     if budget.max_unavailable:
-        return expected - min(expected, _amount(budget.max_unavailable, expected))
-    return _amount(budget.min_available, expected) if budget.min_available else expected
-
-
-def _amount(text: str, expected: int) -> int:
-    """Return an amount of pods; a share is rounded up, as kube-controller-manager does it for both fields."""
-    return -(-int(text[:-1]) * expected // 100) if text.endswith("%") else int(text)
+        return expected - min(expected, amount_of(budget.max_unavailable, expected))
+    return amount_of(budget.min_available, expected) if budget.min_available else expected

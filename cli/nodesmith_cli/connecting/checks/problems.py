@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
-from nodesmith.registration import CLUSTER_NAME
+from nodesmith.registration import CLUSTER_NAME, default_node_role
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.manifests import ADMISSION
 from nodesmith_cli.connecting.observed import Account, Inside, RegionStack
-from nodesmith_cli.connecting.wanted import Wanted, default_node_role, is_observed, registration, talking
+from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration, talking
 from nodesmith_cli.sharing import findings as sharing
 from nodesmith_formats.wording import some
 

@@ -8,6 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.ownedresources import bare
 from nodesmith.registration import parameter_name
 from nodesmith_cli.access.awssession import Asker, if_there
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
@@ -122,11 +123,6 @@ class AccountReading(Asker):
             return [each["PolicyArn"] for page in pages for each in page["AttachedPolicies"]]
 
         return self.ask("iam:ListAttachedRolePolicies", f"role/{role}", read, list[str]())
-
-
-def bare(role: str) -> str:
-    """Return the name of a role without its path."""
-    return role.rpartition("/")[2]
 
 
 def _of(vpc_id: str) -> list[dict[str, Any]]:

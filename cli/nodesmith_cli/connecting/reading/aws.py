@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.registration import default_node_role
 from nodesmith_cli.access.awssession import Asker, asking, if_there
 from nodesmith_cli.access.kubeconfigs import regions_of
 from nodesmith_cli.connecting.checks.problems import talking_roles
@@ -14,7 +15,7 @@ from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Association, Cluster, Entry, is_made
 from nodesmith_cli.connecting.reading.account import AccountReading
 from nodesmith_cli.connecting.steps.actions import AGENT
-from nodesmith_cli.connecting.wanted import Wanted, default_node_role, readable
+from nodesmith_cli.connecting.wanted import Wanted, readable
 
 
 class EksReading(Asker):

@@ -12,13 +12,14 @@ from nodesmith.adapters.ownedresources import profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover
+from nodesmith.registration import default_node_role
 from nodesmith_cli.access.awssession import if_there
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster, is_made
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.steps.actions import AGENT
 from nodesmith_cli.connecting.steps.leftovers import Leftovers
-from nodesmith_cli.connecting.wanted import default_node_role, readable
+from nodesmith_cli.connecting.wanted import readable
 
 
 class LeftoverReading(AwsReading):

@@ -13,13 +13,13 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.ownedresources import bare
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
 from nodesmith_cli.access.awssession import Client, asking
 from nodesmith_cli.connecting.applying import Applier, path_of
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
-from nodesmith_cli.connecting.reading.account import bare
 from nodesmith_cli.connecting.reading.cluster import PODS, forwarders_pods
 from nodesmith_cli.connecting.steps import actions
 from nodesmith_cli.connecting.steps.connect import policy_arn

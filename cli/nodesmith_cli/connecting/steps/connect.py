@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.registration import Registration, parameter_name
+from nodesmith.registration import Registration, default_node_role, parameter_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.manifests import ADMISSION, CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Entry, Inside, Object, Tagged
@@ -35,7 +35,6 @@ from nodesmith_cli.connecting.steps.actions import (
 from nodesmith_cli.connecting.wanted import (
     NODE_POLICIES,
     Wanted,
-    default_node_role,
     function_entries,
     readable,
     registration,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from nodesmith_cli.costs.savings.table import WIDTH, show
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.output.reporting.delivery import deliver
+from nodesmith_cli.planning.alternatives import for_seconds
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_formats.wording import printable
 
@@ -78,7 +78,7 @@ def run(wanted: Wanted, output: str) -> int:
             paid = commitments_in(wanted.commitments, catalog, at)
             ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     with progress("comparing", to=side, key="savings", size=len(nodes)):
-        found = analysed(ready, usage, lambda: _budget(wanted.seconds))
+        found = analysed(ready, usage, lambda: for_seconds(wanted.seconds))
     written = report(
         found,
         cluster,
@@ -112,15 +112,6 @@ def context_name(kubeconfig: str) -> str:
     except ConfigException:
         return ""
     return str((current or {}).get("name") or "")
-
-
-def _budget(seconds: float) -> Callable[[], bool]:
-    """Return a function that is True until this process has computed for so long from now on.
-
-    CPU time makes the result depend less on what else the machine does.
-    """
-    end = time.process_time() + seconds
-    return lambda: time.process_time() < end
 
 
 def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[Catalog, str]:

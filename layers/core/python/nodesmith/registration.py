@@ -92,6 +92,11 @@ def parameter_name(cluster: str, *, observed: bool = False) -> str:
     return f"{OBSERVED_PARAMETERS if observed else PARAMETERS}/{cluster}"
 
 
+def default_node_role(cluster: str) -> str:
+    """Return the name of the node role that every deployment may pass to instances of a cluster."""
+    return f"KarpenterNodeRole-{cluster}"
+
+
 def read_registration(
     cluster: str, text: str, *, of_any_release: bool = False, observed: bool = False
 ) -> Registration:

@@ -132,7 +132,7 @@ def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
 
     Another role has another profile, so that existing nodes keep theirs.
     """
-    identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, _bare(nodeclass.role)))
+    identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, bare(nodeclass.role)))
     return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:PROFILE_HASH_LENGTH]}"
 
 
@@ -146,7 +146,7 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
 
     Raises Unresolved if the role does not exist or nodesmith may not use it.
     """
-    name, role = profile_name(nodeclass, cluster, region), _bare(nodeclass.role)
+    name, role = profile_name(nodeclass, cluster, region), bare(nodeclass.role)
     if not role:
         raise Unresolved(
             "RoleNotFound", f"spec.role {nodeclass.role!r} names no role: name an IAM role of this account"
@@ -206,6 +206,6 @@ def _create(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: 
             raise
 
 
-def _bare(role: str) -> str:
+def bare(role: str) -> str:
     """Return a role name without its path, as IAM accepts and returns it."""
     return role.rpartition("/")[2]

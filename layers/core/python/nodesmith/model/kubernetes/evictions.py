@@ -54,7 +54,7 @@ class PodDisruptionBudget:
             return True  # without either field it expects no pods, and so allows no evictions
         if self.min_available == "100%":
             return True
-        return 0 < self.expected_pods <= _amount_of(self.min_available, self.expected_pods)
+        return 0 < self.expected_pods <= amount_of(self.min_available, self.expected_pods)
 
 
 def parse_budget(manifest: Manifest) -> PodDisruptionBudget:
@@ -87,7 +87,8 @@ def _amount(spec: Manifest, name: str) -> str:
     return str(value)
 
 
-def _amount_of(text: str, expected: int) -> int:
+def amount_of(text: str, expected: int) -> int:
+    """Return an amount of pods; a share is rounded up, as kube-controller-manager does it for both fields."""
     return -(-int(text[:-1]) * expected // 100) if text.endswith("%") else int(text)
 
 

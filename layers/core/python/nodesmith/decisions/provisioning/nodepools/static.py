@@ -25,12 +25,13 @@ from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
+from nodesmith.decisions.scheduling.existing import zone_of
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import refuses_disruption
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED, ZONE
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED
 from nodesmith.model.commands import End
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -102,7 +103,7 @@ def planned(
     if not by_zone:
         raise Rejected(template.obstacle or "no offering that it allows is available now")
     on_trial = bool(why_on_trial(pool, inputs.ledger))
-    counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
+    counts = Counter(zone_of(claim) for claim in mine if not claim.is_ending)
     number = 1 if on_trial else lacking
     for index in range(number):
         left = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
@@ -154,11 +155,6 @@ def _price(offer: Offer) -> tuple[bool, float, str]:
         offer.offering.cost_hourly_usd,
         offer.type_option.type.name,
     )
-
-
-def _zone(claim: NodeClaim) -> str:
-    """Return the zone where a claim's node is or will be; empty if it is not settled."""
-    return claim.zone or claim.requirements.settled.get(ZONE, "")
 
 
 @dataclass(frozen=True, slots=True)
