@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -21,16 +19,11 @@ RECEIVES = 10
 BATCH_SIZE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Queues:
-    """The queues of a region."""
+def queues(scope: Construct) -> sqs.Queue:
+    """Make both queues, and return that of delayed invocations.
 
-    waiting: sqs.Queue
-    dead: sqs.Queue
-
-
-def queues(scope: Construct) -> Queues:
-    """Make the queues. Four hours outlast every delay and retry; four days outlast a long weekend."""
+    Four hours outlast every delay and retry; four days outlast a long weekend.
+    """
     dead = _queue(scope, "DeadLetters", DEAD_LETTER_QUEUE_NAME, Duration.days(4))
     waiting = _queue(
         scope,
@@ -41,7 +34,7 @@ def queues(scope: Construct) -> Queues:
         dead_letter_queue=sqs.DeadLetterQueue(queue=dead, max_receive_count=RECEIVES),
     )
     _refuse_plain_http(scope, waiting, dead)
-    return Queues(waiting, dead)
+    return waiting
 
 
 def feed(scope: Construct, region: str, dispatch: lambda_.Alias, waiting: sqs.Queue) -> None:

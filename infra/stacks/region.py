@@ -116,7 +116,7 @@ class RegionStack(Stack):
         region = self._region
         catalog(scopes["catalog"], may, shared, isolated=region.isolated, commitments=region.commitments)
         dispatching = dispatch(scopes["dispatch"], may, shared)
-        feed(scopes["dispatch"], may.region, dispatching, queues(self).waiting)
+        feed(scopes["dispatch"], may.region, dispatching, queues(self))
 
     def _limit(self) -> None:
         """Make a parameter for each SpendingLimit."""

@@ -285,10 +285,3 @@ def _replaces(other: InstanceFacts, fact: InstanceFacts) -> bool:
         and other.memory_mib >= fact.memory_mib
         and sum(g.units for g in other.gpus) >= sum(g.units for g in fact.gpus)
     )
-
-
-def requested(snapshot: Snapshot, nodes: Iterable[PricedNode]) -> tuple[Resources, Resources]:
-    """Return what pods request of the priced nodes, and what these offer."""
-    priced = {each.name: each.node for each in nodes if each.price is not None}
-    asked = total([pod.shape.requests for pod in snapshot.pods if pod.node in priced])
-    return asked, total([node.allocatable for node in priced.values()])

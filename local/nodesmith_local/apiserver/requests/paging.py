@@ -49,11 +49,6 @@ class Pages:
             )
         return kept
 
-    def forget(self) -> None:
-        """Expire every token."""
-        with self._lock:
-            self._waiting.clear()
-
 
 def _token(revision: int) -> str:
     """Return a token that looks like a real server's; its `start` is random and not an object key."""

@@ -81,10 +81,6 @@ class Pools:
         """Let EC2 return this error code for these pools; the rest of a fleet still launches."""
         self._refused = (*self._refused, (parse_pattern(text), code))
 
-    def accept(self) -> None:
-        """Undo all calls of `refuse`."""
-        self._refused = ()
-
     def refusal(self, pool: OfferingKey) -> str:
         """Return the error code with which EC2 refuses a pool, or "" for none."""
         return next((code for pattern, code in self._refused if pattern.matches(pool)), "")

@@ -39,15 +39,6 @@ class Answers:
             return waiting.popleft() if waiting else None
 
 
-def refused(code: str, message: str = "Failed on demand.") -> Change:
-    """Return a change that fails the whole call."""
-
-    def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
-        raise Refusal(code, message)
-
-    return change
-
-
 def lost_answer(code: str) -> Change:
     """Return a change that carries the call out and then answers with an error."""
 

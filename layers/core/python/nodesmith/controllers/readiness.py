@@ -70,15 +70,13 @@ class ReadinessReport:
     """The result of a run.
 
     `resolved` are EC2NodeClasses that were resolved again with a new result, `written` objects (`Kind/name`) whose
-    status or annotations were written, and `unhealthy` NodePools that are unhealthy. `released` are deleted
-    EC2NodeClasses from which Karpenter's finalizer was removed. `due` is when to look again even if nothing changes,
-    None for never. `tripped` is the number of breakers that have tripped.
+    status or annotations were written, and `unhealthy` NodePools that are unhealthy. `due` is when to look again even
+    if nothing changes, None for never. `tripped` is the number of breakers that have tripped.
     """
 
     resolved: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
-    released: tuple[str, ...] = ()
     due: datetime | None = None
     tripped: int = 0
 
@@ -149,7 +147,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
         first_after(now, (ledger.paused.until if ledger.paused else None, *(each.until for each in tripped))),
     )
     due = now if held else first(moments)
-    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due, len(tripped))
+    return ReadinessReport(tuple(changed), tuple(written), unhealthy, due, len(tripped))
 
 
 def _stand_by(

@@ -52,9 +52,9 @@ class Proposals:
     `proposals` are in the order in which they start. They are independent: no source is a destination of another, and
     together they respect all budgets. `blocked` has the claims that may not be disrupted now, and `looked_at` the time
     at which each claim was last considered for consolidation, both by claim name. `steps` counts simulated placements;
-    `is_finished` is False if the pass ran out of steps before it had examined everything. `drift` has the reason for
-    each claim that has drifted, `needed` the obstacle for each claim whose pods cannot be placed more cheaply.
-    `eligible` is the number of nodes that may be disrupted for each reason, before budgets.
+    `is_finished` is False if the pass ran out of steps before it had examined everything. `needed` has the obstacle for
+    each claim whose pods cannot be placed more cheaply. `eligible` is the number of nodes that may be disrupted for
+    each reason, before budgets.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -62,7 +62,6 @@ class Proposals:
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     steps: int = 0
     is_finished: bool = True
-    drift: Mapping[str, str] = field(default_factory=dict)
     eligible: Mapping[Reason, int] = field(default_factory=dict)
     needed: Mapping[str, str] = field(default_factory=dict)
 

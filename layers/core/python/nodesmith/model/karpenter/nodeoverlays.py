@@ -40,7 +40,6 @@ class NodeOverlay:
     price: str = ""
     capacity: Resources = NOTHING
     weight: int = 0
-    generation: int = 0
     devices: tuple[tuple[DeviceKind, int], ...] = ()
     """Devices of dynamic resource allocation that matching nodes have; those of a driver replace lighter ones."""
 
@@ -88,7 +87,6 @@ def parse_nodeoverlay(manifest: Mapping[str, object]) -> Parsed[NodeOverlay]:
         spec.get("price", spec.get("priceAdjustment", "")),
         parse_resources(spec.get("capacity")),
         spec.get("weight", 0),
-        read.metadata["generation"],
         devices,
     )
     problems = read.report.problems

@@ -212,10 +212,6 @@ class Share:
             return self.monthly
         return self.micro_usd * _seconds(month_end(now) - month_start(now))
 
-    def plus(self, other: Share) -> Share:
-        """Return both together; both are of the same month."""
-        return Share(self.micro_usd + other.micro_usd, self.month, self.monthly + other.monthly)
-
 
 def share_of(limit: SpendingLimit, counted: Iterable[Counted], now: datetime) -> Share:
     """Return what these nodes take of a limit."""

@@ -155,7 +155,7 @@ class Pass:
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
         steps = self._most - self.left
         needed = {name: self.needed[name] for name in sorted(self.needed.keys() - self.gone - blocked.keys())}
-        return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift, needed=needed)
+        return Proposals(tuple(self.found), blocked, times, steps, is_finished, needed=needed)
 
 
 class Allowed:
