@@ -35,14 +35,14 @@ class _Alarm:
     tells_silence: bool = False
 
 
-def lambda_metric(function: str, name: str, statistic: str = "Sum", minutes: int = 5) -> cloudwatch.Metric:
+def lambda_metric(function: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
     """Return a metric of a function."""
-    return _metric("AWS/Lambda", name, {"FunctionName": function}, statistic, minutes)
+    return _metric("AWS/Lambda", name, {"FunctionName": function}, statistic, 5)
 
 
-def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int = 1) -> cloudwatch.Metric:
-    """Return a metric of a queue."""
-    return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
+def queue_metric(queue: str, name: str) -> cloudwatch.Metric:
+    """Return the maximum of a metric of a queue, minute by minute."""
+    return _metric("AWS/SQS", name, {"QueueName": queue}, "Maximum", 1)
 
 
 def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from random import uniform
 from typing import Protocol
 
+_LONGEST_WAIT_SECONDS = 30.0
+
 
 class Clock(Protocol):
     """A clock that can convert its durations to real seconds."""
@@ -29,13 +31,13 @@ class SystemClock:
         return seconds
 
 
-def wait_seconds(failures: int, first_seconds: float, longest_seconds: float = 30.0) -> float:
+def wait_seconds(failures: int, first_seconds: float) -> float:
     """Return a wait that doubles with every failure in a row, less a random share of up to half of it.
 
     The random share keeps forwarders that failed together from retrying together.
     """
     doubled = first_seconds * 2.0 ** min(max(0, failures - 1), 10)
-    return jittered(min(longest_seconds, doubled), 0.5)
+    return jittered(min(_LONGEST_WAIT_SECONDS, doubled), 0.5)
 
 
 def jittered(seconds: float, share: float) -> float:

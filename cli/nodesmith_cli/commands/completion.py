@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntFlag, StrEnum
 from pathlib import Path
 
@@ -59,16 +59,14 @@ def print_script(run: Callable[[], None], shell: Shell) -> None:
     run()
 
 
-def complete_for_kubectl(
-    run: Callable[[], None], words: Sequence[str], environment: MutableMapping[str, str] = os.environ
-) -> None:
+def complete_for_kubectl(run: Callable[[], None], words: Sequence[str]) -> None:
     """Print completions as kubectl expects them of `kubectl_complete-nodesmith`.
 
     `words` are what follows `kubectl nodesmith`; the last one is being typed and may be empty. Each line is a value
     and, after a tab, its description; the last line is a directive. `run` is the command, which completes instead of
     running when the environment says so. Fish's format is the same but for the directive.
     """
-    environment.update(
+    os.environ.update(
         {
             VARIABLE: "complete_fish",
             _ACTION: "get-args",
@@ -77,7 +75,7 @@ def complete_for_kubectl(
         }
     )
     if not words[-1:] or not words[-1]:
-        environment[_WORDS] += " "
+        os.environ[_WORDS] += " "
     try:
         run()
     except SystemExit as end:

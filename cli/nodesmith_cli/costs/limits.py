@@ -19,14 +19,14 @@ Told = Mapping[str, Any]
 NEARLY_PERCENT = 80
 
 
-def read_region(client: Any, table: str = TABLE) -> tuple[Region | None, str]:
+def read_region(client: Any) -> tuple[Region | None, str]:
     """Return what clusters share, by a boto3 DynamoDB client, and why it cannot be read, empty if it can."""
     from nodesmith.adapters.aws.calls import all_errors
     from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits
 
     try:
-        with all_errors(f"DynamoDB table {table!r}"):
-            return DynamoSharedLimits(client, table).region(), ""
+        with all_errors(f"DynamoDB table {TABLE!r}"):
+            return DynamoSharedLimits(client, TABLE).region(), ""
     except (Rejected, Transient) as error:
         return None, str(error)
 

@@ -61,11 +61,11 @@ def for_seconds(seconds: float) -> Callable[[], bool]:
     return lambda: time.process_time() < end
 
 
-def alternatives_of(inputs: Inputs, seconds: float = _SECONDS) -> Alternatives:
+def alternatives_of(inputs: Inputs) -> Alternatives:
     """Decide once more for a recorded decision's inputs, and return the alternatives that fit into the time."""
     began = time.process_time()
     plan = planned(inputs)
-    return alternatives(inputs, plan, for_seconds(seconds - (time.process_time() - began)))
+    return alternatives(inputs, plan, for_seconds(_SECONDS - (time.process_time() - began)))
 
 
 def alternatives(inputs: Inputs, plan: Plan, has_time: Callable[[], bool]) -> Alternatives:

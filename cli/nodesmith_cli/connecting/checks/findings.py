@@ -29,9 +29,9 @@ def warning(check: str, object: str, found: str, remedy: str = "") -> Finding:  
     return Finding(check, Severity.WARNING, object, found, remedy)
 
 
-def info(check: str, object: str, found: str, remedy: str = "") -> Finding:  # noqa: A002
+def info(check: str, object: str, found: str) -> Finding:  # noqa: A002
     """Return a finding that needs no action."""
-    return Finding(check, Severity.INFO, object, found, remedy)
+    return Finding(check, Severity.INFO, object, found)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -30,6 +30,8 @@ from nodesmith_cli.costs.savings.repacking import Repacked, repacked
 
 MOST = 12
 """How many constraints are examined if there is time."""
+_MOST_PROTECTIONS = 3
+"""The same of rules that keep pods where they are."""
 LEAST_MONTHLY_USD = 1.0
 _HOURS = 730
 _TOPOLOGIES = {ZONE: "zone", HOSTNAME: "host"}
@@ -161,7 +163,7 @@ def _relaxed(snapshot: Snapshot, constraint: Constraint) -> Snapshot:
 
 
 def protection_costs(
-    inputs: Inputs, held: Iterable[Held], has_time: Callable[[], bool] = lambda: True, most: int = 3
+    inputs: Inputs, held: Iterable[Held], has_time: Callable[[], bool]
 ) -> list[tuple[Held, float]]:
     """Return what the rules that keep most cost: the plan with their nodes kept, less that without.
 
@@ -173,7 +175,7 @@ def protection_costs(
         return []
     base = repacked(inputs, kept).hourly_usd
     found = []
-    for each in chosen[:most]:
+    for each in chosen[:_MOST_PROTECTIONS]:
         if not has_time():
             break
         rest = {name: why for name, why in kept.items() if name not in each.nodes}

@@ -22,9 +22,8 @@ SIMPLIFIED = (
 )
 
 
-def report(shadow: Shadow, days: int, assumed: Assumptions | None = None) -> dict[str, Any]:
+def report(shadow: Shadow, days: int) -> dict[str, Any]:
     """Return the report over the last days. Only days on which the cluster was observed are listed."""
-    known = assumed or Assumptions()
     spans = [span for span in shadow.days if span.seconds > 0][-days:]
     total = sum_of(spans)
     return {
@@ -34,7 +33,7 @@ def report(shadow: Shadow, days: int, assumed: Assumptions | None = None) -> dic
         "days": [{"date": f"{span.at:%Y-%m-%d}", **_item(span)} for span in spans],
         "total": _item(total),
         "agreement": _agreement(total),
-        "assumptions": list(_assumptions(shadow, total, known)),
+        "assumptions": list(_assumptions(shadow, total, Assumptions())),
         "simplified": list(SIMPLIFIED),
         "faults": list(shadow.faults),
         "nodes": {name: len(fleet.claims) for name, fleet in sorted(shadow.fleets.items())},

@@ -21,12 +21,12 @@ class Choice:
     note: str = ""
 
 
-def ladder(title: str, choices: Sequence[Choice], unit: str = "/h") -> Html:
+def ladder(title: str, choices: Sequence[Choice]) -> Html:
     """Return a row for each choice, from 0 to the highest price; the chosen price is the large mark."""
     shown = choices[:_MOST]
     highest = max((price for each in shown for price in (each.chosen, *each.prices)), default=0.0) or 1.0
     scale, bottom = (WIDTH - _LABEL - 40) / highest, _HEAD + _ROW * len(shown)
-    parts = [_axis(scale, highest, bottom, unit)]
+    parts = [_axis(scale, highest, bottom)]
     parts += [_row(each, _HEAD + n * _ROW, scale) for n, each in enumerate(shown)]
     more = len(choices) - len(shown)
     if more:
@@ -40,13 +40,13 @@ def money(amount: float) -> str:
     return f"${amount:,.2f}" if abs(amount) >= 10 else f"${amount:,.4f}"
 
 
-def _axis(scale: float, highest: float, bottom: float, unit: str) -> Html:
+def _axis(scale: float, highest: float, bottom: float) -> Html:
     parts: list[Html] = []
     for n in range(_TICKS + 1):
         price = highest * n / _TICKS
         x = _LABEL + price * scale
         parts.append(element("path", class_="axis", d=f"M{x:.1f} {_HEAD - 6}V{bottom:.0f}"))
-        shown = f"{money(price)}{unit}" if n else "0"
+        shown = f"{money(price)}/h" if n else "0"
         parts.append(element("text", shown, class_="v s", x=x, y=14, text_anchor="middle"))
     return joined(parts)
 

@@ -38,12 +38,12 @@ class Writing:
         binding = _body(request)
         name = target.name or name_of(binding)
         bound(self._store, name, target.namespace, binding, _write(request))
-        return _success(201)
+        return _created()
 
     def evict(self, target: Target, request: Request) -> Reply:
         """Evict a pod. Raises ApiError 404, 429 or 500."""
         evicted(self._store, target.name, target.namespace, _body(request), _write(request))
-        return _success(201)
+        return _created()
 
     def update(self, target: Target, request: Request) -> Reply:
         """Replace an object, its status or its scale. Raises ApiError."""
@@ -180,5 +180,5 @@ def _deleted(details: Object) -> Reply:
     return reply({**_SUCCESS, "details": details})
 
 
-def _success(code: int) -> Reply:
-    return reply({**_SUCCESS, "code": code}, code)
+def _created() -> Reply:
+    return reply({**_SUCCESS, "code": 201}, 201)

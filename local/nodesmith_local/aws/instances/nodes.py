@@ -123,9 +123,9 @@ def cloud_labels(machine: Machine) -> dict[str, str]:
     }
 
 
-def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) -> list[dict[str, Any]]:
+def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
     """Return the kubelet's conditions; a node is not ready while its CNI is down."""
-    written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(heartbeat or since)}
+    written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(since)}
     calm = [
         {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
         for kind in _PRESSURES

@@ -81,7 +81,7 @@ def nodeclass_update(
     """
     name, generation = name_of(manifest), _generation(manifest)
     if parsed.value is None:
-        conditions = [_invalid("ValidationSucceeded", "NodeClassValidationFailed", parsed.problems)]
+        conditions = [_invalid("NodeClassValidationFailed", parsed.problems)]
         wanted: dict[str, Any] = {}
     elif status is None:
         conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", *AWAITING)], {}
@@ -113,7 +113,7 @@ def nodepool_update(
     name, generation = name_of(manifest), _generation(manifest)
     pool = parsed.value
     if pool is None:
-        conditions = [_invalid("ValidationSucceeded", "NodePoolValidationFailed", parsed.problems)]
+        conditions = [_invalid("NodePoolValidationFailed", parsed.problems)]
     else:
         warnings = shortened("; ".join(map(str, parsed.problems)))
         conditions = [
@@ -139,7 +139,7 @@ def nodeoverlay_update(
     `contradiction` says which other one it contradicts, so that it is left out; empty if it applies.
     """
     if parsed.value is None:
-        conditions = [_invalid("ValidationSucceeded", "RuntimeValidation", parsed.problems)]
+        conditions = [_invalid("RuntimeValidation", parsed.problems)]
     elif contradiction:
         conditions = [StatusCondition("ValidationSucceeded", "False", "Conflict", shortened(contradiction))]
     else:
@@ -267,9 +267,9 @@ def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCon
     )
 
 
-def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCondition:
+def _invalid(reason: str, problems: Sequence[Problem]) -> StatusCondition:
     message = "; ".join(str(p) for p in problems if p.fatal)
-    return StatusCondition(type_, "False", reason, shortened(message))
+    return StatusCondition("ValidationSucceeded", "False", reason, shortened(message))
 
 
 def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:

@@ -158,14 +158,12 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
     return TypeSet(tuple(t for t in matching.types if all(key in t.requirements for key in asked)))
 
 
-def compatible_terms(
-    offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
-) -> tuple[Requirements, ...]:
+def compatible_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
     """Return the alternatives of the shape's node affinity that are compatible with `offered`.
 
     Shapes joined because they must share a node may leave no alternative at all.
     """
-    return tuple(term for term in shape.terms if offered.conflict(term, undefined=undefined) is None)
+    return tuple(term for term in shape.terms if offered.conflict(term, undefined=WELL_KNOWN) is None)
 
 
 def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
