@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import uuid4
 
+from nodesmith.observation.reduction.podspecs import (
+    reduce_limit_range,
+    reduce_runtime_class,
+    with_default_requests,
+    with_runtime_class,
+)
 from nodesmith_formats.kubernetes import defaults, pods
 from nodesmith_formats.kubernetes.errors import (
     ApiError,
@@ -16,7 +24,7 @@ from nodesmith_formats.kubernetes.errors import (
 )
 from nodesmith_formats.kubernetes.kinds import Resource
 from nodesmith_formats.kubernetes.objects import Clock, Object, View, name_of, timestamp
-from nodesmith_local.apiserver.storage import crds, podclasses
+from nodesmith_local.apiserver.storage import crds
 from nodesmith_local.apiserver.storage.deletion import CRD_CLEANUP
 from nodesmith_local.apiserver.storage.drafts import KEPT, Write, completed
 from nodesmith_local.apiserver.storage.history import History
@@ -43,8 +51,26 @@ def born(history: History, served: Resource, obj: Object, write: Write, now: Clo
         classes = {name_of(each.object): each.object for each in history.scan(_PRIORITIES)}
         ranges = [each.object for each in history.scan("limitranges")]
         runtimes = {name_of(each.object): each.object for each in history.scan(_RUNTIMES)}
-        return pods.admitted(podclasses.completed(obj, ranges, runtimes), classes)
+        return pods.admitted(_admitted(obj, ranges, runtimes), classes)
     return defaults.at_birth(served.kind, obj)
+
+
+def _admitted(pod: Object, limit_ranges: Iterable[View], runtimes: Mapping[str, View]) -> Object:
+    """Return a pod with what the admission plugins LimitRanger and RuntimeClass add to it.
+
+    Default limits, minima and maxima are not imitated. Raises ApiError 403 for a class that does not exist.
+    """
+    spec: Object = dict(pod["spec"])
+    for each in map(reduce_limit_range, limit_ranges):
+        if each["metadata"]["namespace"] == pod["metadata"].get("namespace"):
+            spec = with_default_requests(spec, each["requests"])
+    name: Any = spec.get("runtimeClassName")
+    if name and name not in runtimes:
+        message = f'pods "{name_of(pod)}" is forbidden: pod rejected: RuntimeClass "{name}" not found'
+        raise ApiError(403, "Forbidden", message, {"name": name_of(pod), "kind": "pods"})
+    if name:
+        spec = with_runtime_class(spec, reduce_runtime_class(runtimes[name])["spec"])
+    return {**pod, "spec": spec}
 
 
 def _identity(history: History, served: Resource, obj: View, now: Clock) -> Object:

@@ -1,21 +1,36 @@
-"""Scripts that call EKS's bootstrap script: bash on Amazon Linux 2, PowerShell on Windows."""
+"""Scripts that call EKS's bootstrap script, with the kubelet's flags: bash on Amazon Linux 2, PowerShell on Windows."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from email.parser import Parser
+from typing import Any
 
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.nodeclasses.instancesettings import AL2, WINDOWS_FAMILIES
-from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, required
-from nodesmith_local.aws.instances.userdata.kubeletflags import kubelet_flags
+from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, pairs, permitted, required
 
 BOOTSTRAP = "/etc/eks/bootstrap.sh"
 _POWERSHELL = re.compile(r"<powershell>(.*?)</powershell>", re.IGNORECASE | re.DOTALL)
 _QUOTE = "['\u2018\u2019\u201a\u201b]"
 _PARAMETER = re.compile(rf"\s+-(\w+)\s+{_QUOTE}((?:{_QUOTE}{{2}}|(?!{_QUOTE}).)*){_QUOTE}", re.DOTALL)
 _DOUBLED = re.compile(f"{_QUOTE}({_QUOTE})")
+_NUMBER_FLAGS = {
+    "max-pods": "maxPods",
+    "pods-per-core": "podsPerCore",
+    "eviction-max-pod-grace-period": "evictionMaxPodGracePeriod",
+    "image-gc-high-threshold": "imageGCHighThresholdPercent",
+    "image-gc-low-threshold": "imageGCLowThresholdPercent",
+}
+_MAP_FLAGS = {
+    "system-reserved": ("systemReserved", "="),
+    "kube-reserved": ("kubeReserved", "="),
+    "eviction-hard": ("evictionHard", "<"),
+    "eviction-soft": ("evictionSoft", "<"),
+    "eviction-soft-grace-period": ("evictionSoftGracePeriod", "="),
+}
 
 
 def bash_bootstrap(text: str) -> Bootstrap:
@@ -28,7 +43,7 @@ def bash_bootstrap(text: str) -> Bootstrap:
     for word in rest:
         named[word.removeprefix("--")] = next(rest, "")
     required(named, ("apiserver-endpoint", "b64-cluster-ca"), BOOTSTRAP)
-    config, labels, taints = kubelet_flags(shlex.split(named.get("kubelet-extra-args", "")))
+    config, labels, taints = _kubelet_flags(shlex.split(named.get("kubelet-extra-args", "")))
     if named.get("dns-cluster-ip"):
         config["clusterDNS"] = [named["dns-cluster-ip"]]
     storage = "RAID0" if named.get("local-disks") == "raid0" else ""
@@ -46,7 +61,7 @@ def powershell_bootstrap(text: str) -> Bootstrap:
         ("EKSClusterName", "APIServerEndpoint", "Base64ClusterCA"),
         "the call of Start-EKSBootstrap.ps1",
     )
-    config, labels, taints = kubelet_flags(shlex.split(named.get("KubeletExtraArgs", "")))
+    config, labels, taints = _kubelet_flags(shlex.split(named.get("KubeletExtraArgs", "")))
     if named.get("DNSClusterIP"):
         config["clusterDNS"] = [named["DNSClusterIP"]]
     cluster, endpoint = named["EKSClusterName"], named["APIServerEndpoint"]
@@ -61,3 +76,32 @@ def _calls(text: str) -> Iterator[list[str]]:
         for line in script.splitlines():
             if line.startswith(BOOTSTRAP):
                 yield shlex.split(line)
+
+
+def _kubelet_flags(words: Iterable[str]) -> tuple[dict[str, Any], Mapping[str, str], tuple[Taint, ...]]:
+    """Return the flags as configuration, labels and taints. Raises Unusable for an unknown flag."""
+    config: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    for word in words:
+        name, _, value = word.removeprefix("--").partition("=")
+        if name in _NUMBER_FLAGS:
+            config[_NUMBER_FLAGS[name]] = int(value)
+        elif name in _MAP_FLAGS:
+            field, sign = _MAP_FLAGS[name]
+            config[field] = pairs(value, sign)
+        elif name == "cpu-cfs-quota":
+            config["cpuCFSQuota"] = value == "true"
+        elif name == "node-labels":
+            labels |= pairs(value)
+        elif name == "register-with-taints":
+            taints = tuple(_taint(each) for each in value.split(",") if each)
+        else:
+            raise Unusable(f"the kubelet has no flag {word!r}")
+    return config, permitted(labels), taints
+
+
+def _taint(text: str) -> Taint:
+    key_and_value, _, effect = text.rpartition(":")
+    key, _, value = key_and_value.partition("=")
+    return Taint(key, effect, value)
