@@ -15,7 +15,6 @@ from typing import Any
 from nodesmith.model.karpenter.capacitybuffers import (
     POD_TEMPLATE,
     SCALABLE_KINDS,
-    WARM_CAPACITY,
     kind_key,
     referred_kind,
 )
