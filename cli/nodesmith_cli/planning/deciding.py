@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, replicas
+from nodesmith.decisions.provisioning.clusterstate import NO_TURN_YET
 from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacle, turns
 from nodesmith.decisions.provisioning.plan import Unplaced
 from nodesmith.model.apimachinery.quantities import total
@@ -46,7 +47,7 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     """
     claims = (*inputs.ledger.claims, *(node.claim for node in plan.nodes))
     ledger, shared = replace(inputs.ledger, claims=claims), inputs.settings.shared_provisioning_classes
-    nodes, told = list(plan.nodes), list[str]()
+    nodes, told, refused = list(plan.nodes), list[str](), dict[str, str]()
     placed = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for request in inputs.snapshot.requests:
         if is_ours(request, ledger, shared=shared) and (why := obstacle(request, inputs.snapshot)):
@@ -55,7 +56,8 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
         decision = f"{inputs.decision}-{number}"  # the names of its NodeClaims derive from it
         decided = decide_gang(replace(inputs, ledger=ledger, decision=decision), key)
         if decided is None or not decided.reserves:
-            told.append(f"{said(key)} gets no room: {decided.gang.message if decided else ''}")
+            refused[key] = decided.gang.message if decided else ""
+            told.append(f"{said(key)} gets no room: {refused[key]}")
             continue
         at = _members(decided.gang, inputs.snapshot)
         nodes += [_nominated(node, at.pop(node.claim.name, ())) for node in decided.nodes]
@@ -67,7 +69,7 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
         told.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
     on_nodes = {key: tuple(pods) for key, pods in placed.items()}
     served = {key for pods in (*on_nodes.values(), *(node.claim.nominated for node in nodes)) for key in pods}
-    ignored = tuple(left for group in plan.ignored if (left := _without(group, served)).pods)
+    ignored = tuple(_now(left, refused) for group in plan.ignored if (left := _without(group, served)).pods)
     return replace(plan, nodes=tuple(nodes), placed=on_nodes, ignored=ignored), told
 
 
@@ -93,6 +95,14 @@ def _nominated(node: PlannedNode, pods: Sequence[str]) -> PlannedNode:
 
 def _without(group: Unplaced, pods: Collection[str]) -> Unplaced:
     return replace(group, pods=tuple(key for key in group.pods if key not in pods))
+
+
+def _now(group: Unplaced, refused: Mapping[str, str]) -> Unplaced:
+    """Return pods that wait for the room of their group with what has become of it."""
+    state = next((why for key, why in refused.items() if group.reason.startswith(f"{said(key)} gets ")), "")
+    if not state or not group.reason.endswith(NO_TURN_YET):
+        return group
+    return replace(group, why=replace(group.why, text=group.reason.removesuffix(NO_TURN_YET) + state))
 
 
 def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shape]) -> PlannedNode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import TYPE_CHECKING, Any
@@ -49,11 +49,14 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     }
 
 
-def without_room(written: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a plan's JSON data without the nodes for CapacityBuffers alone, which the audit does not verify."""
-    if "capacityBuffers" not in written:
+def without_room(written: Mapping[str, Any], kept: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return a plan's JSON data without the nodes that wait for pods, which the audit does not verify.
+
+    These are nodes for CapacityBuffers alone, and those with the names in `kept`.
+    """
+    nodes = [each for each in written["nodes"] if not each.get("forBuffers") and each["name"] not in kept]
+    if len(nodes) == len(written["nodes"]):
         return written
-    nodes = [node for node in written["nodes"] if not node.get("forBuffers")]
     price = round(fsum(node["priceHourly"] for node in nodes), _DIGITS)
     return {**written, "nodes": nodes, "priceHourly": price}
 

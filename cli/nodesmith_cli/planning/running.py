@@ -93,7 +93,8 @@ def run(wanted: Wanted, output: str) -> int:
         import_module("numpy")  # the decision uses it, but its duration should not include the import
     began = time.process_time()
     with progress(f"deciding on {waiting:,} pods", to=side, key="plan", size=waiting):
-        plan, requests = planned_requests(inputs, planned(inputs))
+        for_pods = planned(inputs)
+        plan, requests = planned_requests(inputs, for_pods)
     seconds = time.process_time() - began
     written = plan_json(plan, seconds, _held(inputs) if plan.rooms else ())
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
@@ -111,7 +112,11 @@ def run(wanted: Wanted, output: str) -> int:
             show(console(), plan, inputs, written, is_wide=output == "wide")
         case _:
             print_data(written, output, "plan")
-    return _audited(manifests, inputs, written, side) if wanted.audit else OK
+    if not wanted.audit:
+        return OK
+    known = {node.claim.name for node in for_pods.nodes}
+    kept = {n.claim.name for n in plan.nodes if n.claim.name not in known and not n.claim.nominated}
+    return _audited(manifests, inputs, without_room(written, kept), side)
 
 
 def _held(inputs: Inputs) -> Sequence[HeldNode]:
@@ -218,7 +223,7 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
 
     with progress("auditing", to=side, key="audit", size=len(manifests.documents)):
         objects = [document.manifest for document in manifests.documents]
-        found = audit(objects, inputs.catalog, without_room(written), settings=inputs.settings)
+        found = audit(objects, inputs.catalog, written, settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")

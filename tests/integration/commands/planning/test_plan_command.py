@@ -682,11 +682,30 @@ def test_provisioning_requests_get_nodes_for_all_pods_or_none_and_say_so(run: Ru
     pool = nodepool_manifest(limits={"cpu": "64"})
     templates = [template_manifest(f"{name}-0", cpu) for name, cpu in (("fits", "3"), ("large", "30"))]
     requests = [request_manifest("fits", 4), request_manifest("large", 4), request_manifest("lacking", 1)]
-    ran = run("-f", written(tmp_path, "all.yaml", pool, *templates, *requests), "-o", "json")
-    assert ran.plan["nodes"], "the request that fits"
+    file = written(tmp_path, "all.yaml", pool, *templates, *requests, pod("web"))
+    ran = run("-f", file, "--audit", "-o", "json")
+    assert ran.status == 0, ran.err
+    assert any(not node["pods"] for node in ran.plan["nodes"]), "the request that fits"
     assert "ProvisioningRequest default/fits gets room on 0 existing nodes and" in ran.err
     assert "ProvisioningRequest default/large gets no room: " in ran.err
     assert "PodTemplate default/lacking-0 does not exist" in ran.err
+
+
+def test_pods_of_a_group_without_room_are_told_why(run: Run, tmp_path: Path) -> None:
+    group = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "job", "namespace": "default"},
+        "spec": {"minMember": 3},
+    }
+    pods = [pod(name, cpu="150", labels={"scheduling.x-k8s.io/pod-group": "job"}) for name in "abc"]
+    file = written(tmp_path, "all.yaml", nodepool_manifest(limits={"nodes": "1"}), group, *pods)
+
+    ran = run("-f", file, "-o", "json")
+
+    told = {entry["reason"] for entry in ran.plan["unplaced"]}
+    assert len(told) == 1
+    assert "gets room for 3 of its pods at once, or for none: 1 of 3 pods find no place: " in told.pop()
 
 
 def test_a_live_clusters_buffers_are_planned_with_the_workloads_that_they_name(

@@ -172,6 +172,13 @@ def test_a_check_reserves_room_on_ready_nodes_and_buys_nothing() -> None:
     assert found.gang.booked_until == NOW + BOOKED_FOR
 
 
+def test_a_check_without_room_says_so_and_not_that_there_is_no_nodepool() -> None:
+    found = decided(given(request(3, class_name=CHECK), nodes=(builders.node("own", cpu="4"),)))
+    assert found.gang.message == (
+        "2 of 3 pods find no place: the nodes that are ready have too little room, and none is bought"
+    )
+
+
 @pytest.mark.parametrize(
     ("parameters", "stage"), [({}, GangStage.WAITING), ({"noRetry": "true"}, GangStage.FAILED)]
 )

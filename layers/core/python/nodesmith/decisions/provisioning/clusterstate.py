@@ -131,6 +131,9 @@ def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
     return Needs(wanted, ignored, going)
 
 
+NO_TURN_YET = "its turn has not come yet"
+
+
 def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod, str]]:
     """Return the pods without a node that consume a request whose room is not there, by key, each with the reason.
 
@@ -150,7 +153,7 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
         if request is not None and request.is_pod_group:
             if not request.lacking:
                 continue
-            state = "; ".join(request.faults) or told.get(key, "its turn has not come yet")
+            state = "; ".join(request.faults) or told.get(key, NO_TURN_YET)
             why = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
         elif request is None:
             why = f"it waits for the room of ProvisioningRequest {key}, which does not exist"

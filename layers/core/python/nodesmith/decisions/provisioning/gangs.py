@@ -25,15 +25,9 @@ from nodesmith.decisions.provisioning.clusterstate import (
 )
 from nodesmith.decisions.provisioning.decide import left_of
 from nodesmith.decisions.provisioning.nodepools.tiers import pools
-from nodesmith.decisions.provisioning.plan import (
-    Inputs,
-    Plan,
-    PlannedNode,
-    inputs_of,
-    plan_item,
-    record,
-)
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, inputs_of, plan_item, record
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.reasons import NO_NODEPOOL
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import canonical
@@ -342,8 +336,7 @@ class Room(NamedTuple):
 
 def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> Room:
     """Find room for so many pods of each set: on nodes that are ready, and on new ones unless it is only a check."""
-    problem = obstacle(request, inputs.snapshot)
-    if problem:
+    if problem := obstacle(request, inputs.snapshot):
         return Room({}, why=problem)
     sets = _planned(request, counts, inputs)
     pods = [pod for each in sets for pod in each]
@@ -362,7 +355,9 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     left = left_of(chosen, offers)
     if chosen.left:
         first = min(why for _, why in left)
-        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {first}")
+        is_full = request.is_check and first.blocking == NO_NODEPOOL
+        told = "the nodes that are ready have too little room, and none is bought" if is_full else first
+        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {told}")
     if why := too_many_nodes(len(chosen.purchase.nodes), len(chosen.assignment.placed), inputs):
         return Room({}, why=why)
     bought = planner.written_down(chosen.purchase)

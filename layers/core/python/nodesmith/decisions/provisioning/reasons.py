@@ -41,6 +41,7 @@ from nodesmith.model.kubernetes.devices import DEVICES, without_devices
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
 from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
+NO_NODEPOOL = "no NodePool"
 _MOST_SHOWN = 3
 _TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
@@ -160,7 +161,7 @@ def reason(
         for name, why in obstacles.items()
     ]
     if not refusals:
-        return Reason("there is no NodePool", blocking="no NodePool", fix="create a NodePool")
+        return Reason("there is no NodePool", blocking=NO_NODEPOOL, fix="create a NodePool")
     name, nearest = max(refusals, key=lambda r: r[1].filter)
     text = f"NodePool {name}: {nearest.why}"
     if len(refusals) > 1:
