@@ -23,7 +23,7 @@ from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
-from nodesmith_cli.planning.ledger import claims
+from nodesmith_cli.planning.ledger import claims, priced
 from nodesmith_cli.planning.manifests import Manifests
 from nodesmith_cli.planning.nodeclasses import (
     assumed_cluster,
@@ -71,7 +71,7 @@ def plan_inputs(
         if name in resolved:
             resolved[name] = judged(resolved[name], manifest, cluster if family else None)
     ledger = Ledger(
-        claims=claims(manifests.of_kind("NodeClaim"), now),
+        claims=priced(claims(manifests.of_kind("NodeClaim"), now), catalog),
         nodeclasses=resolved,
         cluster=cluster,
     )

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.shadow.fleet import claim_of
+from nodesmith.decisions.shadow.fleet import claim_of, hourly_usd
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
@@ -23,6 +23,7 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
 )
 from nodesmith.model.apimachinery.quantities import parse_resources
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -38,6 +39,18 @@ _QUIET = timedelta(days=1)
 def claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> tuple[NodeClaim, ...]:
     """Return the NodeClaims of existing and in-flight nodes, sorted by name. Skips those being deleted."""
     return tuple(sorted(_claims(manifests, now), key=lambda claim: claim.name))
+
+
+def priced(claims: Iterable[NodeClaim], catalog: Catalog) -> tuple[NodeClaim, ...]:
+    """Return NodeClaims with the catalogue's prices, which limits in dollars compare. Objects do not have any."""
+    return tuple(
+        replace(claim, price_hourly_usd=hourly_usd(_sold_as(claim), catalog) or 0.0) for claim in claims
+    )
+
+
+def _sold_as(claim: NodeClaim) -> Mapping[str, str]:
+    sold = {INSTANCE_TYPE: claim.instance_type, ZONE: claim.zone, CAPACITY_TYPE: claim.capacity_type}
+    return {**claim.labels, **sold}
 
 
 def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[NodeClaim]:
@@ -90,7 +103,10 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
     return replace(
         inputs,
         snapshot=seen,
-        ledger=replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name))),
+        ledger=replace(
+            inputs.ledger,
+            claims=priced(sorted(claims, key=lambda claim: claim.name), inputs.catalog),
+        ),
         now=at,
     )
 

@@ -240,6 +240,36 @@ def test_a_nodeclaim_and_its_node_count_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("annotation", "value", "allows"),
+    [
+        ("limit-usd-per-hour", "0.19", False),
+        ("limit-usd-per-hour", "0.9", True),
+        ("limit-usd-per-month", "143", False),
+        ("limit-usd-per-month", "900", True),
+    ],
+)
+def test_limits_in_dollars_count_existing_nodes_at_the_catalogues_price(
+    annotation: str, value: str, allows: bool
+) -> None:
+    """One m5.xlarge costs 0.192 USD an hour on demand, and so 142.85 USD in a month of 31 days."""
+    labels = {
+        "karpenter.sh/nodepool": "default",
+        "karpenter.sh/capacity-type": "on-demand",
+        "node.kubernetes.io/instance-type": "m5.xlarge",
+        "topology.kubernetes.io/zone": "us-east-1a",
+    }
+    about = {"name": "default-x", "labels": labels, "creationTimestamp": "2026-11-20T00:00:00Z"}
+    pool = nodepool_manifest()
+    pool["metadata"]["annotations"] = {f"nodesmith.dev/{annotation}": value}
+
+    pods = [pod(f"p{number}") for number in range(6)]  # three of them fit on the node
+
+    told = plan_json(decide(inputs(pool, {**CLAIM, "metadata": about}, *pods)))
+
+    assert [bool(told["nodes"]), not told["unplaced"]] == [allows, allows]
+
+
+@pytest.mark.parametrize(
     ("conditions", "phase"),
     [
         ((), Phase.PENDING),

@@ -186,7 +186,8 @@ def counted_claims(
         price, is_open = micro_usd(claim.price_hourly_usd), claim.phase is Phase.PENDING
         if is_open and claim.launch:
             price = max(price, micro_usd(LaunchRequest.from_item(claim.name, claim.launch).most_hourly_usd))
-        monthly = price * _seconds(end - max(claim.created_at, start))
+        began = min(now, max(claim.created_at, start))  # plans have a fixed time, before all nodes of a dump
+        monthly = price * _seconds(end - began)
         unsettled = claim.requirements if is_open else NO_REQUIREMENTS
         yield Counted(labels, claim.capacity, price, monthly, claim.created_at, unsettled, is_open)
 
