@@ -20,6 +20,7 @@ from kubernetes import client
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer, Store
 from nodesmith_local.controlplane import ControlPlane
+from tests.clocks import StillClock
 from tests.contract import servers
 from tests.contract.servers import (
     IN_MEMORY,
@@ -31,7 +32,7 @@ from tests.contract.servers import (
     make_real_forget,
     real,
 )
-from tests.contract.worlds import Clock, FakeWorld, ServedWorld, World
+from tests.contract.worlds import START, FakeWorld, ServedWorld, World
 from tests.patience import eventually
 from tests.servers.served import CRDS
 
@@ -98,7 +99,7 @@ def api_server() -> Iterator[ApiServer]:
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Yield a cluster: the unit tests' fake, or the adapter on an API server."""
-    clock = Clock()
+    clock = StillClock(START)
     match request.param:
         case "fake":
             yield FakeWorld()

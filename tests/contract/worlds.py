@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, is_held
 from nodesmith.ports import Cluster
+from tests.clocks import StillClock
 from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster
 from tests.patience import eventually
 
 EARLY = "2026-11-21T07:00:00Z"
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLURALS = {
     "Node": "nodes",
     "NodePool": "nodepools",
@@ -36,19 +37,11 @@ MERGE = "application/merge-patch+json"
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 
 
-@dataclass(slots=True)
-class Clock:
-    now: datetime = datetime(2026, 11, 21, 8, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 class World(Protocol):
     """A cluster, with direct access to its objects that bypasses the Cluster port."""
 
     cluster: Cluster
-    clock: Clock
+    clock: StillClock
 
     def put(self, kind: str, manifest: dict[str, Any]) -> None: ...
     def find(self, kind: str, name: str) -> Mapping[str, Any] | None: ...
@@ -59,7 +52,7 @@ class World(Protocol):
 
 class FakeWorld:
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = StillClock(START)
         self.fake = FakeCluster(clock=self.clock)
         self.cluster: Cluster = self.fake
 
@@ -80,7 +73,7 @@ class FakeWorld:
         self.fake.delete(kind, name)
 
     def renew_karpenters_lease(self, ago: timedelta) -> None:
-        self.fake.karpenter = is_held(lease(self.clock.now - ago), self.clock.now)
+        self.fake.karpenter = is_held(lease(self.clock.time - ago), self.clock.time)
 
 
 def lease(renewed: datetime) -> dict[str, Any]:
@@ -104,7 +97,7 @@ def _key(kind: str, name: str) -> str:
 class ServedWorld:
     """A cluster behind an API server, with direct access through plain requests."""
 
-    def __init__(self, server: Server, clock: Clock) -> None:
+    def __init__(self, server: Server, clock: StillClock) -> None:
         self.clock = clock
         self._call = server.call
         token = server.token
@@ -143,7 +136,7 @@ class ServedWorld:
 
     def renew_karpenters_lease(self, ago: timedelta) -> None:
         self._call("DELETE", f"{LEASES}/karpenter-leader-election")
-        assert self._call("POST", LEASES, lease(self.clock.now - ago))[0] == 201
+        assert self._call("POST", LEASES, lease(self.clock.time - ago))[0] == 201
 
     def clear(self) -> None:
         """Delete all objects that tests have created."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from datetime import datetime
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning.nodepools.onsale import on_sale
@@ -17,6 +16,7 @@ from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
+from tests.clocks import StillClock
 from tests.fakes.blobs import FakeBlobs
 from tests.objects.clusters import cluster
 
@@ -25,29 +25,17 @@ REPEATS = 7
 _MIB = 2**20
 
 
-class Clock:
-    """A clock that stands still."""
-
-    def now(self) -> datetime:
-        """Return the time."""
-        return builders.NOW
-
-    def wall_seconds(self, seconds: float) -> float:
-        """Return the same number of seconds."""
-        return seconds
-
-
 def figures() -> list[Figure]:
     """Measure scrapes, with a NodePool that allows every type of the largest region."""
     made = cluster(MOST_NODES, MOST_PODS, DEPLOYMENTS)
-    world = World(Clock(), Pace())
+    world = World(StillClock(), Pace())
     world.put(NODES, made["nodes"])
     world.put(PODS, made["pods"])
     bucket, key = FakeBlobs(), on_sale_key(builders.CLUSTER)
     every_type = builders.snapshot(nodepools=(builders.nodepool_manifest(requirements=()),))
     inputs = builders.inputs(catalog=embedded_catalog("us-east-1"), snapshot=every_type)
     bucket.put(key, write_on_sale(on_sale(inputs)))
-    functions = FunctionMetrics(bucket, builders.CLUSTER, Clock())
+    functions = FunctionMetrics(bucket, builders.CLUSTER, StillClock())
     functions.text()
 
     def answer() -> bytes:

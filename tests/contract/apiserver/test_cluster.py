@@ -50,14 +50,14 @@ def test_a_claim_is_created_with_its_status(world: World) -> None:
 def test_a_claim_applied_twice_is_the_same_claim(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "True")]))
     first = there(world, "NodeClaim", "default-abc")
-    world.clock.now += timedelta(minutes=1)
+    world.clock.time += timedelta(minutes=1)
     world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "True")]))
     assert there(world, "NodeClaim", "default-abc") == first
 
 
 def test_applying_a_claim_again_updates_labels_and_status_and_keeps_other_fields(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "Unknown", "LaunchFailed")]))
-    world.clock.now += timedelta(minutes=1)
+    world.clock.time += timedelta(minutes=1)
     again = a_claim(
         conditions=[condition("Launched", "True"), condition("Registered", "Unknown", "NodeNotFound")]
     )
@@ -200,7 +200,7 @@ def test_conditions_of_a_nodepool_keep_their_transition_time_while_their_status_
     world.cluster.merge_status(
         "NodePool", "default", {"conditions": [condition("Ready", "False", "NodeClassNotReady")]}
     )
-    world.clock.now += timedelta(minutes=5)
+    world.clock.time += timedelta(minutes=5)
     world.cluster.merge_status(
         "NodePool", "default", {"conditions": [condition("Ready", "False", "NodeClassNotFound")]}
     )

@@ -276,7 +276,7 @@ def test_the_grace_period_of_a_terminating_pod_is_shortened_from_its_start(world
     pod = running(world, "slow", terminationGracePeriodSeconds=3600)
     evicted(world, pod)
     before = end(world, "slow")
-    world.clock.now += timedelta(minutes=10)
+    world.clock.time += timedelta(minutes=10)
     world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 60)])
     assert grace(world, "slow") == 60
     assert (before - end(world, "slow")).total_seconds() == 3540

@@ -23,6 +23,7 @@ from nodesmith_local.aws.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of
 from nodesmith_local.aws.strict.filternames import documented_filters
 from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
 from tests.aws.account import NODECLASS, SETTINGS, Account, account, client, unvalidated_client
+from tests.clocks import StillClock
 from tests.fakes.cloud import CLUSTER
 from tests.objects.launching import CLAIM, NOW, options
 
@@ -184,14 +185,6 @@ def test_moto_is_restored_when_the_gate_is_closed() -> None:
         unvalidated_client("ec2").describe_subnets(MaxResults=4)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 21, 8, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 def taken(buckets: Ec2Buckets, operation: str, **asked: Any) -> bool:
     try:
         buckets.check(AwsRequest("ec2", operation, asked))
@@ -218,17 +211,17 @@ def taken(buckets: Ec2Buckets, operation: str, **asked: Any) -> bool:
 def test_calls_beyond_a_buckets_burst_are_refused_until_it_is_refilled(
     operation: str, asked: dict[str, Any], burst: int, refill: int
 ) -> None:
-    clock = Clock()
+    clock = StillClock()
     buckets = Ec2Buckets(clock)
     assert [taken(buckets, operation, **asked) for _ in range(burst + 1)] == [True] * burst + [False]
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     assert [taken(buckets, operation, **asked) for _ in range(refill + 1)] == [True] * refill + [False]
     rate = rate_of(AwsRequest("ec2", operation, asked))
     assert (rate.burst, rate.refill_per_second) == (burst, refill)
 
 
 def test_each_action_has_its_own_bucket_and_all_launches_share_one_for_instances() -> None:
-    clock = Clock()
+    clock = StillClock()
     buckets = Ec2Buckets(clock)
     thousand = {"TotalTargetCapacity": 1000}
     assert taken(buckets, "CreateFleet", TargetCapacitySpecification=thousand)
@@ -237,13 +230,13 @@ def test_each_action_has_its_own_bucket_and_all_launches_share_one_for_instances
     for operation in ("StartInstances", "StopInstances", "TerminateInstances"):
         assert taken(buckets, operation, InstanceIds=[str(n) for n in range(1000)])
     assert not taken(buckets, "TerminateInstances", InstanceIds=["i-1"])
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     for operation, rate in RESOURCES.items():
         assert buckets.bucket(f"{operation}/resources", rate).available() == rate.refill_per_second
 
 
 def test_rate_limits_apply_to_every_call(world: Account) -> None:
-    world.strict.buckets = Ec2Buckets(Clock())
+    world.strict.buckets = Ec2Buckets(StillClock())
     codes = [
         refusal("ec2", "run_instances", ImageId="x", MinCount=1, MaxCount=1, DryRun=True) for _ in range(6)
     ]

@@ -35,6 +35,7 @@ from nodesmith.registration import NO_TRIAL, Registration, Trial
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests.aws.account import REGION, client, strict_aws
 from tests.builders import NOW
+from tests.clocks import StillClock
 
 EAST = Registration("east", "vpc-01234567", ("nodes",))
 CATALOG = REGION_TICK_MINUTES[Concern.CATALOG]
@@ -295,14 +296,6 @@ def aws() -> Iterator[None]:
         yield
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 def written() -> list[Record]:
     return HealthRecords(client("dynamodb"), TABLE_NAME).of("east")
 
@@ -310,7 +303,7 @@ def written() -> list[Record]:
 class Process:
     """A process that serves a cluster for a concern, and counts its DynamoDB calls."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: StillClock) -> None:
         self.clock, dynamodb = clock, client("dynamodb")
         self.calls: Counter[str] = Counter()
         dynamodb.meta.events.register("before-call", self._count)
@@ -330,21 +323,21 @@ READ_AND_WRITE, WRITE, NOTHING = Counter(Query=1, PutItem=1), Counter(PutItem=1)
 
 
 @pytest.fixture
-def clock(aws: None) -> Clock:
+def clock(aws: None) -> StillClock:
     del aws
-    return Clock()
+    return StillClock(NOW)
 
 
 @pytest.fixture
-def process(clock: Clock) -> Process:
+def process(clock: StillClock) -> Process:
     return Process(clock)
 
 
 def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_once(
-    clock: Clock, process: Process
+    clock: StillClock, process: Process
 ) -> None:
     assert process.ran() == READ_AND_WRITE
-    clock.now += MINUTE
+    clock.time += MINUTE
     assert process.ran() == NOTHING
     assert written() == [Record("east", "lifecycle", NOW)]
 
@@ -354,101 +347,103 @@ def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_onc
     assert (record.succeeded_at, record.due) == (NOW + MINUTE, NOW + MINUTE)
 
 
-def test_an_earlier_due_time_is_recorded_at_once(clock: Clock, process: Process) -> None:
+def test_an_earlier_due_time_is_recorded_at_once(clock: StillClock, process: Process) -> None:
     process.ran()
-    for due in (NOW + 30 * MINUTE, NOW + 20 * MINUTE, clock.now):
-        clock.now += timedelta(seconds=1)
+    for due in (NOW + 30 * MINUTE, NOW + 20 * MINUTE, clock.time):
+        clock.time += timedelta(seconds=1)
         assert process.ran(due) == WRITE
-        assert written()[0].due == max(due, clock.now)
+        assert written()[0].due == max(due, clock.time)
 
 
-def test_a_later_due_time_is_recorded_when_the_earlier_one_has_passed(clock: Clock, process: Process) -> None:
+def test_a_later_due_time_is_recorded_when_the_earlier_one_has_passed(
+    clock: StillClock, process: Process
+) -> None:
     process.ran(NOW + 2 * MINUTE)
-    clock.now += MINUTE
+    clock.time += MINUTE
     assert process.ran(NOW + 30 * MINUTE) == NOTHING
-    clock.now += MINUTE
+    clock.time += MINUTE
     assert process.ran(NOW + 30 * MINUTE) == WRITE
     assert written()[0].due == NOW + 30 * MINUTE
 
 
 def test_a_concern_that_is_always_due_is_recorded_no_more_often_than_others(
-    clock: Clock, process: Process
+    clock: StillClock, process: Process
 ) -> None:
     process.ran(AT_ONCE)
     writes = 0
     for _ in range(20):
-        clock.now += MINUTE
-        writes += process.ran(clock.now + timedelta(seconds=30))["PutItem"]
+        clock.time += MINUTE
+        writes += process.ran(clock.time + timedelta(seconds=30))["PutItem"]
     assert writes == 4
-    assert written()[0].is_due(clock.now + MINUTE)
+    assert written()[0].is_due(clock.time + MINUTE)
 
 
 def test_no_longer_being_due_is_recorded_at_least_twenty_seconds_after_the_last_write(
-    clock: Clock, process: Process
+    clock: StillClock, process: Process
 ) -> None:
     process.ran(AT_ONCE)
-    clock.now += timedelta(seconds=19)
+    clock.time += timedelta(seconds=19)
     assert process.ran(None) == NOTHING
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     assert process.ran(None) == WRITE
     assert written()[0].due is None
 
 
-def test_a_failed_run_and_the_next_success_are_recorded_at_once(clock: Clock, process: Process) -> None:
+def test_a_failed_run_and_the_next_success_are_recorded_at_once(clock: StillClock, process: Process) -> None:
     process.ran()
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     assert process.ran(succeeded=False) == WRITE
-    assert written() == [Record("east", "lifecycle", NOW, due=clock.now)]
-    clock.now += MINUTE
+    assert written() == [Record("east", "lifecycle", NOW, due=clock.time)]
+    clock.time += MINUTE
     assert process.ran() == WRITE
-    assert written() == [Record("east", "lifecycle", clock.now)]
+    assert written() == [Record("east", "lifecycle", clock.time)]
 
 
-def test_repeated_failures_keep_the_time_of_the_first_one(clock: Clock, process: Process) -> None:
+def test_repeated_failures_keep_the_time_of_the_first_one(clock: StillClock, process: Process) -> None:
     process.ran()
-    began = clock.now + MINUTE
+    began = clock.time + MINUTE
     for _ in range(5):
-        clock.now += MINUTE
+        clock.time += MINUTE
         process.ran(succeeded=False)
     assert written() == [Record("east", "lifecycle", NOW, due=began)]
 
 
 def test_a_failure_is_recorded_even_if_another_process_has_succeeded_since(
-    clock: Clock, process: Process
+    clock: StillClock, process: Process
 ) -> None:
     other = Process(clock)
     process.ran(succeeded=False)
-    clock.now += MINUTE
+    clock.time += MINUTE
     other.ran()
-    clock.now += MINUTE
+    clock.time += MINUTE
     process.ran(succeeded=False)
-    assert written() == [Record("east", "lifecycle", NOW + MINUTE, due=clock.now)]
+    assert written() == [Record("east", "lifecycle", NOW + MINUTE, due=clock.time)]
 
 
-def test_two_processes_of_a_concern_share_a_record(clock: Clock, process: Process) -> None:
+def test_two_processes_of_a_concern_share_a_record(clock: StillClock, process: Process) -> None:
     other = Process(clock)
     process.ran(Rejected="why")
-    clock.now += 5 * MINUTE
+    clock.time += 5 * MINUTE
     other.ran(succeeded=False, Rejected="still")
-    clock.now += 5 * MINUTE
+    clock.time += 5 * MINUTE
     assert process.ran(SnapshotsWritten="1") == Counter(PutItem=2, Query=1)
 
     (record,) = written()
     assert record.symptoms == {
         "Rejected": Symptom(NOW, NOW + 5 * MINUTE, "still"),
-        "SnapshotsWritten": Symptom(clock.now, clock.now, "1"),
+        "SnapshotsWritten": Symptom(clock.time, clock.time, "1"),
     }
 
 
 @pytest.mark.parametrize("document", ['{"succeeded": "soon"}', "[]", "{"])
-def test_an_unreadable_record_is_rewritten(clock: Clock, process: Process, document: str) -> None:
+def test_an_unreadable_record_is_rewritten(clock: StillClock, process: Process, document: str) -> None:
     item = {"pk": {"S": "HEALTH#east"}, "sk": {"S": "lifecycle"}, "doc": {"S": document}}
     client("dynamodb").put_item(TableName=TABLE_NAME, Item=item)
     assert written() == [Record("east", "lifecycle")]
 
     process.ran()
     assert written() == [Record("east", "lifecycle", NOW)]
-    clock.now += 5 * MINUTE
+    clock.time += 5 * MINUTE
     assert process.ran() == WRITE
 
 

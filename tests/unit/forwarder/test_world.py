@@ -26,29 +26,17 @@ from nodesmith.observation.mirror import (
 )
 from nodesmith_forwarder.windows import Pace, Topic
 from nodesmith_forwarder.world import World
+from tests.clocks import StillClock
 from tests.objects.clusters import deployment_pod, node, rolled
 from tests.objects.storage import Manifest, claim, pod_with, storage_class, volume
 from tests.smallworld.world import pod_manifest
-
-
-class StillClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
 
 
 class Seen:
     """A world with all kinds up to date, and the concerns that changes in it wake."""
 
     def __init__(self) -> None:
-        self.clock = StillClock()
+        self.clock = StillClock(datetime(2026, 1, 1, tzinfo=UTC))
         self.world = World(self.clock, Pace())
         for kind in WATCHED:
             self.world.mark(kind, current=True)

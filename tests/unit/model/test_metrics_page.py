@@ -18,6 +18,7 @@ from nodesmith_forwarder.metrics.offerings import HELP
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest
+from tests.clocks import StillClock
 from tests.fakes.blobs import FakeBlobs
 from tests.objects.clusters import deployment_pod
 from tests.unit.forwarder.test_metrics import DICE, Scene, a_node, nodeclaim
@@ -48,19 +49,11 @@ MORE_OF_OBJECTS = {"karpenter_sh_nodepool", "karpenter_k8s_aws_ec2nodeclass", "k
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-class Clock:
-    def now(self) -> datetime:
-        return NOW
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
-
-
 def answered() -> dict[str, Family]:
     """Return what the forwarder answers Prometheus with of an empty cluster."""
-    world = World(Clock(), Pace())
+    world = World(StillClock(NOW), Pace())
     counted, observed = world.measured()
-    functions = FunctionMetrics(FakeBlobs(), "east", Clock())
+    functions = FunctionMetrics(FakeBlobs(), "east", StillClock(NOW))
     families = [*counted, *gauges(observed, NOW), *functions.families()]
     families += [Family(name, "gauge", text, {}) for name, text in HELP.items()]
     assert len({family.name for family in families}) == len(families)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -15,44 +15,37 @@ from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.aws.account import REGION, client, strict_aws, unvalidated_client
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 21, 8, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
+from tests.clocks import StillClock
 
 
 def test_a_full_bucket_takes_its_burst_and_no_more() -> None:
-    bucket = TokenBucket(50, 5, Clock())
+    bucket = TokenBucket(50, 5, StillClock())
     assert [bucket.take() for _ in range(51)] == [True] * 50 + [False]
 
 
 def test_a_bucket_gains_its_refill_every_second_up_to_its_burst() -> None:
-    clock = Clock()
+    clock = StillClock()
     bucket = TokenBucket(50, 5, clock)
     assert bucket.take(50)
-    clock.now += timedelta(seconds=2)
+    clock.time += timedelta(seconds=2)
     assert bucket.available() == 10
-    clock.now += timedelta(hours=1)
+    clock.time += timedelta(hours=1)
     assert bucket.available() == 50
 
 
 def test_a_bucket_with_too_few_tokens_gives_none() -> None:
-    bucket = TokenBucket(10, 1, Clock())
+    bucket = TokenBucket(10, 1, StillClock())
     assert not bucket.take(11)
     assert bucket.available() == 10
 
 
 def test_a_fraction_of_a_token_is_kept_for_later() -> None:
-    clock = Clock()
+    clock = StillClock()
     bucket = TokenBucket(1, 0.5, clock)
     assert bucket.take()
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     assert not bucket.take()
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     assert bucket.take()
 
 
@@ -75,19 +68,19 @@ def test_a_write_takes_a_unit_for_each_kib_and_two_in_a_transaction() -> None:
 
 
 def test_a_partition_takes_a_thousand_units_a_second_whatever_others_take() -> None:
-    clock = Clock()
+    clock = StillClock()
     partitions = PartitionWrites(clock)
     for _ in range(10):
         partitions.check(put(100))
     with pytest.raises(Refusal, match="cluster/east takes no more writes now"):
         partitions.check(put(1))
     partitions.check(put(100, "cluster/west"))
-    clock.now += timedelta(seconds=1)
+    clock.time += timedelta(seconds=1)
     partitions.check(put(100))
 
 
 def test_the_ledger_of_a_storm_is_told_to_write_later_and_then_does() -> None:
-    clock = Clock()
+    clock = StillClock()
     with strict_aws() as strict:
         strict.partitions = PartitionWrites(clock)
         deploy(client, REGION)
@@ -105,6 +98,6 @@ def test_the_ledger_of_a_storm_is_told_to_write_later_and_then_does() -> None:
         commit(0)
         with pytest.raises(Transient, match="ProvisionedThroughputExceeded"):
             commit(1)
-        clock.now += timedelta(seconds=1)
+        clock.time += timedelta(seconds=1)
         commit(1)
         assert len(store.load().claims) == 180
