@@ -10,9 +10,10 @@ from typing import Any
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
+from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
 from nodesmith.model.nodeclasses.status import NodeClassStatus
@@ -61,3 +62,19 @@ def plan(
     tenancy = "dedicated" if needs_dedicated_tenancy(claim) else "default"
     offered = options(names or ("m5.large",), nodeclass, capacity_type, tenancy=tenancy)
     return launch_plan(claim, offered, nodeclass, status(nodeclass), CLUSTER)
+
+
+def instance_of(node: PlannedNode, image: str = "ami-1") -> Instance:
+    """Return the running instance of a planned node, of the first type and zone that its launch names."""
+    first = node.request.overrides[0]
+    return Instance(
+        "i-1",
+        node.claim.name,
+        first.instance_type,
+        first.zone,
+        node.request.capacity_type,
+        image,
+        "running",
+        node.claim.created_at,
+        first.subnet_id,
+    )

@@ -14,11 +14,11 @@ from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, ProductPrices
-from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.nodeclasses.status import Image, Subnet
 from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.builders import expression
+from tests.objects.launching import instance_of
 
 TYPE = "node.kubernetes.io/instance-type"
 GENERAL = [
@@ -139,11 +139,7 @@ def test_pods_that_ask_for_different_tenancies_share_no_node() -> None:
 def test_a_launched_node_is_labelled_with_its_tenancy(tenancy: str) -> None:
     asked = {"nodeSelector": {"karpenter.k8s.aws/instance-tenancy": "dedicated"}}
     (node,) = planned({}, pod=asked if tenancy == "dedicated" else {}).nodes
-    row = node.request.overrides[0]
-    instance = Instance(
-        "i-1", node.claim.name, row.instance_type, row.zone, "on-demand", "ami-1", "running", builders.NOW
-    )
-    launched = launched_claim(node.claim, instance, None, builders.NOW)
+    launched = launched_claim(node.claim, instance_of(node), None, builders.NOW)
     assert launched.labels["karpenter.k8s.aws/instance-tenancy"] == tenancy
 
 
@@ -244,17 +240,13 @@ def test_an_unknown_price_of_dedicated_hardware_is_estimated_and_says_so() -> No
 def test_the_price_of_a_launched_node_is_that_of_its_tenancy() -> None:
     catalog = with_prices(dedicated={"m5.large": 0.2})
     (node,) = planned({}, catalog=catalog, pod={"nodeSelector": DEDICATED}).nodes
-    row = node.request.overrides[0]
-    instance = Instance(
-        "i-1", node.claim.name, row.instance_type, row.zone, "on-demand", "ami-1", "running", builders.NOW
-    )
     table = TypeTable(
         builders.snapshot(nodeclasses=(builders.nodeclass_manifest(),)),
         catalog,
         NodeSettings(),
         builders.ledger(),
     )
-    launched = launched_claim(node.claim, instance, table(node.claim, "m5.large"), builders.NOW)
+    launched = launched_claim(node.claim, instance_of(node), table(node.claim, "m5.large"), builders.NOW)
     assert launched.price_hourly_usd == 0.2
     assert price_of(launched, builders.node(), catalog) == 0.2
 

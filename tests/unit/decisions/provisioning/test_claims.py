@@ -23,7 +23,6 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
@@ -48,6 +47,7 @@ from tests.builders import (
     shape,
     snapshot,
 )
+from tests.objects.launching import instance_of
 
 TYPES = {t.name: t for t in instance_types(catalog(), NodeConfiguration())}
 
@@ -326,18 +326,7 @@ def test_a_node_advertises_efa_only_if_its_pods_asked_for_it() -> None:
     for asked, promised in (({"nvidia.com/gpu": "8"}, 0), ({"nvidia.com/gpu": "8", efa: "4"}, 32)):
         waiting = pods(shape(requests=asked))
         made = only(decide(inputs(snapshot=snapshot(pods=waiting, nodepools=[p5]), ledger=known)))
-        row = made.request.overrides[0]
-        instance = Instance(
-            "i-1",
-            made.claim.name,
-            row.instance_type,
-            row.zone,
-            made.claim.capacity_type,
-            "ami-gpu",
-            "running",
-            NOW,
-        )
-        launched = launched_claim(made.claim, instance, kind, NOW)
+        launched = launched_claim(made.claim, instance_of(made, "ami-gpu"), kind, NOW)
         interfaces = made.templates[0].data["NetworkInterfaces"]
         assert (made.claim.capacity.of(efa), launched.capacity.of(efa), launched.allocatable.of(efa)) == (
             promised,

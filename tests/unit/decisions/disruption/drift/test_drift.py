@@ -18,7 +18,6 @@ from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
@@ -37,6 +36,7 @@ from tests import builders
 from tests.builders import EXPRESS, NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
+from tests.objects.launching import instance_of
 
 LATER = NOW + timedelta(minutes=61)
 
@@ -45,20 +45,9 @@ def bought() -> NodeClaim:
     """Return the claim of a node that was launched for one pod."""
     inputs = builders.inputs(pods=builders.pods(builders.shape("1", "2Gi"), 1))
     planned = decide(inputs).nodes[0]
-    first = planned.request.overrides[0]
+    instance = instance_of(planned, "ami-amd64")
     types = instance_types(inputs.catalog, NodeConfiguration.of(builders.nodeclass()))
-    kind = next(each for each in types if each.name == first.instance_type)
-    instance = Instance(
-        "i-1",
-        planned.claim.name,
-        first.instance_type,
-        first.zone,
-        planned.request.capacity_type,
-        "ami-amd64",
-        "running",
-        NOW,
-        first.subnet_id,
-    )
+    kind = next(each for each in types if each.name == instance.instance_type)
     return launched_claim(planned.claim, instance, kind, NOW)
 
 

@@ -20,11 +20,11 @@ from nodesmith.decisions.disruption.drift import Today, drifted
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
 from tests import builders
 from tests.builders import NOW
+from tests.objects.launching import instance_of
 from tests.objects.nodeclassfields import SPEC, schemas
 
 OTHER: Mapping[str, Any] = {
@@ -61,20 +61,9 @@ def claim_of(spec: Mapping[str, Any]) -> NodeClaim:
     """Return the claim of a node that was launched with an EC2NodeClass of this spec."""
     snapshot = snapshot_with(spec, pods=builders.pods(builders.shape("1", "2Gi"), 1))
     planned = decide(builders.inputs(snapshot=snapshot)).nodes[0]
-    first = planned.request.overrides[0]
-    instance = Instance(
-        "i-1",
-        planned.claim.name,
-        first.instance_type,
-        first.zone,
-        planned.request.capacity_type,
-        "ami-amd64",
-        "running",
-        NOW,
-        first.subnet_id,
-    )
+    instance = instance_of(planned, "ami-amd64")
     types = instance_types(embedded_catalog(), NodeConfiguration())
-    kind = next(each for each in types if each.name == first.instance_type)
+    kind = next(each for each in types if each.name == instance.instance_type)
     return launched_claim(planned.claim, instance, kind, NOW)
 
 
