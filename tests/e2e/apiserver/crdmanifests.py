@@ -23,7 +23,7 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith_formats.crds import stored
-from tests.unit.model.karpenter.conversionfields import KUBELET
+from tests.objects.nodeclassfields import SPEC
 
 Manifest = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -72,54 +72,13 @@ _SPECS: dict[str, Manifest] = {
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}},
         **_LIFE,
     },
-    "EC2NodeClass": {
-        "subnetSelectorTerms": [{"tags": {"team": "blue"}}, {"id": "subnet-0a1b2c"}],
-        "securityGroupSelectorTerms": [{"tags": {"team": "*"}}, {"id": "sg-0a1b2c"}, {"name": "nodes"}],
-        "capacityReservationSelectorTerms": [
-            {"tags": {"team": "blue"}, "ownerID": "123456789012", "instanceMatchCriteria": "open"},
-            {"id": "cr-0a1b2c"},
-        ],
-        "placementGroupSelector": {"name": "close"},
-        "associatePublicIPAddress": False,
-        "ipPrefixCount": 1,
+    "EC2NodeClass": SPEC
+    | {
         "amiSelectorTerms": [{"alias": "al2023@v20260115"}],
-        "amiFamily": "AL2023",
-        "userData": "echo hello",
-        "role": "nodes",
-        "tags": {"team": "blue"},
-        "kubelet": KUBELET,
-        "blockDeviceMappings": [
-            {
-                "deviceName": "/dev/xvda",
-                "rootVolume": True,
-                "ebs": {
-                    "deleteOnTermination": True,
-                    "encrypted": True,
-                    "iops": 3000,
-                    "kmsKeyID": "alias/nodes",
-                    "snapshotID": "snap-0a1b2c",
-                    "throughput": 125,
-                    "volumeInitializationRate": 100,
-                    "volumeSize": "100Gi",
-                    "volumeType": "gp3",
-                },
-            }
-        ],
-        "instanceStorePolicy": "RAID0",
         "networkInterfaces": [
             {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
             {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
         ],
-        "detailedMonitoring": True,
-        "metadataOptions": {
-            "httpEndpoint": "enabled",
-            "httpProtocolIPv6": "disabled",
-            "httpPutResponseHopLimit": 2,
-            "httpTokens": "required",
-        },
-        "connectionTracking": {"tcpEstablishedTimeout": 432000, "udpStreamTimeout": 180, "udpTimeout": 30},
-        "cpuOptions": {"nestedVirtualization": "enabled"},
-        "context": "anything",
     },
 }
 KINDS = (NODE_POOL, NODE_CLAIM, EC2_NODE_CLASS)
