@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache, lru_cache
 from typing import Any
 
@@ -63,13 +64,15 @@ class Account:
 
 
 @contextmanager
-def account() -> Iterator[Account]:
-    """Yield a separate account for one test."""
+def account(*, delayed: bool = True) -> Iterator[Account]:
+    """Yield a separate account for one test. Without `delayed`, EC2 shows each new instance at once."""
     network, kept = _furnished()
     with strict_aws() as strict, Ec2Seam(embedded_catalog(REGION)) as seam:
         for backends, stored in zip(_FURNISHED, pickle.loads(kept), strict=True):  # noqa: S301
             backends[DEFAULT_ACCOUNT_ID].update(stored)
         publish_images(REGION, CLUSTER.version)
+        if not delayed:
+            strict.visibility.instances_after = timedelta()
         yield Account(network, seam, strict)
 
 

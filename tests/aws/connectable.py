@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -42,6 +43,8 @@ BUCKET = f"nodesmith-{DEFAULT_ACCOUNT_ID}-{REGION}-an"
 IMAGE = f"{DEFAULT_ACCOUNT_ID}.dkr.ecr.{REGION}.amazonaws.com/nodesmith-forwarder:{__version__}"
 FORWARDER_ROLE = role_name("forwarder", REGION)
 PODS = "/api/v1/namespaces/nodesmith/pods"
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _READING = ("BatchGet", "Describe", "Get", "List", "Head", "Query")
 
 
@@ -301,3 +304,9 @@ def _network() -> Network:
     resources = [*network.subnets.values(), network.security_group_id]
     client("ec2").delete_tags(Resources=resources, Tags=[{"Key": "karpenter.sh/discovery"}])
     return network
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the JSON that a command has printed."""
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found

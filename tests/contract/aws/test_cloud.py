@@ -57,8 +57,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
         fake = FakeCloud()
         yield Subject(fake, lambda pool: fake.stock.update({str(pool): 0}), lambda: len(fake.alive()))
         return
-    with account() as furnished:
-        furnished.strict.visibility.instances_after = timedelta()
+    with account(delayed=False) as furnished:
         cloud, pools = AwsCloud(client, SETTINGS, system_time), furnished.seam.pools
         yield Subject(cloud, lambda pool: pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
 
@@ -293,8 +292,7 @@ def test_a_terminated_instance_is_still_returned_but_not_alive(subject: Subject)
     ],
 )
 def test_the_time_of_an_instances_end_is_read_if_ec2_says_it(reason: str, ended: datetime | None) -> None:
-    with account() as furnished:
-        furnished.strict.visibility.instances_after = timedelta()
+    with account(delayed=False):
         cloud = AwsCloud(client, SETTINGS, system_time)
         request, templates = planned(cloud)
         cloud.ensure_templates(templates)

@@ -33,13 +33,11 @@ from nodesmith_cli.connecting.reading.cluster import image_of
 from nodesmith_cli.connecting.wanted import Wanted
 from nodesmith_cli.main import app
 from tests.aws.account import REGION, client
-from tests.aws.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
+from tests.aws.connectable import CLUSTER, CRDS, IMAGE, PODS, Connectable, connectable, deploy, told
 from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment
 from tests.samples import sampled
 
-POOLS = "/apis/karpenter.sh/v1/nodepools"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 REGISTRATION = parameter_name(CLUSTER)
 Json = dict[str, Any]
 
@@ -48,11 +46,6 @@ Json = dict[str, Any]
 def cluster() -> Iterator[Connectable]:
     with connectable() as made:
         yield made
-
-
-def told(capsys: pytest.CaptureFixture[str]) -> Json:
-    found: Json = json.loads(capsys.readouterr().out)
-    return found
 
 
 def checks(report: Json, severity: str = "error") -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,8 @@ from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.registration import parameter_name
 from tests import builders
 from tests.aws.account import REGION, client
-from tests.aws.connectable import BUCKET, CLUSTER, Connectable, connectable
+from tests.aws.connectable import BUCKET, CLUSTER, CRDS, POOLS, Connectable, connectable, told
 
-POOLS = "/apis/karpenter.sh/v1/nodepools"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Json = dict[str, Any]
 
 
@@ -24,11 +21,6 @@ Json = dict[str, Any]
 def cluster() -> Iterator[Connectable]:
     with connectable() as made:
         yield made
-
-
-def told(capsys: pytest.CaptureFixture[str]) -> Json:
-    found: Json = json.loads(capsys.readouterr().out)
-    return found
 
 
 def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:

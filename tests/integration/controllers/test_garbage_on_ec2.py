@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -32,9 +32,8 @@ OURS = {
 
 @pytest.fixture(autouse=True)
 def world() -> Iterator[Account]:
-    with account() as furnished:
-        # New instances are visible at once, so that a missing one does not match. Other tests cover delayed visibility.
-        furnished.strict.visibility.instances_after = timedelta()
+    # So that a missing instance does not match. Other tests cover delayed visibility.
+    with account(delayed=False) as furnished:
         yield furnished
 
 

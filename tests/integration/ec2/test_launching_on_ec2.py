@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -36,9 +35,8 @@ Plan = tuple[LaunchRequest, tuple[LaunchTemplate, ...]]
 
 @pytest.fixture(autouse=True)
 def world() -> Iterator[Account]:
-    with account() as furnished:
-        # New instances are visible at once, so that a missing one does not match. Other tests cover delayed visibility.
-        furnished.strict.visibility.instances_after = timedelta()
+    # So that a missing instance does not match. Other tests cover delayed visibility.
+    with account(delayed=False) as furnished:
         yield furnished
 
 
