@@ -24,9 +24,7 @@ from infra.permissions.shared import catalog_grants, dispatch_grants, routing_gr
 from nodesmith.settings import PATTERNS
 
 
-def catalog(
-    scope: Construct, may: Scope, shared: Platform, *, isolated: bool, commitments: str
-) -> lambda_.Alias:
+def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool, commitments: str) -> None:
     """Make the function that keeps the list of what can be bought, and of what is paid for if `commitments` are set."""
     environment = {
         **({"ISOLATED_VPC": "true"} if isolated else {}),
@@ -39,7 +37,7 @@ def catalog(
         environment=environment,
         grants=tuple(catalog_grants(may)),
     )
-    return function(scope, spec, shared)
+    function(scope, spec, shared)
 
 
 def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
@@ -53,9 +51,7 @@ def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
     return function(scope, spec, shared)
 
 
-def routing(
-    scope: Construct, may: Scope, shared: Platform, reserved_concurrency: int | None
-) -> lambda_.Alias:
+def routing(scope: Construct, may: Scope, shared: Platform, reserved_concurrency: int | None) -> None:
     """Make the function that finds an instance's cluster, and the rules that send it EC2's events about instances."""
     spec = FunctionSpec(
         concern="routing",
@@ -68,7 +64,6 @@ def routing(
     made = function(scope, spec, shared)
     for rule, pattern in PATTERNS.items():
         _listen(scope, rule, pattern, made)
-    return made
 
 
 def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], function: lambda_.Alias) -> None:

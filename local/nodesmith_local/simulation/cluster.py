@@ -163,7 +163,7 @@ class Cluster:
 
     # Pods
 
-    def begin(self, run: Run) -> Pod:
+    def begin(self, run: Run) -> None:
         """Create the next pod of a slot."""
         slot = run.slot
         run.number += 1
@@ -175,7 +175,6 @@ class Cluster:
         tally = self.of_workload[slot.workload]
         tally.pods += run.number == 1
         self.all.pods += run.number == 1
-        return pod
 
     def bind(self, key: str, node: str) -> None:
         """Bind a waiting pod to a Node."""

@@ -76,7 +76,6 @@ class Loss:
     clusters: Sequence[ZoneCluster]
     region: Lambda
     shared: Shared
-    buckets: Ec2Buckets
 
 
 def simulated(concurrency: int, clusters: int = CLUSTERS, *, in_turn: bool = False) -> Loss:
@@ -99,7 +98,7 @@ def simulated(concurrency: int, clusters: int = CLUSTERS, *, in_turn: bool = Fal
                 at = 5.0 + begin + dice.random() * (IN_TURN_SECONDS if in_turn else STORM_SECONDS)
                 last = max(last, at)
                 kernel.after(at, partial(cluster.lose, claim))
-    loss, end = Loss(all_, lambda_, shared, buckets), last + PATIENCE_SECONDS
+    loss, end = Loss(all_, lambda_, shared), last + PATIENCE_SECONDS
     gc.collect()
     gc.disable()
     try:

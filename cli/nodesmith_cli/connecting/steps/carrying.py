@@ -205,20 +205,20 @@ class Calls:
             return self._method(service, operation)(**parameters)
         return None
 
-    def patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
+    def patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> None:
         """Make a call, and retry while EKS does not know a role that IAM has just created."""
         method, waited = self._method(service, operation), 0.0
         while True:
             with asking(f"{service}:{operation}", resource), _fine_if_there():
                 try:
-                    return method(**parameters)
+                    method(**parameters)
                 except ClientError as error:
                     if error_code(error) != _UNKNOWN_ROLE or waited >= _IAM_SECONDS:
                         raise
                     self._sleep(_POLL_SECONDS)
                     waited += _POLL_SECONDS
                     continue
-            return None
+            return
 
     def _method(self, service: str, operation: str) -> Callable[..., Any]:
         found: Callable[..., Any] = getattr(self._client(service), xform_name(operation))

@@ -169,8 +169,7 @@ class Batch:
             held = self.most[row, nodes]
             self.most[row, nodes] = np.where(count > 0, np.minimum(held, most), held)
 
-    def fill(self, order: Iterable[int], left: Sequence[int]) -> Batch:
+    def fill(self, order: Iterable[int], left: Sequence[int]) -> None:
         """Add as many of each item as fit, in this order, up to the count that is `left`."""
         for item in order:
             self.add(item, left[item])
-        return self
