@@ -436,6 +436,17 @@ def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
     assert matcher.left == 0
 
 
+@pytest.mark.parametrize(
+    "selector",
+    ["true" + " && true" * 1200, "!" * 9000 + "true", "'a'.matches('" + "a?" * 90 + "b')"],
+    ids=["a long chain", "many signs", "a pattern"],
+)
+def test_a_selector_that_python_cannot_evaluate_harms_only_its_own_pods(selector: str) -> None:
+    asked = [*claiming(1, request(1, selector), name="hostile"), *claiming(1, request(), name="other")]
+    plan = decided(asked, EIGHT)
+    assert "default/other-0000" in {key for node in plan.nodes for key in node.claim.nominated}
+
+
 def test_requests_that_overlap_in_many_ways_share_a_node_only_with_their_like() -> None:
     names = [f"m{number}" for number in range(7)]
     entries = [gpus(1, name) for name in names]

@@ -89,6 +89,16 @@ def test_a_device_is_not_selected(expression: str) -> None:
         ("'a'.matches('[')", "matches: "),
         ("(" * 100 + "1" + ")" * 100, "nested deeper"),
         ("true" + " || true" * 2000, "longer than 10240 characters"),
+        ("device" + ".driver" * 1000, "nested deeper"),
+        ("0" + " + 0" * 1000 + " == 0", "nested deeper"),
+        ("!" * 9000 + "true", "nested deeper"),
+        ("'" + "a" * 60 + "'.matches('" + "a?" * 40 + "b')", "too complex"),
+        ("'" + "a" * 60 + "'.matches('" + "(?:aa|a)" * 30 + "b')", "too complex"),
+        ("'" + "a" * 9000 + "'.matches('a*a*b')", "too complex for a text of 9000 characters"),
+        (r"'a'.matches('" + r"\\\\*" * 10 + "')", "repeats more than 2 parts"),
+        ("'a'.matches('(?i)[" + r"\u0100-\uffff" + "]')", "too complex"),
+        (r"'\ud800' == 'a'", r"unknown escape \ud800"),
+        ("optional.of(" + "a" * 5000 + ") == 1", "unknown name '" + "a" * 64 + "'"),
     ],
 )
 def test_what_cannot_be_evaluated_says_why(expression: str, told: str) -> None:
@@ -113,3 +123,44 @@ def test_a_value_that_grows_too_large_ends_the_evaluation() -> None:
     )
     with pytest.raises(SelectorError, match="too large"):
         selects(doubled, DEVICE)
+
+
+def doubled(levels: int, then: str) -> str:
+    """Return an expression with two lists that contain the same list twice, `levels` deep: `a` and `b`."""
+    found = then
+    for level in reversed(range(levels)):
+        for name in "ab":
+            inner = f"{name}{level}" if level else "0"
+            found = f"cel.bind({name}{level + 1}, [{inner}, {inner}], {found})"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        (doubled(18, "a18 == b18"), "steps"),
+        (doubled(18, "optional.of(a18) == optional.of(b18)"), "steps"),
+        (doubled(18, "[1][a18] == 1"), "no such key: list"),
+        (f"cel.bind(l, '{'a' * 9000}'.split(''), {' || '.join(['1 in l'] * 100)})", "steps"),
+        (f"cel.bind(l, '{'a' * 4000}'.split(''), l.map(x, l + l).size() == 0)", "steps"),
+        ("[" + "1, " * 60 + "1].all(x, '" + "a" * 60 + "'.matches('.*a.*b'))", "steps"),
+    ],
+)
+def test_work_that_an_expression_does_not_show_counts_as_steps(expression: str, told: str) -> None:
+    with pytest.raises(SelectorError, match=told):
+        selects(expression, DEVICE)
+
+
+@pytest.mark.parametrize("sign", ["&&", "||"])
+def test_long_chains_of_conditions_are_no_deep_nesting(sign: str) -> None:
+    chain = f" {sign} ".join(["1 == 1", *["true"] * 1000])
+    assert selects(chain, DEVICE)
+    assert not selects(f"!({chain})", DEVICE)
+    assert selects("1 / 0 == 1 || " * 200 + "true", DEVICE)
+
+
+def test_lists_are_compared_by_their_items() -> None:
+    assert selects("[1, [2, {'a': 3}]] == [1.0, [2, {'a': 3.0}]]", DEVICE)
+    assert selects(
+        "[1] != [true] && [1] != [1, 2] && {'a': 1} != {'b': 1} && optional.of(1) != optional.none()", DEVICE
+    )

@@ -2,7 +2,8 @@
 
 The part of CEL that such expressions use: values, operators, the macros over lists and maps, strings, optionals, and
 Kubernetes' quantities and semantic versions. Everything else is an error that names what is not known. An expression
-is written by anyone who may create a ResourceClaim, so its steps and its patterns are bounded.
+is written by anyone who may create a ResourceClaim, so its steps and its patterns are bounded. Values may contain the
+same list many times, so nothing walks through them without counting.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from fractions import Fraction
 from typing import Any
 
 from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
+from nodesmith.model.kubernetes.selectorpatterns import is_found, steps_of
 from nodesmith.model.kubernetes.selectorsyntax import Node, SelectorError, in_range, parsed
 
 _MOST_STEPS, _LARGEST = 20_000, 10_000
 _CHARACTERS_OF_STEP = 8
-_MOST_REPEATS, _LONGEST_PATTERN = 2, 256
+_ITEMS_OF_STEP = 16
+_SHOWN = 64
+_TOO_MANY = "it takes too many steps"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,9 +81,13 @@ def selects(expression: str, device: Mapping[str, Any], steps: Steps | None = No
     """
     steps = steps or Steps()
     steps.left -= len(expression) // _CHARACTERS_OF_STEP
+    if steps.left < 0:
+        raise SelectorError(_TOO_MANY)
     run = _Run({"device": device}, min(_MOST_STEPS, steps.left))
     try:
         result = run.value(parsed(expression))
+    except RecursionError:
+        raise SelectorError("it is nested too deeply") from None
     finally:
         steps.left -= run.taken
     if result is not True and result is not False:
@@ -103,17 +111,20 @@ class _Run:
     def taken(self) -> int:
         return self._steps - self._left
 
+    def _take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise SelectorError(_TOO_MANY)
+
     def value(self, node: Node) -> Any:
         """Evaluate a part of the expression. Raises SelectorError."""
-        self._left -= 1
-        if self._left < 0:
-            raise SelectorError("it takes too many steps")
+        self._take(1)
         match node:
             case ("value", found):
                 return found
             case ("name", name):
                 if name not in self._names:
-                    raise SelectorError(f"unknown name {name!r}")
+                    raise SelectorError(f"unknown name {name[:_SHOWN]!r}")
                 return self._names[name]
             case ("list", items):
                 return [self.value(item) for item in items]
@@ -138,7 +149,7 @@ class _Run:
             case ("op", "&&" | "||" as sign, left, right):
                 return self._either(left, right, ends=sign == "||")
             case ("op", sign, left, right):
-                return _compared(sign, self.value(left), self.value(right))
+                return self._compared(sign, self.value(left), self.value(right))
         raise SelectorError("it cannot be evaluated")
 
     def _either(self, left: Node, right: Node, *, ends: bool) -> bool:
@@ -167,12 +178,45 @@ class _Run:
         values = [self.value(each) for each in (*([of] if of is not None else ()), *arguments)]
         function = _FUNCTIONS.get((name, len(values), of is not None))
         if function is None:
-            raise SelectorError(f"the function {name!r} with {len(arguments)} arguments is not known")
-        self._left -= sum(len(each) // 16 for each in values if isinstance(each, (str, list)))
+            raise SelectorError(
+                f"the function {name[:_SHOWN]!r} with {len(arguments)} arguments is not known"
+            )
+        self._take(sum(map(_items, values)) // _ITEMS_OF_STEP)
+        if name == "matches" and isinstance(values[0], str) and isinstance(values[1], str):
+            self._take(steps_of(values[0], values[1]))
         try:
             return function(*values)
-        except (TypeError, AttributeError, QuantityError, re.error) as error:
+        except (TypeError, AttributeError, QuantityError) as error:
             raise SelectorError(f"{name}: {error}") from None
+
+    def _compared(self, sign: str, left: Any, right: Any) -> Any:
+        if sign in ("==", "!="):
+            return self._equal(left, right) is (sign == "==")
+        if sign == "in":
+            if not isinstance(right, (list, Mapping)):
+                raise SelectorError("in needs a list or a map")
+            return any(self._equal(left, each) for each in right)
+        if sign in _ORDERED:
+            alike = type(left) is type(right) and isinstance(left, (str, int, float, bool))
+            if not alike and not (_number_like(left) and _number_like(right)):
+                raise SelectorError(f"a {_kind(left)} cannot be compared with a {_kind(right)} by {sign}")
+            return _ORDERED[sign](left, right)
+        self._take((_items(left) + _items(right)) // _ITEMS_OF_STEP)
+        return _arithmetic(sign, left, right)
+
+    def _equal(self, left: Any, right: Any) -> bool:
+        """Compare two values, item by item; each is a step."""
+        self._take(1)
+        if _number_like(left) and _number_like(right):
+            return bool(left == right)
+        match left, right:
+            case list(), list():
+                return len(left) == len(right) and all(map(self._equal, left, right))
+            case Mapping(), Mapping():
+                return left.keys() == right.keys() and all(self._equal(left[key], right[key]) for key in left)
+            case _Optional(), _Optional():
+                return left.is_there == right.is_there and self._equal(left.value, right.value)
+        return type(left) is type(right) and bool(left == right)
 
     def _with(self, name: str, value: Any, node: Node) -> Any:
         outer = self._names
@@ -236,33 +280,21 @@ def _picked(of: Any, key: Any, *, optional: bool) -> Any:
     if optional:
         return _Optional(found, there)
     if not there:
-        raise SelectorError(f"no such key: {key!r}")
+        raise SelectorError(f"no such key: {_shown(key)}")
     return found
+
+
+def _shown(key: Any) -> str:
+    """Return a key as errors show it. A list may contain others, and those the same ones again, beyond any memory."""
+    return repr(key[:_SHOWN] if isinstance(key, str) else key) if isinstance(key, (str, int)) else _kind(key)
 
 
 def _number_like(value: Any) -> bool:
     return type(value) in (int, float)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    if _number_like(left) and _number_like(right):
-        return bool(left == right)
-    return type(left) is type(right) and bool(left == right)
-
-
-def _compared(sign: str, left: Any, right: Any) -> Any:
-    if sign in ("==", "!="):
-        return _equal(left, right) is (sign == "==")
-    if sign == "in":
-        if not isinstance(right, (list, Mapping)):
-            raise SelectorError("in needs a list or a map")
-        return any(_equal(left, each) for each in right)
-    if sign in _ORDERED:
-        alike = type(left) is type(right) and isinstance(left, (str, int, float, bool))
-        if not alike and not (_number_like(left) and _number_like(right)):
-            raise SelectorError(f"a {_kind(left)} cannot be compared with a {_kind(right)} by {sign}")
-        return _ORDERED[sign](left, right)
-    return _arithmetic(sign, left, right)
+def _items(value: Any) -> int:
+    return len(value) if isinstance(value, (str, list)) else 0
 
 
 def _arithmetic(sign: str, left: Any, right: Any) -> Any:
@@ -298,19 +330,6 @@ def _order(left: Any, right: Any) -> int:
     if type(left) is not type(right) or not isinstance(left, (Fraction, Version)):
         raise SelectorError(f"a {_kind(left)} cannot be compared with a {_kind(right)}")
     return int(left > right) - int(left < right)
-
-
-_REPEAT = re.compile(r"(?<!\\)[*+{]")
-_UNSAFE = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:|i\))")
-
-
-def _matches(text: str, pattern: str) -> bool:
-    """Search for a pattern. Those that Python could search for a long time are refused."""
-    if len(pattern) > _LONGEST_PATTERN or _UNSAFE.search(pattern):
-        raise SelectorError(f"the pattern {pattern[:64]!r} is too complex: avoid repeated groups")
-    if len(_REPEAT.findall(pattern)) > _MOST_REPEATS:
-        raise SelectorError(f"the pattern {pattern[:64]!r} repeats more than {_MOST_REPEATS} parts")
-    return re.search(pattern, text) is not None
 
 
 def _text(value: Any) -> str:
@@ -357,8 +376,8 @@ _FUNCTIONS: Mapping[tuple[str, int, bool], Callable[..., Any]] = {
     ("startsWith", 2, True): str.startswith,
     ("endsWith", 2, True): str.endswith,
     ("contains", 2, True): lambda text, part: str.find(text, part) >= 0,
-    ("matches", 2, True): _matches,
-    ("matches", 2, False): _matches,
+    ("matches", 2, True): is_found,
+    ("matches", 2, False): is_found,
     ("lowerAscii", 1, True): str.lower,
     ("upperAscii", 1, True): str.upper,
     ("trim", 1, True): str.strip,

@@ -6,12 +6,17 @@ An expression is written by anyone who may create a ResourceClaim, so its length
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 LONGEST = 10 * 1024
 """The API server's limit for the length of a selector."""
 _DEEPEST = 40
+_DEEPEST_TREE = 100
+"""Evaluation takes up to four frames a level, of the thousand that Python allows."""
+_CHAINS = frozenset({"||", "&&"})
+_SHOWN = 64
 _INT64 = 2**63
 Node = tuple[Any, ...]
 """What kind of part it is, then its parts or values."""
@@ -38,6 +43,8 @@ _LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"+", "-"}),
     frozenset({"*", "/", "%"}),
 )
+_SURROGATES = range(0xD800, 0xE000)
+"""Halves of characters, which no text can be encoded with."""
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
@@ -52,7 +59,8 @@ class _Parser:
     def whole(self) -> Node:
         found = self._choice()
         if self._tokens[self._at] != ("end", ""):
-            raise SelectorError(f"unexpected {self._tokens[self._at][1]!r}")
+            raise SelectorError(f"unexpected {self._tokens[self._at][1][:_SHOWN]!r}")
+        _check_depth(found)
         return found
 
     def _choice(self) -> Node:
@@ -71,10 +79,15 @@ class _Parser:
         if level == len(_LEVELS):
             return self._unary()
         found = self._binary(level + 1)
+        chain = [found]
         while (sign := self._tokens[self._at][1]) in _LEVELS[level] and self._tokens[self._at][0] != "string":
             self._at += 1
-            found = ("op", sign, found, self._binary(level + 1))
-        return found
+            operand = self._binary(level + 1)
+            if sign in _CHAINS:
+                chain.append(operand)
+            else:
+                found = ("op", sign, found, operand)
+        return found if len(chain) == 1 else _balanced(min(_LEVELS[level]), chain)
 
     def _unary(self) -> Node:
         signs = []
@@ -118,7 +131,7 @@ class _Parser:
             return ("list", self._list("]"))
         if text == "{":
             return ("map", self._pairs())
-        raise SelectorError(f"unexpected {text!r}" if text else "it ends too early")
+        raise SelectorError(f"unexpected {text[:_SHOWN]!r}" if text else "it ends too early")
 
     def _list(self, end: str) -> tuple[Node, ...]:
         found: list[Node] = []
@@ -148,7 +161,7 @@ class _Parser:
     def _name(self) -> str:
         kind, text = self._tokens[self._at]
         if kind != "name":
-            raise SelectorError(f"expected a field name, found {text!r}")
+            raise SelectorError(f"expected a field name, found {text[:_SHOWN]!r}")
         self._at += 1
         return text
 
@@ -159,7 +172,39 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._took(sign):
-            raise SelectorError(f"expected {sign!r}, found {self._tokens[self._at][1] or 'the end'!r}")
+            found = self._tokens[self._at][1] or "the end"
+            raise SelectorError(f"expected {sign!r}, found {found[:_SHOWN]!r}")
+
+
+def _balanced(sign: str, operands: list[Node]) -> Node:
+    """Return a chain of one operator as a tree of little depth, as CEL does. `&&` and `||` allow any grouping."""
+    if len(operands) == 1:
+        return operands[0]
+    middle = len(operands) // 2
+    return ("op", sign, _balanced(sign, operands[:middle]), _balanced(sign, operands[middle:]))
+
+
+def _check_depth(tree: Node) -> None:
+    """Raises SelectorError for an expression that is nested too deeply to be evaluated."""
+    level: list[Node] = [tree]
+    for _ in range(_DEEPEST_TREE):
+        level = [inner for node in level for inner in _inner(node)]
+    if level:
+        raise SelectorError(f"it is nested deeper than {_DEEPEST_TREE} levels")
+
+
+def _inner(node: Node) -> Iterator[Node]:
+    """Yield the parts of a part."""
+    if node[0] == "value":
+        return
+    for each in node[1:]:
+        if not isinstance(each, tuple):
+            continue
+        if each and isinstance(each[0], tuple):
+            pairs = node[0] == "map"
+            yield from (part for pair in each for part in pair) if pairs else each
+        elif each:
+            yield each
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -184,7 +229,10 @@ def _string(text: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     found = match[1]
     if found[0] == "u" and len(found) > 1:
-        return chr(int(found[1:], 16))
+        code = int(found[1:], 16)
+        if code in _SURROGATES:
+            raise SelectorError(f"unknown escape \\{found}")
+        return chr(code)
     if found not in _ESCAPED:
         raise SelectorError(f"unknown escape \\{found}")
     return _ESCAPED[found]
@@ -204,7 +252,18 @@ def in_range(number: int) -> int:
     return number
 
 
-@lru_cache(maxsize=1024)
 def parsed(expression: str) -> Node:
     """Read an expression. Raises SelectorError."""
-    return _Parser(expression).whole()
+    found = _read(expression)
+    if isinstance(found, str):
+        raise SelectorError(found)
+    return found
+
+
+@lru_cache(maxsize=128)  # each may take half a megabyte
+def _read(expression: str) -> Node | str:
+    """Return an expression, or why it cannot be read."""
+    try:
+        return _Parser(expression).whole()
+    except SelectorError as error:
+        return str(error)
