@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -469,6 +470,48 @@ def test_a_namespace_with_too_many_different_claims_does_not_slow_others() -> No
     plan = decided([*hostile, *claiming(1, request(), name="other")], EIGHT)
     assert sum("64 different claims" in each.reason for each in plan.ignored for _ in each.pods) == 16
     assert "default/other-0000" in {key for node in plan.nodes for key in node.claim.nominated}
+
+
+def hostile(claiming: list[Pod], number: int) -> list[Pod]:
+    return [
+        replace(pod, shape=replace(pod.shape, namespace="hostile"), key=f"hostile/{number}-{at}")
+        for at, pod in enumerate(claiming)
+    ]
+
+
+def served(plan: Plan) -> set[str]:
+    return {key for node in plan.nodes for key in node.claim.nominated}
+
+
+def test_a_decision_without_steps_left_has_some_for_each_selector_and_claim() -> None:
+    stock = tuple((kind(f"m{number}", numa=number % 2), 1, 1) for number in range(20))
+    matcher = Matcher(GPU, different=64)
+    matcher.left = matcher.left_to_selectors = 0
+    (other,) = map(parse_claim, claims(request(2), alike=[f"{DRIVER}/numa"]))
+    assert Allocator(stock, matcher).allocate([other])
+    (hostile,) = map(
+        parse_claim, claims(*(request(3, name=f"r{each}") for each in range(10)), alike=[f"{DRIVER}/numa"])
+    )
+    before = time.process_time()
+    assert not any(Allocator(stock, matcher).allocate([hostile]) for _ in range(1000))
+    assert time.process_time() - before < 5
+    assert matcher.left == 0
+
+
+def test_a_namespace_with_too_many_different_requests_does_not_slow_others() -> None:
+    pods = [
+        pod
+        for number in range(12)
+        for pod in hostile(
+            claiming(
+                1, *(request(1, f"device.driver != '{number}-{each}'", name=f"r{each}") for each in range(16))
+            ),
+            number,
+        )
+    ]
+    plan = decided([*pods, *claiming(1, request(), name="other")], EIGHT)
+    assert sum("128 different requests" in each.reason for each in plan.ignored for _ in each.pods) == 4
+    assert "default/other-0000" in served(plan)
 
 
 def test_pods_that_claim_devices_are_not_among_those_that_no_node_can_serve() -> None:

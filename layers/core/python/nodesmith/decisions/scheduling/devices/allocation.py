@@ -27,25 +27,46 @@ from nodesmith.model.kubernetes.devices import (
 )
 
 _MOST_STEPS = 20_000
-_MOST_STEPS_OF_DECISION = 1_000_000
+_MOST_STEPS_OF_DECISION = 500_000
 _MOST_STEPS_OF_WANT, _MOST_STEPS_OF_SELECTORS = 100_000, 2_000_000
 """Of the evaluation of selectors: for one want with all kinds of devices, and for all wants of a decision."""
+# One namespace may use up the steps of a decision. What remains to others suffices for common selectors and claims.
+_STEPS_OF_ITS_OWN = 2_000
+_STEPS_OF_CLAIMS = 500_000
+"""Once a decision's steps are used up: what each selector has left, and what all different claims share equally."""
 _MOST_COPIES = 128
 
 
 class Matcher:
     """Which kinds of devices wants select. `errors` are why selectors fail, by DeviceClass and selectors.
 
-    One is used for one decision, whose steps it counts: `left` are those that searches may still take.
+    One is used for one decision, whose steps it counts: `left` are those that searches may still take, and
+    `left_to_selectors` those of selectors. `different` is how many different claims it is about.
     """
 
-    def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, classes: Mapping[str, Sequence[str]], different: int = 1) -> None:
         self.classes = classes
+        self._own_steps = _STEPS_OF_CLAIMS // max(1, different)
+        self._own: dict[tuple[object, ...], int] = {}
         self.errors: dict[tuple[str, tuple[str, ...]], str] = {}
         self.left = _MOST_STEPS_OF_DECISION
         self._left_of: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._all_left = _MOST_STEPS_OF_SELECTORS
+        self.left_to_selectors = _MOST_STEPS_OF_SELECTORS
         self._known: dict[tuple[object, ...], bool | None] = {}
+
+    def granted(self, claims: Sequence[PodClaim]) -> int:
+        """Return how many steps a search for these claims may take."""
+        if self.left >= _MOST_STEPS:
+            return _MOST_STEPS
+        return min(_MOST_STEPS, max(self.left, self._own.get(_content(claims), self._own_steps)))
+
+    def spend(self, claims: Sequence[PodClaim], steps: int) -> None:
+        """Count the steps that a search for these claims took."""
+        common = min(self.left, steps)
+        self.left -= common
+        if steps > common:
+            key = _content(claims)
+            self._own[key] = max(0, self._own.get(key, self._own_steps) - (steps - common))
 
     def selects(self, want: Want, kind: DeviceKind) -> bool | None:
         """Return whether a want selects devices of a kind; None if a selector fails for them."""
@@ -77,7 +98,9 @@ class Matcher:
         }
         read = {"version": parse_version}
         key = want.device_class, want.selectors
-        before = min(self._all_left, self._left_of.get(key, _MOST_STEPS_OF_WANT))
+        own = self._left_of.get(key, _MOST_STEPS_OF_WANT)
+        left_to_it = own - _MOST_STEPS_OF_WANT + _STEPS_OF_ITS_OWN
+        before = min(own, max(self.left_to_selectors, left_to_it))
         steps = Steps(before)
         try:
             for name, value in kind.attributes.items():
@@ -95,8 +118,8 @@ class Matcher:
             self.errors.setdefault(key, str(error))
             return None
         finally:
-            self._left_of[key] = steps.left
-            self._all_left -= before - steps.left
+            self._left_of[key] = own - (before - steps.left)
+            self.left_to_selectors = max(0, self.left_to_selectors - (before - steps.left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +192,10 @@ class Allocator:
 
     def allocate(self, claims: Sequence[PodClaim]) -> bool:
         """Allocate devices to all of these claims, and return whether that is possible. If not, nothing changes."""
-        self._left = steps = min(_MOST_STEPS, self._matcher.left)
+        self._left = steps = self._matcher.granted(claims)
         self._same, self.taken = {}, []
         is_met = self._meets(list(_tasks(claims)), 0)
-        self._matcher.left -= steps - max(0, self._left)
+        self._matcher.spend(claims, steps - max(0, self._left))
         return is_met
 
     def _meets(self, tasks: Sequence[_Task], at: int) -> bool:
@@ -299,6 +322,10 @@ class Allocator:
             value, many = self._same.pop((task.number, each))
             if many > 1:
                 self._same[task.number, each] = value, many - 1
+
+
+def _content(claims: Iterable[PodClaim]) -> tuple[object, ...]:
+    return tuple(claim.content for claim in claims)
 
 
 def _covering(task: _Task, want: Want) -> list[Alike]:

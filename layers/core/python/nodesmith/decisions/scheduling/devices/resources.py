@@ -111,7 +111,8 @@ class DeviceResources:
     def __init__(self, asked: Iterable[Asked], kinds: Iterable[DeviceKind], matcher: Matcher) -> None:
         self._matcher = matcher
         everything = list(asked)
-        units = {unit for each in everything for unit in each.units}
+        # Their order decides which selectors are evaluated while there are steps left.
+        units = sorted({unit for each in everything for unit in each.units}, key=str_of)
         self._whole = {each.own_resource: each.whole for each in everything if each.whole}
         alone = [((kind, 1, 1),) for kind in dict.fromkeys(kinds)]
         selected = {

@@ -6,8 +6,8 @@ Everything after that treats devices like any other resource. A snapshot without
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher
 from nodesmith.decisions.scheduling.devices.resources import (
@@ -47,6 +47,8 @@ _MOST_FROM_POOLS = 1000
 _SHOWN = 3
 _MOST_OF_NAMESPACE, _MOST_DIFFERENT = 64, 512
 """Different claims in one decision: those of a namespace, and all."""
+_MOST_WANTS_OF_NAMESPACE, _MOST_DIFFERENT_WANTS = 128, 512
+"""Different DeviceClasses with selectors. Each becomes a resource, and packing takes the square of their number."""
 
 
 def without_simulation(snapshot: Snapshot) -> Snapshot:
@@ -77,7 +79,8 @@ class _Compilation:
     ) -> None:
         self._snapshot, self._claiming = snapshot, claiming
         self._nodes = {node.name: node for node in snapshot.nodes}
-        self._matcher = Matcher(devices.classes)
+        different = {tuple(claim.content for claim in pod.shape.claims) for pod in claiming}
+        self._matcher = Matcher(devices.classes, min(len(different), _MOST_DIFFERENT))
         complete = [pool for pool in devices.pools if pool.complete]
         self._local = devices_of_nodes(complete)
         self._shared = [pool for pool in complete if not pool.node]
@@ -273,23 +276,45 @@ class _Compilation:
 
 def _too_many(claiming: Iterable[Pod]) -> Iterator[tuple[Shape, str]]:
     """Yield the shapes whose claims are beyond what one decision simulates, those of pods on a node last, with why."""
-    seen: dict[str, set[object]] = {}
+    contents = _Counted(_MOST_OF_NAMESPACE, _MOST_DIFFERENT)
+    wants = _Counted(_MOST_WANTS_OF_NAMESPACE, _MOST_DIFFERENT_WANTS)
     shapes = dict.fromkeys(pod.shape for pod in sorted(claiming, key=lambda pod: bool(pod.node)))
     for shape in shapes:
-        mine = seen.setdefault(shape.namespace, set())
-        content = tuple(claim.content for claim in shape.claims)
-        if content not in mine and (
-            len(mine) >= _MOST_OF_NAMESPACE or sum(map(len, seen.values())) >= _MOST_DIFFERENT
-        ):
-            yield (
-                shape,
-                (
-                    f"it claims devices, but its namespace has {_MOST_OF_NAMESPACE} different claims, or the cluster"
-                    f" {_MOST_DIFFERENT}, the most that are simulated: make the claims of a workload identical"
-                ),
-            )
-        else:
-            mine.add(content)
+        content = {tuple(claim.content for claim in shape.claims)}
+        asked = {(w.device_class, w.selectors) for c in shape.claims for r in c.requests for w in r.wants}
+        if contents.has_room(shape.namespace, content) and wants.has_room(shape.namespace, asked):
+            contents.add(shape.namespace, content)
+            wants.add(shape.namespace, asked)
+            continue
+        limits = ("claims", contents), ("requests", wants)
+        name, limit = limits[contents.has_room(shape.namespace, content)]
+        why = (
+            f"it claims devices, but its namespace has {limit.of_namespace} different {name}, or the cluster"
+            f" {limit.of_all}, the most that are simulated: make the claims of a workload identical"
+        )
+        yield shape, why
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What is different, by namespace, and how much of it is simulated."""
+
+    of_namespace: int
+    of_all: int
+    seen: dict[str, set[object]] = field(default_factory=dict)
+    number: int = 0
+
+    def _new(self, namespace: str, items: Set[object]) -> int:
+        return len(items - self.seen.get(namespace, set()))
+
+    def has_room(self, namespace: str, items: Set[object]) -> bool:
+        new = self._new(namespace, items)
+        known = len(self.seen.get(namespace, ()))
+        return not new or (known + new <= self.of_namespace and self.number + new <= self.of_all)
+
+    def add(self, namespace: str, items: Set[object]) -> None:
+        self.number += self._new(namespace, items)
+        self.seen.setdefault(namespace, set()).update(items)
 
 
 def _users(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
