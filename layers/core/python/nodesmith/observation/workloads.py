@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.capacitybuffers import (
     POD_TEMPLATE,
     SCALABLE_KINDS,
