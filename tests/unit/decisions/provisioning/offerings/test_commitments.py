@@ -389,6 +389,16 @@ def test_a_node_that_nothing_pays_for_is_moved_onto_unused_commitments() -> None
             '{"listed": [{"kind": "regionalReservedInstances", "instanceType": "m5", "count": 1, "ends": "soon"}]}',
             "instanceType is 'm5': write an instance type such as m5.large",
         ),
+        *(
+            (
+                (
+                    '{"listed": [{"kind": "zonalReservedInstances", "instanceType": "m5.large", "count": 1,'
+                    f' "zone": "{place}", "ends": "2027-01-01T00:00:00Z"}}]}}'
+                ),
+                f"zone is '{place}': write the name of a zone such as us-east-1a",
+            )
+            for place in ("eu-west-1", "use1-az6")
+        ),
         ('{"share": 2}', "share: expected a number above 0 and at most 1"),
         ('{"payer": 1}', "payer: unknown"),
     ],

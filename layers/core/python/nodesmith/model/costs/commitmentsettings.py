@@ -35,6 +35,8 @@ _FIELDS = {
 _COMMON = ("kind", "ends", "currency")
 _TYPE = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
 _FAMILY = re.compile(r"[a-z0-9-]+", re.ASCII)
+_OTHER_PLACE = re.compile(r"[a-z]{2}(-[a-z]+)+-\d+|[a-z]+\d+-az\d+", re.ASCII)
+"""A region, or the id of a zone."""
 KEYS = ("payerRoleArn", "share", "listed")
 _KNOWN = ", ".join(KEYS)
 
@@ -163,7 +165,8 @@ def _remedy(key: str, value: Any) -> str:
             right = isinstance(value, str) and _FAMILY.fullmatch(value) is not None
             return "" if right else "write an instance family such as m5"
         case "zone":
-            return "" if isinstance(value, str) and value else "write the name of a zone such as us-east-1a"
+            right = isinstance(value, str) and value and not _OTHER_PLACE.fullmatch(value)
+            return "" if right else "write the name of a zone such as us-east-1a"
         case "count":
             right = isinstance(value, int) and not isinstance(value, bool) and value > 0
             return "" if right else "write the number of instances, at least 1"
