@@ -345,6 +345,24 @@ class TestUnplanned:
         assert len(own.planned) == 1
         assert len(static) == 2
 
+    @pytest.mark.parametrize(("allowed", "spot"), [("0", 0), ("1", 1), ("9", 4)])
+    def test_a_quota_over_spot_leaves_them_on_demand(self, allowed: str, spot: int) -> None:
+        pool = nodepool_manifest(requirements=FOUR)
+        pool["spec"]["replicas"] = 3
+        asked = {
+            "metadata": {"name": "by-hand", "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": list(FOUR),
+            },
+        }
+        quota = quota_manifest(limits={"nodes": allowed}, labels={"karpenter.sh/capacity-type": "spot"})
+        given = inputs(snapshot=snapshot(nodepools=(pool,), nodeclaims=(asked,), quotas=(quota,)))
+        left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
+        nodes = [*by_hand(given, left).planned, *replicas(given, left)[0]]
+        assert len(nodes) == 4
+        assert [node.request.capacity_type for node in nodes].count("spot") == spot
+
 
 class TestShown:
     """What counts against a quota is shown on its object, and Events announce when little or nothing is left."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.decisions.provisioning import Plan, PlannedNode, decide, replicas
+from nodesmith.decisions.provisioning.nodeclaims import by_hand
+from nodesmith.decisions.scheduling.offerings.quotas import Left
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import free_reservations
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.ec2.launches import OfferingKey
@@ -161,3 +163,41 @@ def test_limits_of_the_nodepool_hold_for_reserved_nodes_too() -> None:
     limited = nodepool_manifest(requirements=ANY, limits={"cpu": "8"})
 
     assert len(decided(5, RESERVATION, pools=(limited,)).nodes) == 1
+
+
+@pytest.mark.parametrize(("free", "kinds"), [(0, [3, 0]), (1, [2, 1]), (2, [1, 2]), (9, [0, 3])])
+def test_a_static_nodepool_uses_no_more_of_a_reservation_than_is_free(free: int, kinds: list[int]) -> None:
+    pool = nodepool_manifest(requirements=ANY)
+    pool["spec"]["replicas"] = 3
+    held = replace(RESERVATION, available=free)
+    status = nodeclass_status(zones=ZONES[:1], capacity_reservations=(held,))
+    given = inputs(snapshot=snapshot(nodepools=(pool,)), ledger=ledger(nodeclasses={"default": status}))
+
+    nodes, refused = replicas(given)
+
+    bought = [node.claim.capacity_type for node in nodes]
+    assert refused == {}
+    assert [sum(each != RESERVED for each in bought), bought.count(RESERVED)] == kinds
+
+
+def test_a_static_nodepool_of_reserved_capacity_is_told_that_none_is_left() -> None:
+    pool = nodepool_manifest(requirements=(expression("karpenter.sh/capacity-type", "In", "reserved"),))
+    pool["spec"]["replicas"] = 1
+    status = nodeclass_status(capacity_reservations=(replace(RESERVATION, available=1),))
+    asked = {
+        "metadata": {"name": "by-hand", "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": pool["spec"]["template"]["spec"]["requirements"],
+        },
+    }
+    seen = snapshot(nodepools=(pool,), nodeclaims=(asked,))
+    given = inputs(snapshot=seen, ledger=ledger(nodeclasses={"default": status}))
+    left = Left(())
+
+    own = by_hand(given, left)
+    nodes, refused = replicas(given, left)
+
+    assert [node.claim.capacity_type for node in own.planned] == [RESERVED]
+    assert nodes == []
+    assert "all instances of cr-1 are in use, and only reserved capacity would do" in refused["default"]

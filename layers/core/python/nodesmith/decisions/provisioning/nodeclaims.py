@@ -185,13 +185,12 @@ def as_pool(asked: NodeClaim) -> NodePool:
 
 
 def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
-    """Return what may be bought, of one capacity type, cheapest first. Raises NothingFits if there is nothing."""
+    """Return what may be bought, reserved capacity and then the cheapest first. Raises NothingFits if nothing may."""
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
     plain = [type_option for type_option in fitting if not type_option.is_exotic] or fitting
-    found = sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
-    return [option for option in found if option[1].capacity_type == found[0][1].capacity_type]
+    return sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
 
 
 def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offering]]:

@@ -221,7 +221,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     within = [c for c in plain if all(limit_cost(c, None, n) <= left for n, left in own)]
     if within and not is_group_full(template.remaining):
         offers = [(c, o) for c in within for o in c.offerings if admission.mask(c, o)]
-        limit = obstacle(template, offers) or used_up((o for _, o in offers), template.remaining)
+        limit = obstacle(template, offers) or used_up((o for _, o in offers), template.reservations)
         if limit is not None:
             return Refusal(Filter.LIMIT, *limit)
         why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"

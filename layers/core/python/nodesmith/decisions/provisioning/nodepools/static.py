@@ -134,7 +134,7 @@ def _pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
-    """Return the offers in each zone, cheapest first, with the capacity type that is cheapest there."""
+    """Return the offers in each zone, reserved capacity and then the cheapest first."""
     plain = [type_option for type_option in template.choices if not type_option.is_exotic] or template.choices
     offers = [
         Offer(template, type_option, offering, (), 0)
@@ -143,9 +143,7 @@ def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
     ]
     found: dict[str, list[Offer]] = {}
     for offer in sorted(offers, key=_price):
-        same = found.setdefault(offer.offering.zone, [offer])
-        if same[0] is not offer and same[0].offering.capacity_type == offer.offering.capacity_type:
-            same.append(offer)
+        found.setdefault(offer.offering.zone, []).append(offer)
     return {zone: tuple(same) for zone, same in found.items()}
 
 

@@ -10,12 +10,18 @@ that nodesmith did not buy are not known and do not count.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, Usage
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    SharedLimit,
+    reservation_limit,
+    shared_limit,
+    used_up,
+)
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import DECIDED, INITIALIZED, REGISTERED
 from nodesmith.model.apimachinery.quantities import NODES, NOTHING, Resources
@@ -225,33 +231,44 @@ def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> dateti
 
 
 class Left:
-    """What quotas leave for nodes that are planned one after another, without a packing problem."""
+    """What quotas and capacity reservations leave for nodes planned one after another, without a packing problem."""
 
     def __init__(self, found: Iterable[Usage]) -> None:
         self._left = {
             (each.quota.owner, name): each.left(name) for each in found for name in each.quota.limits
         }
+        self._reserved: Counter[str] = Counter()
 
     def narrowed(
         self, made: Template, offers: Sequence[tuple[InstanceType, Offering]], nodes: int = 1
     ) -> list[tuple[InstanceType, Offering]]:
         """Return the offers, cheapest first, that leave the quotas enough for `nodes` nodes at the first one's cost.
 
-        Empty if not even one node is left.
+        They are of one capacity type and one reservation: those of the cheapest that is left. Empty if none is.
         """
-        limits = _quotas(made)
-        if not limits:
-            return list(offers)
-        affordable = [each for each in offers if all(s.cost(*each) <= self._left[s.key] for s in limits)]
+        limits, free = _quotas(made), self._free(made)
+        affordable = [
+            (kind, offering)
+            for kind, offering in offers
+            if not offering.reservation or free.get(reservation_limit(offering.reservation), 0) > 0
+            if all(s.cost(kind, offering) <= self._left[s.key] for s in limits)
+        ]
         if not affordable:
             return []
         most = [max(s.cost(*affordable[0]), self._left[s.key] // nodes) for s in limits]
-        return [o for o in affordable if all(s.cost(*o) <= m for s, m in zip(limits, most, strict=True))]
+        sold = _sold_as(affordable[0][1])
+        return [
+            offer
+            for offer in affordable
+            if _sold_as(offer[1]) == sold
+            and all(s.cost(*offer) <= m for s, m in zip(limits, most, strict=True))
+        ]
 
     def take(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> None:
         """Charge one node that may become any of these offers."""
         for shared in _quotas(made):
             self._left[shared.key] -= max(shared.cost(*offer) for offer in offers)
+        self._reserved.update({offering.reservation for _, offering in offers} - {""})
 
     def obstacle(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> str:
         """Return why not even one node is left, and what helps, in a sentence."""
@@ -259,8 +276,19 @@ class Left:
             **made.remaining,
             **{shared.name: self._left[shared.key] for shared in _quotas(made)},
         }
-        why, _, fix = _obstacle(replace(made, remaining=Resources(left)), offers) or ("", "", "")
+        sold = (offering for _, offering in offers)
+        found = _obstacle(replace(made, remaining=Resources(left)), offers) or used_up(sold, self._free(made))
+        why, _, fix = found or ("", "", "")
         return f"{why}; {fix}" if fix else why
+
+    def _free(self, made: Template) -> dict[str, int]:
+        """Return how many instances of reservations are left, by the names of their limits."""
+        taken = {reservation_limit(name): number for name, number in self._reserved.items()}
+        return {name: amount - taken.get(name, 0) for name, amount in made.reservations.items()}
+
+
+def _sold_as(offering: Offering) -> tuple[str, str]:
+    return offering.capacity_type, offering.reservation
 
 
 def _quotas(made: Template) -> list[SharedLimit]:
