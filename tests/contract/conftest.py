@@ -36,6 +36,7 @@ from tests.contract.worlds import START, FakeWorld, ServedWorld, World
 from tests.patience import eventually
 from tests.servers.served import CRDS
 
+_CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
 # All tests on the real server run in one worker, because a server takes seconds to start and half a gigabyte.
 _TOGETHER = pytest.mark.xdist_group("real-api-server")
@@ -77,9 +78,9 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def plane_with_crds(plane: ControlPlane) -> ControlPlane:
     """Return the real control plane with our CRDs installed."""
-    served, kinds = real(plane), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    served = real(plane)
     for crd in custom_resource_definitions():
-        assert served.call("POST", kinds, crd)[0] == 201
+        assert served.call("POST", _CRDS_PATH, crd)[0] == 201
     for path in (
         "karpenter.sh/v1/nodepools",
         "karpenter.sh/v1/nodeclaims",
@@ -123,6 +124,17 @@ def server(request: pytest.FixtureRequest) -> Server:
 @pytest.fixture
 def call(server: Server) -> Call:
     """Return `call(method, path, body, content_type, accept, **query)`, which returns the status and decoded JSON."""
+    return server.call
+
+
+@pytest.fixture
+def serving(request: pytest.FixtureRequest, server: Server) -> Call:
+    """Return the same of a server with nodesmith's CRDs."""
+    if server.kind == REAL:
+        request.getfixturevalue("plane_with_crds")
+    else:
+        for crd in custom_resource_definitions():
+            assert server.call("POST", _CRDS_PATH, crd)[0] == 201
     return server.call
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.mirror import Mirror, WatchedKind, observed
+from tests.builders import NOW
 from tests.smallworld.world import pod_manifest
 
 Manifest = dict[str, Any]
@@ -117,3 +122,13 @@ def attachment(volume: str, node: str, *, name: str = "") -> Manifest:
         "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": source},
         "status": {"attached": True},
     }
+
+
+def as_decided(kinds: Mapping[WatchedKind, Iterable[Manifest]]) -> Snapshot:
+    """Return a cluster with these manifests as a decision sees it."""
+    mirrors = [Mirror(kind) for kind in kinds]
+    for mirror, manifests in zip(mirrors, kinds.values(), strict=True):
+        for manifest in manifests:
+            mirror.put(manifest)
+        assert mirror.problems == {}
+    return decode(encode("c", NOW, observed(mirrors)))

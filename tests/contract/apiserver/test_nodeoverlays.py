@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
-from nodesmith_formats.crds import custom_resource_definitions
-from tests.contract.servers import REAL, Call, Server
+from tests.contract.servers import Call
 from tests.objects.nodeoverlays import API_VERSION, CASES, PATH, UNKNOWN_CAPACITY_TYPE, spec_of
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@pytest.fixture
-def serving(request: pytest.FixtureRequest, server: Server) -> Call:
-    """A server with nodesmith's CRDs."""
-    if server.kind == REAL:
-        request.getfixturevalue("plane_with_crds")
-    else:
-        for crd in custom_resource_definitions():
-            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            assert server.call("POST", path, crd)[0] == 201
-    return server.call
 
 
 def manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_formats.crds import custom_resource_definitions
-from tests.contract.servers import REAL, Call, Server
+from tests.contract.servers import Call
 from tests.patience import eventually
 
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
@@ -153,18 +152,12 @@ def test_a_continue_token_and_a_resource_version_exclude_each_other(call: Call, 
 
 
 @pytest.fixture
-def karpenter(request: pytest.FixtureRequest, server: Server) -> Iterator[Call]:
+def karpenter(serving: Call) -> Iterator[Call]:
     """A server with nodesmith's CRDs, but without objects of their kinds."""
-    if server.kind == REAL:
-        request.getfixturevalue("plane_with_crds")
-    else:
-        for crd in custom_resource_definitions():
-            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            assert server.call("POST", path, crd)[0] == 201
-    yield server.call
+    yield serving
     for path in (POOLS, CLASSES, CLAIMS):
-        server.call("DELETE", path)
-        eventually(lambda path=path: server.call("GET", path)[1]["items"] == [])  # type: ignore[misc]
+        serving("DELETE", path)
+        eventually(lambda path=path: serving("GET", path)[1]["items"] == [])  # type: ignore[misc]
 
 
 POOLS, CLAIMS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.sh/v1/nodeclaims"

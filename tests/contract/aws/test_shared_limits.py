@@ -134,13 +134,19 @@ def test_launches_of_an_hour_are_limited_in_the_commit(stores: Stores) -> None:
     assert east.load().spending.launches_left(NOW) == 0
 
 
-def test_a_forgotten_node_leaves_what_it_has_cost_this_month_once(stores: Stores) -> None:
+def with_a_node(stores: Stores) -> tuple[Store, NodeClaim]:
+    """Return a cluster's store, and its claim of a node that has run for three hours."""
     east, _ = ready(stores)
     running = replace(
         pending("a"), phase=Phase.LAUNCHED, instance_id="i-1", created_at=NOW - timedelta(hours=3)
     )
     east.commit(0, [running], "d")
     (claim,) = east.load().claims
+    return east, claim
+
+
+def test_a_forgotten_node_leaves_what_it_has_cost_this_month_once(stores: Stores) -> None:
+    east, claim = with_a_node(stores)
     east.forget(claim)
     east.forget(claim)
     (spent,) = east.load().spending.spent
@@ -148,12 +154,7 @@ def test_a_forgotten_node_leaves_what_it_has_cost_this_month_once(stores: Stores
 
 
 def test_a_claim_that_has_changed_is_neither_forgotten_nor_counted(stores: Stores) -> None:
-    east, _ = ready(stores)
-    running = replace(
-        pending("a"), phase=Phase.LAUNCHED, instance_id="i-1", created_at=NOW - timedelta(hours=3)
-    )
-    east.commit(0, [running], "d")
-    (claim,) = east.load().claims
+    east, claim = with_a_node(stores)
     east.save(claim)
     with pytest.raises(Conflict):
         east.forget(claim)

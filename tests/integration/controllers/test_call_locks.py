@@ -300,14 +300,19 @@ def test_while_calls_are_short_a_cluster_in_line_decides_nothing_before_its_turn
     assert len(run(world).launched) == 1
 
 
-def test_while_calls_are_short_the_next_purchase_waits_for_the_clusters_part_of_the_rate() -> None:
+def short_of_calls() -> World:
+    """Return a world whose region has 47 other clusters, and one call left for now."""
     world = with_pools(1)
     world.store.region = [Region("")]
     budget = CallBudget().told(Scarcity(is_throttled=True), world.now)
     for number in range(47):
         _, budget = budget.take(f"other-{number}", 1, world.now - timedelta(seconds=1))
     world.store.budget[0] = replace(budget, calls=1, waiting_since={})
+    return world
 
+
+def test_while_calls_are_short_the_next_purchase_waits_for_the_clusters_part_of_the_rate() -> None:
+    world = short_of_calls()
     assert len(run(world).launched) == 1
     assert woken(world) == [timedelta(seconds=10)], "48 clusters make 4.8 calls a second"
     world.now += timedelta(seconds=9)
@@ -325,13 +330,7 @@ def test_while_calls_are_short_a_cluster_alone_need_not_wait_for_others_after_a_
 
 
 def test_a_throttled_purchase_is_repeated_before_the_next_round() -> None:
-    world = with_pools(1)
-    world.store.region = [Region("")]
-    budget = CallBudget().told(Scarcity(is_throttled=True), world.now)
-    for number in range(47):
-        _, budget = budget.take(f"other-{number}", 1, world.now - timedelta(seconds=1))
-    world.store.budget[0] = replace(budget, calls=1, waiting_since={})
-
+    world = short_of_calls()
     throttled(world)
 
     assert woken(world) == [LOCKED_WHILE_SHORT]

@@ -19,11 +19,16 @@ CONFIGURATION = NodeConfiguration.of(builders.nodeclass())
 STATIC = {**builders.nodepool_manifest(), "spec": {**builders.nodepool_manifest()["spec"], "replicas": 2}}
 
 
+def watch(world: ForgedWorld) -> None:
+    """Write a snapshot, and run the world for as long as tests watch it."""
+    world.observe()
+    world.live(WATCHED_FOR)
+
+
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_a_forged_nodepool_or_nodeclass_launches_nothing_and_the_genuine_one_does(kind: str) -> None:
     world = forged_world(FORGERIES[kind])
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert launches(world) == 0
 
     world.forgery = None
@@ -43,13 +48,11 @@ def test_limits_raised_only_in_the_snapshot_have_no_effect() -> None:
     world = forged_world(
         FORGERIES["limits"], nodepool=builders.nodepool_manifest(limits={"cpu": "4"}), pods=12
     )
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert launches(world) == 0
 
     world.forgery = None
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert sum(claim.capacity.of("cpu") for claim in world.store.claims.values()) <= 4000
 
 
@@ -59,8 +62,7 @@ def test_nodes_that_are_understated_in_the_snapshot_do_not_extend_the_limits() -
             node["status"]["capacity"] = {"cpu": "1m", "memory": "1Mi", "pods": "1"}
 
     world = forged_world(shrunk, nodepool=builders.nodepool_manifest(limits={"cpu": "4"}), pods=12)
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     bought = [world.cloud.instances[i].instance_type for i in world.cloud.instances]
     kinds = {kind.name: kind for kind in instance_types(builders.catalog(), CONFIGURATION)}
     assert 0 < sum(kinds[name].capacity.cpu_milli for name in bought) <= 4000
@@ -68,24 +70,20 @@ def test_nodes_that_are_understated_in_the_snapshot_do_not_extend_the_limits() -
 
 def test_a_forged_nodeclaim_launches_nothing() -> None:
     world = forged_world(forgeries.with_nodeclaim, pods=0)
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert launches(world) == 0
 
 
 def test_a_static_nodepool_is_not_scaled_by_forged_replicas() -> None:
     world = forged_world(forgeries.nodepool_says(replicas=20), nodepool=STATIC, pods=0)
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert launches(world) == 0
 
     world.forgery = None
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert launches(world) == 2
     world.forgery = forgeries.nodepool_says(replicas=0)
-    world.observe()
-    world.live(WATCHED_FOR)
+    watch(world)
     assert [claim.is_ending for claim in world.store.claims.values()] == [False, False]
 
 

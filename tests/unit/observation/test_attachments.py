@@ -10,8 +10,6 @@ import pytest
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import decode
-from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import (
     CSI_NODES,
     NODES,
@@ -19,12 +17,9 @@ from nodesmith.observation.mirror import (
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
-    Mirror,
-    observed,
 )
-from tests.builders import NOW
 from tests.objects.clusters import node, rolled
-from tests.objects.storage import Manifest, claim, mounting, pod_with, storage_class, volume
+from tests.objects.storage import Manifest, as_decided, claim, mounting, pod_with, storage_class, volume
 
 EBS, DISK = "attachable-volumes-csi-ebs.csi.aws.com", "attachable-volumes-csi-disk.csi.aws.com"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -48,12 +43,7 @@ def seen(
         NODES: nodes,
         CSI_NODES: csinodes,
     }
-    mirrors = [Mirror(kind) for kind in kinds]
-    for mirror, manifests in zip(mirrors, kinds.values(), strict=True):
-        for manifest in manifests:
-            mirror.put(manifest)
-        assert mirror.problems == {}
-    return decode(encode("c", NOW, observed(mirrors)))
+    return as_decided(kinds)
 
 
 def only(pod: Manifest, **objects: Any) -> Pod:

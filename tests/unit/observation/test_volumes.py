@@ -9,18 +9,24 @@ import pytest
 
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.observation.decoding import decode
-from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import (
     PODS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
     Mirror,
-    observed,
 )
-from tests.builders import NOW
-from tests.objects.storage import EBS_ZONE, ZONE, Manifest, claim, mounting, pod_with, storage_class, volume
+from tests.objects.storage import (
+    EBS_ZONE,
+    ZONE,
+    Manifest,
+    as_decided,
+    claim,
+    mounting,
+    pod_with,
+    storage_class,
+    volume,
+)
 from tests.smallworld.world import pod_manifest
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
@@ -35,13 +41,7 @@ def seen(
 ) -> dict[str, Pod]:
     """Return the pods by name, as a decision sees them."""
     kinds = {PODS: pods, VOLUME_CLAIMS: claims, VOLUMES: volumes, STORAGE_CLASSES: classes}
-    mirrors = [Mirror(kind) for kind in kinds]
-    for mirror, manifests in zip(mirrors, kinds.values(), strict=True):
-        for manifest in manifests:
-            mirror.put(manifest)
-        assert mirror.problems == {}
-    snapshot = decode(encode("c", NOW, observed(mirrors)))
-    return {pod.key.removeprefix("default/"): pod for pod in snapshot.pods}
+    return {pod.key.removeprefix("default/"): pod for pod in as_decided(kinds).pods}
 
 
 def only(pod: Manifest, **objects: Any) -> Pod:
