@@ -630,21 +630,17 @@ def test_a_throttled_call_may_succeed_later(
         write(made("test"))
 
 
-def test_a_transaction_cancelled_by_throttling_may_succeed_later(
-    dynamodb: Any, made: Callable[[str], Store]
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [("ThrottlingError", Transient), ("TransactionConflict", Conflict)],
+    ids=["throttling: it may succeed later", "a collision with another one: a conflict"],
+)
+def test_a_cancelled_transaction_fails_by_its_reason(
+    dynamodb: Any, made: Callable[[str], Store], reason: str, error: type[Exception]
 ) -> None:
-    reasons = [{"Code": "ThrottlingError"}, {"Code": "None"}]
+    reasons = [{"Code": reason}, {"Code": "None"}]
     fail(dynamodb, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
-    with pytest.raises(Transient):
-        made("test").commit(0, [PENDING], "d1")
-
-
-def test_a_transaction_that_collides_with_another_conflicts(
-    dynamodb: Any, made: Callable[[str], Store]
-) -> None:
-    reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}]
-    fail(dynamodb, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
-    with pytest.raises(Conflict):
+    with pytest.raises(error):
         made("test").commit(0, [PENDING], "d1")
 
 

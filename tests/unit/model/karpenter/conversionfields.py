@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tests.objects.nodeclassfields import SPEC
+
 NODE_POOL, EC2_NODE_CLASS, NODE_CLAIM = "NodePool", "EC2NodeClass", "NodeClaim"
 _TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
 _TIMED_TAINT = {**_TAINT, "timeAdded": "2026-01-31T12:00:00Z"}
@@ -41,20 +43,7 @@ class Row(NamedTuple):
     """a part of the report about it"""
 
 
-KUBELET = {
-    "clusterDNS": ["10.100.0.10"],
-    "maxPods": 58,
-    "podsPerCore": 10,
-    "systemReserved": {"cpu": "100m"},
-    "kubeReserved": {"memory": "1Gi"},
-    "evictionHard": {"memory.available": "5%"},
-    "evictionSoft": {"nodefs.available": "10%"},
-    "evictionSoftGracePeriod": {"nodefs.available": "1m30s"},
-    "evictionMaxPodGracePeriod": 60,
-    "imageGCHighThresholdPercent": 85,
-    "imageGCLowThresholdPercent": 80,
-    "cpuCFSQuota": True,
-}
+KUBELET: dict[str, Any] = SPEC["kubelet"]
 _EBS = {
     "deleteOnTermination": True,
     "encrypted": True,
