@@ -30,6 +30,7 @@ from nodesmith_forwarder.recording import Recorder
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests import builders
+from tests.clocks import StillClock
 from tests.objects.clusters import Manifest, budget, deployment_pod, node, rolled
 from tests.objects.storage import attachment, claim, mounting, volume
 
@@ -38,11 +39,11 @@ NODE_NAMES = [node(number, rolled(number))["metadata"]["name"] for number in ran
 CREATED = "2026-11-20T09:00:00Z"
 
 
-class Cluster:
+class Cluster(StillClock):
     """A World whose recorder writes, and a reader of what was written, which stays warm."""
 
     def __init__(self) -> None:
-        self.at = START
+        super().__init__(START)
         changes = Changes(("team",))
         self.world = World(self, Pace(), changes)
         self.recorder = Recorder("c", changes, self.world.whole, small_bytes=0)
@@ -52,23 +53,17 @@ class Cluster:
         for kind in self.world._mirrors:
             self.world._current.add(kind)
 
-    def now(self) -> datetime:
-        return self.at
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
-
     def check(self) -> None:
         """Write, and compare what is read with what a whole snapshot would be."""
         taken = self.world.take()
         assert taken is not None
-        made = self.recorder.encoded(self.at, taken.part)
+        made = self.recorder.encoded(self.time, taken.part)
         if made.base:
             self.objects[snapshot_base_key("c", made.digest)] = made.base
         self.deltas += not made.base
         data = self.reader.completed(made.head, "c", self.objects.get)
         observed = replace(self.world.measured()[1], labels_kept=("team",))
-        whole = decode(encode("c", self.at, observed))
+        whole = decode(encode("c", self.time, observed))
         assert repr(self.reader.read(data)) == repr(whole)
         assert repr(decode(data)) == repr(whole)
 
@@ -192,12 +187,12 @@ def test_a_base_with_its_delta_is_the_whole_snapshot(steps: list[Any]) -> None:
     cluster = Cluster()
     cluster.check()
     for step in steps:
-        cluster.at += timedelta(seconds=7)
+        cluster.time += timedelta(seconds=7)
         match step:
             case "write":
                 cluster.check()
             case "hour":
-                cluster.at += timedelta(hours=1)
+                cluster.time += timedelta(hours=1)
             case ("put", kind, manifest):
                 cluster.world.put(kind, [manifest])
             case (_, kind, manifest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Event
 
 import pytest
@@ -18,6 +18,7 @@ from nodesmith.ports import NONE_THERE, Version
 from nodesmith_forwarder.metrics import FunctionMetrics, written
 from nodesmith_forwarder.metrics.functions import LARGEST_BYTES, OFTEN, SELDOM
 from tests.builders import NOW
+from tests.clocks import StillClock
 from tests.fakes.blobs import FakeBlobs
 
 DECISIONS = "voluntary_disruption_decisions_total"
@@ -43,18 +44,13 @@ class Bucket(FakeBlobs):
         return version
 
 
-class Scene:
+class Scene(StillClock):
     """A bucket, and a forwarder that reads from it."""
 
     def __init__(self) -> None:
-        self.time, self.bucket = NOW, Bucket()
+        super().__init__(NOW)
+        self.bucket = Bucket()
         self.functions = FunctionMetrics(self.bucket, "east", self)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
 
     def hold(self, concern: Concern, metrics: Metrics) -> None:
         """Store these metrics as the object of a concern."""

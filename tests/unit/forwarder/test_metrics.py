@@ -19,6 +19,7 @@ from nodesmith_forwarder.metrics.exposition import Family, Summary
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest
+from tests.clocks import StillClock
 from tests.objects.clusters import deployment_pod, node
 from tests.objects.quotas import dollar_pool
 
@@ -26,20 +27,14 @@ DICE = random.Random(1)  # noqa: S311
 BEGAN = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=UTC)
 
 
-class Scene:
+class Scene(StillClock):
     """A world that began at `BEGAN`, and its metrics as text."""
 
     def __init__(self) -> None:
-        self.time = BEGAN
+        super().__init__(BEGAN)
         self.world = World(self, Pace())
         for kind in WATCHED:
             self.world.mark(kind, current=True)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
 
     def put(self, kind: WatchedKind, *manifests: dict[str, Any]) -> None:
         self.world.put(kind, manifests)

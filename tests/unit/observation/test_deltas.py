@@ -23,6 +23,7 @@ from nodesmith_forwarder.changes import Changes
 from nodesmith_forwarder.recording import Encoded, Recorder
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
+from tests.clocks import StillClock
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 from tests.objects.clusters import Manifest, deployment_pod, node, rolled
@@ -32,10 +33,9 @@ HEAD = snapshot_key("c")
 
 
 @dataclass
-class Scene:
+class Scene(StillClock):
     """A large cluster's forwarder and its bucket."""
 
-    at: datetime = NOW
     small_bytes: int = 0
     blobs: FakeBlobs = field(default_factory=FakeBlobs)
 
@@ -48,19 +48,13 @@ class Scene:
         self.world.put(NODES, [node(number, rolled(number)) for number in range(20)])
         self.add("0")  # its selector's keys are known
 
-    def now(self) -> datetime:
-        return self.at
-
-    def wall_seconds(self, seconds: float) -> float:
-        return seconds
-
     def add(self, *names: str, app: int = 1, **spec: Any) -> None:
         self.world.put(PODS, [named(name, app, **spec) for name in names])
 
     def write(self) -> Encoded:
         taken = self.world.take()
         assert taken is not None
-        made = self.recorder.encoded(self.at, taken.part)
+        made = self.recorder.encoded(self.time, taken.part)
         if made.base:
             self.blobs.put(snapshot_base_key("c", made.digest), made.base)
         self.blobs.put(HEAD, made.head)
@@ -129,7 +123,7 @@ def test_a_small_snapshot_is_always_written_whole() -> None:
 
 
 def later(scene: Scene) -> None:
-    scene.at += timedelta(minutes=31)
+    scene.time += timedelta(minutes=31)
     scene.add("late")
 
 
@@ -161,7 +155,7 @@ def test_an_unchanged_cluster_gives_the_same_delta() -> None:
     first = scene.write()
     taken = scene.world.take()
     assert taken is not None
-    assert scene.recorder.again(scene.at, taken.part) == first.head
+    assert scene.recorder.again(scene.time, taken.part) == first.head
 
 
 def test_what_a_decision_keeps_of_a_snapshot_is_read_without_its_bucket() -> None:
@@ -184,7 +178,7 @@ def healed(scene: Scene) -> bool:
         observer=lambda: Observer(),
         blobs=scene.blobs,
         hints=FakeHints(scene.now),
-        last_heartbeat=lambda: Heartbeat(scene.at, scene.at),
+        last_heartbeat=lambda: Heartbeat(scene.time, scene.time),
         clock=scene.now,
         stale_after=timedelta(seconds=90),
     )
