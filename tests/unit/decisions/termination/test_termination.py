@@ -25,6 +25,7 @@ from nodesmith.model.apimachinery.labels import (
     DO_NOT_DISRUPT,
     EXCLUDE_FROM_LOAD_BALANCERS,
     TERMINATION_FINALIZER,
+    TERMINATION_TIMESTAMP,
     Effect,
     Taint,
     Toleration,
@@ -69,7 +70,7 @@ def closed(name: str = "node-a", claim: NodeClaim = CLAIM, **fields: Any) -> Nod
     )
 
 
-def shown(claim: NodeClaim, **metadata: str) -> dict[str, Any]:
+def shown(claim: NodeClaim, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": claim.name, "deletionTimestamp": "2026-11-21T11:59:00Z", **metadata}}
 
 
@@ -321,6 +322,20 @@ def test_past_its_deadline_nothing_protects_a_pod() -> None:
     late = drain(pods, Allowances([budget(0)]), NOW - timedelta(seconds=1), NOW)
     assert {grace for _, grace in late.delete} == {1}
     assert len(late.delete) == 2
+
+
+def test_a_pod_with_the_longest_grace_that_kubernetes_accepts_stops_no_drain() -> None:
+    endless = builders.shape(app="endless", terminationGracePeriodSeconds=2**63 - 1)
+    found = drain(builders.bind(endless, "node-a"), Allowances([]), NOW + timedelta(seconds=90), NOW)
+    assert [grace for _, grace in found.delete] == [90]
+
+
+@pytest.mark.parametrize("annotation", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_an_annotated_deadline_in_the_first_year_is_one_in_the_past_or_none(annotation: str) -> None:
+    ending = shown(CLAIM, annotations={TERMINATION_TIMESTAMP: annotation})
+    (begun,) = to_end([CLAIM], builders.snapshot(nodeclaims=(ending,)), NOW)
+    drained = drain(builders.bind(WEB, "node-a"), Allowances([]), begun.claim.deadline, NOW)
+    assert len([*drained.delete, *drained.evict]) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, Toleration
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.kubernetes.pods import Shape, Spread
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from tests.builders import anti_affinity, expression, node_affinity, shape
@@ -340,7 +341,12 @@ def test_a_namespace_selector_selects_every_namespace_if_labels_are_unknown() ->
 
 @pytest.mark.parametrize(
     ("spec", "seconds"),
-    [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0), ({"terminationGracePeriodSeconds": 7}, 7)],
+    [
+        ({}, 30),
+        ({"terminationGracePeriodSeconds": 0}, 0),
+        ({"terminationGracePeriodSeconds": 7}, 7),
+        ({"terminationGracePeriodSeconds": 2**63 - 1}, LONGEST_SECONDS),
+    ],
 )
 def test_a_pod_has_a_grace_period_of_thirty_seconds_by_default(spec: dict[str, Any], seconds: int) -> None:
     assert shape(**spec).grace_seconds == seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.budgets import allowed
@@ -79,6 +79,10 @@ def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -
     return ""
 
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""No deadline is earlier, because the graces of pods are subtracted from it."""
+
+
 def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime) -> datetime | None:
     """Return when the instance is terminated at the latest, None for no deadline.
 
@@ -92,7 +96,8 @@ def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime
         _annotated(shown),
         deleted + timedelta(seconds=grace) if grace is not None else None,
     ]
-    return min((moment for moment in candidates if moment is not None), default=None)
+    found = min((moment for moment in candidates if moment is not None), default=None)
+    return None if found is None else max(found, _LONG_AGO)
 
 
 def _deleted_at(shown: Mapping[str, Any] | None) -> datetime | None:

@@ -12,7 +12,10 @@ from typing import NamedTuple
 def parse_time(text: str) -> datetime:
     """Return an RFC 3339 time in UTC. A time without a zone is taken as UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} is out of range in UTC") from None
 
 
 def is_time(text: str) -> bool:

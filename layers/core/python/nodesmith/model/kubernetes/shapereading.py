@@ -28,6 +28,7 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES, parse_claim
 from nodesmith.model.kubernetes.pods import (
     CONTRADICT,
@@ -186,7 +187,8 @@ def _expressions(term: Manifest) -> list[Requirement]:
 
 
 def _grace_seconds(given: object) -> int:
-    return DEFAULT_GRACE_SECONDS if given is None else max(0, int(str(given)))
+    # The API server accepts any int64, with which no moment can be calculated.
+    return DEFAULT_GRACE_SECONDS if given is None else min(max(0, int(str(given))), LONGEST_SECONDS)
 
 
 def _toleration(raw: Manifest) -> Toleration:
