@@ -20,7 +20,7 @@ from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock, wait_seconds
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from nodesmith_forwarder.recording import SMALL_BYTES, Recorder
-from nodesmith_forwarder.watching import Watch
+from nodesmith_forwarder.watching import Pauses, Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 
@@ -84,7 +84,8 @@ class Forwarder:
         self._world = World(clock, pace, changes)
         self._recorder = Recorder(cluster, changes, self._world.whole, small_bytes)
         self._functions = FunctionMetrics(blobs, cluster, clock)
-        self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
+        pauses = Pauses(clock)
+        self._watches = [Watch(kind, server, self._world, pauses) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}
         self._is_pending = False
         self._failures = 0

@@ -12,7 +12,7 @@ from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.errors import NodesmithError, Transient
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import WatchedKind, key_of
-from nodesmith_forwarder.clock import jittered, wait_seconds
+from nodesmith_forwarder.clock import Clock, SystemClock, jittered, wait_seconds
 
 LOG = logging.getLogger(__name__)
 SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute: longer silence means a dead connection
@@ -20,6 +20,7 @@ PAUSE_SECONDS = 0.5
 """The pause after a watch that ended normally, and the first pause after one that failed."""
 ABSENT, ABSENT_SECONDS = "is not installed", 10.0
 _WATCH_SECONDS = 300.0
+_GLANCE_SECONDS = 1.0
 _FAILURES_PER_WARNING = 10
 _FAILURES_BEFORE_LISTING = (
     3  # a version may also become invalid, for example after etcd was restored from a backup
@@ -45,13 +46,41 @@ class Watcher(Protocol):
         """Record whether a kind is up to date; return True if that has changed."""
 
 
-class Watch:
-    """Keeps one kind of a Watcher up to date. `run` needs a thread of its own."""
+class Pauses:
+    """The waits of all watches of an API server. Once it answers one that had failed, the others try again as well.
 
-    def __init__(self, kind: WatchedKind, server: ApiServer, world: Watcher) -> None:
+    Otherwise the last of thirty watches would return half a minute after an outage, and until then nothing is reported.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answers = 0
+
+    def answered(self) -> None:
+        """Note that the API server has answered a watch that had failed."""
+        self._answers += 1
+
+    def wait(self, seconds: float, stop: Event) -> None:
+        """Wait, at most until stopped."""
+        stop.wait(self._clock.wall_seconds(seconds))
+
+    def wait_to_retry(self, seconds: float, stop: Event) -> None:
+        """Wait, at most until stopped or until the API server answers another watch."""
+        before, left = self._answers, self._clock.wall_seconds(seconds)
+        while left > 0 and self._answers == before and not stop.wait(min(left, _GLANCE_SECONDS)):
+            left -= _GLANCE_SECONDS
+
+
+class Watch:
+    """Keeps one kind of a Watcher up to date. `run` needs a thread of its own. Watches may share `pauses`."""
+
+    def __init__(
+        self, kind: WatchedKind, server: ApiServer, world: Watcher, pauses: Pauses | None = None
+    ) -> None:
         self._kind = kind
         self._server = server
         self._world = world
+        self._pauses = pauses or Pauses(SystemClock())
         self._path = kind.path
         self._version = ""
         self._failures = 0
@@ -81,6 +110,8 @@ class Watch:
             self._version = self._list()
         query = "&".join(filter(None, [self._kind.selector, _query(self._version)]))
         lines = self._server.stream(self._path, query, read_seconds=SILENCE_SECONDS)
+        if self._failures:
+            self._pauses.answered()
         if self._world.mark(self._kind, current=True):
             LOG.info("%s: watching from version %s", self._kind.kind, self._version)
         for event in _events(lines):
@@ -88,7 +119,7 @@ class Watch:
             self._failures = 0
             if stop.is_set() or not self._world.needs(self._kind):
                 return
-        stop.wait(jittered(PAUSE_SECONDS, 0.5))
+        self._pauses.wait(jittered(PAUSE_SECONDS, 0.5), stop)
 
     def _list(self) -> str:
         keys: set[str] = set()
@@ -132,14 +163,14 @@ class Watch:
         if self._world.mark(self._kind, current=True):
             level = logging.INFO if self._kind.older else logging.WARNING
             LOG.log(level, "%s %s, looking again every %.0f s", self._kind.kind, why, ABSENT_SECONDS)
-        stop.wait(jittered(ABSENT_SECONDS, 0.2))
+        self._pauses.wait(jittered(ABSENT_SECONDS, 0.2), stop)
 
     def _rest(self, stop: Event) -> None:
         """Forget the objects of a kind that nothing refers to. The kind is watched again once something does."""
         self._version = ""
         self._world.keep_only(self._kind, ())
         self._world.mark(self._kind, current=True, resting=True)
-        stop.wait(jittered(PAUSE_SECONDS, 0.5))
+        self._pauses.wait(jittered(PAUSE_SECONDS, 0.5), stop)
 
     def _lost(self, error: NodesmithError, stop: Event) -> None:
         was_current = self._world.mark(self._kind, current=False)
@@ -151,7 +182,7 @@ class Watch:
         self._failures += 1
         if self._failures >= _FAILURES_BEFORE_LISTING:
             self._version = ""
-        stop.wait(wait_seconds(self._failures, PAUSE_SECONDS))
+        self._pauses.wait_to_retry(wait_seconds(self._failures, PAUSE_SECONDS), stop)
 
 
 def _query(version: str) -> str:

@@ -25,8 +25,9 @@ from nodesmith.observation.mirror import (
     SLICES,
     WatchedKind,
 )
+from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder.clock import SystemClock
-from nodesmith_forwarder.watching import Watch
+from nodesmith_forwarder.watching import Pauses, Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.objects.clusters import Manifest, deployment_pod, node, rolled
@@ -45,6 +46,13 @@ class Stop(Event):
         if len(self.waits) >= self.after:
             self.set()
         return self.is_set()
+
+
+class Whole(Pauses):
+    """Waits for a retry in one piece, so that Stop counts it once."""
+
+    def wait_to_retry(self, seconds: float, stop: Event) -> None:
+        stop.wait(seconds)
 
 
 @dataclass
@@ -81,7 +89,7 @@ def event(verb: str, version: int, manifest: Manifest | None = None) -> bytes:
 
 def watched(server: Scripted, rounds: int, kind: WatchedKind = NODES) -> tuple[World, Stop]:
     world, stop = World(SystemClock(), Pace()), Stop(rounds)
-    Watch(kind, server, world).run(stop)
+    Watch(kind, server, world, Whole(SystemClock())).run(stop)
     return world, stop
 
 
@@ -136,6 +144,37 @@ def test_waits_grow_to_at_most_half_a_minute() -> None:
     assert 0.25 <= stop.waits[0] <= 0.5
     assert all(earlier <= 2.0 * later for earlier, later in zip(stop.waits, stop.waits[1:], strict=False))
     assert 15 <= stop.waits[-1] <= 30
+
+
+class Answered(Stop):
+    """Lets the API server answer another watch, which had failed, during the third wait."""
+
+    def __init__(self, after: int, pauses: Pauses) -> None:
+        super().__init__(after)
+        self.pauses = pauses
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if len(self.waits) == 2:
+            recovering = Scripted([[]], [Transient("503"), [event("BOOKMARK", 101)]])
+            Watch(PODS, recovering, World(SystemClock(), Pace()), self.pauses).run(Stop(2))
+        return super().wait(timeout)
+
+
+def test_a_wait_to_retry_ends_once_the_api_server_has_answered_another_watch() -> None:
+    pauses = Pauses(SystemClock())
+    alone, together = Stop(100), Answered(100, pauses)
+    pauses.wait_to_retry(16.5, alone)
+    assert (sum(alone.waits), max(alone.waits)) == (16.5, 1.0)
+    pauses.wait_to_retry(16.5, together)
+    assert sum(together.waits) == 3.0
+
+
+def test_waits_are_shorter_where_time_runs_faster() -> None:
+    stop = Stop(100)
+    pauses = Pauses(LocalClock(10.0))
+    pauses.wait(5.0, stop)
+    pauses.wait_to_retry(5.0, stop)
+    assert stop.waits == [0.5, 0.5]
 
 
 def test_a_kind_that_cannot_be_watched_is_logged_at_first_and_repeatedly(

@@ -29,7 +29,8 @@ from nodesmith_cli.sharing.survey import listed
 from nodesmith_cli.views.top.fleet import KINDS, Fleet
 from nodesmith_cli.views.top.rows import Prospect
 from nodesmith_formats.wording import printable
-from nodesmith_forwarder.watching import ABSENT, Watch
+from nodesmith_forwarder.clock import SystemClock
+from nodesmith_forwarder.watching import ABSENT, Pauses, Watch
 
 Manifest = Mapping[str, Any]
 Clock = Callable[[], datetime]
@@ -55,8 +56,9 @@ def fed(fleet: Fleet, server: ApiServer, kubeconfig: str, clock: Clock, *, compa
     logger.addHandler(handler)
     logger.propagate = False
     optional = [replace(kind, newer=kind.custom) for kind in KINDS]
+    pauses = Pauses(SystemClock())
     jobs: list[Callable[[], None]] = [
-        *(partial(Watch(kind, server, fleet).run, stop) for kind in optional),
+        *(partial(Watch(kind, server, fleet, pauses).run, stop) for kind in optional),
         lambda: _poll(fleet, server, clock, stop),
     ]
     if compares:
