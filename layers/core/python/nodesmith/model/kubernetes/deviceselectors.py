@@ -16,8 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
-from nodesmith.model.kubernetes.selectorpatterns import is_found, steps_of
-from nodesmith.model.kubernetes.selectorsyntax import Node, SelectorError, in_range, parsed
+from nodesmith.model.kubernetes.selectorsyntax import Node, SelectorError, in_range, matches, parsed, steps_of
 
 _MOST_STEPS, _LARGEST = 20_000, 10_000
 _CHARACTERS_OF_STEP = 8
@@ -376,8 +375,8 @@ _FUNCTIONS: Mapping[tuple[str, int, bool], Callable[..., Any]] = {
     ("startsWith", 2, True): str.startswith,
     ("endsWith", 2, True): str.endswith,
     ("contains", 2, True): lambda text, part: str.find(text, part) >= 0,
-    ("matches", 2, True): is_found,
-    ("matches", 2, False): is_found,
+    ("matches", 2, True): matches,
+    ("matches", 2, False): matches,
     ("lowerAscii", 1, True): str.lower,
     ("upperAscii", 1, True): str.upper,
     ("trim", 1, True): str.strip,
