@@ -165,7 +165,7 @@ def _remedy(key: str, value: Any) -> str:
             right = isinstance(value, str) and _FAMILY.fullmatch(value) is not None
             return "" if right else "write an instance family such as m5"
         case "zone":
-            right = isinstance(value, str) and value and not _OTHER_PLACE.fullmatch(value)
+            right = isinstance(value, str) and value != "" and not _OTHER_PLACE.fullmatch(value)
             return "" if right else "write the name of a zone such as us-east-1a"
         case "count":
             right = isinstance(value, int) and not isinstance(value, bool) and value > 0
