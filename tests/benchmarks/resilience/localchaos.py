@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,13 +27,13 @@ from nodesmith.model.karpenter.ownership import NODECLAIM_TAG
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import Manifests
 from nodesmith_local.chaos.acts import interrupt
-from nodesmith_local.chaos.faults import FAULTS, Fault, FaultKind
+from nodesmith_local.chaos.faults import FAULTS, OF_ANY_SERVICE, Fault, FaultKind
 from nodesmith_local.functions.deployment import TABLE_NAME
 from nodesmith_local.runs.running import apply, settle, with_defaults
 from nodesmith_local.runs.system import LocalSystem
 from tests import builders
 from tests.benchmarks.figures import Figure
-from tests.scenarios.chaos import Combination, Outcome, pairs_of_faults, single_faults
+from tests.scenarios.chaos import MOMENTS, SECONDS, Combination, Outcome, pairs_of_faults, single_faults
 
 COMBINATIONS, SPEED, SEED = 12, 10.0, 34
 LONGEST_FAULT_SECONDS = 300.0
@@ -48,15 +49,26 @@ _CALLED_HERE = frozenset(FAULTS[FaultKind.ERRORS].services)
 
 
 def combinations(number: int, seed: int = SEED) -> list[Combination]:
-    """Return so many combinations of `chaos`, two of three with one fault, whose services a local system calls."""
+    """Return so many combinations whose services a local system calls, in random order.
+
+    A third are pairs of faults and a sixth are faults of one service alone, such as a damaged snapshot.
+    """
 
     def fits(each: Combination) -> bool:
         return all(f.service in _CALLED_HERE and f.seconds <= LONGEST_FAULT_SECONDS for f in each.faults)
 
-    dice, pairs = random.Random(seed), number // 3  # noqa: S311
-    alone = dice.sample(list(filter(fits, single_faults())), number - pairs)
-    drawn = dice.sample(list(filter(fits, pairs_of_faults(20 * number, seed))), pairs)
-    return dice.sample([*alone, *drawn], number)
+    dice, pairs, odd = random.Random(seed), number // 3, number // 6  # noqa: S311
+    drawn = dice.sample(list(filter(fits, single_faults())), number - pairs - odd)
+    drawn += dice.sample(list(filter(fits, pairs_of_faults(20 * number, seed))), pairs)
+    drawn += dice.sample(list(filter(fits, _of_one_service())), odd)
+    return dice.sample(drawn, number)
+
+
+def _of_one_service() -> Iterator[Combination]:
+    kinds = (kind for kind in FAULTS if kind not in OF_ANY_SERVICE and kind is not FaultKind.INTERRUPTED)
+    for kind, seconds, moment in product(kinds, SECONDS, sorted(MOMENTS)):
+        for after in MOMENTS[moment][2]:
+            yield Combination((Fault(FAULTS[kind].services[0], kind, seconds),), moment, after)
 
 
 @dataclass(slots=True)
