@@ -582,6 +582,13 @@ class TestFaults:
         assert parse_quota(quota).problems == ()
         assert plan(1, quota).nodes == ()
 
+    def test_a_quota_that_names_no_resource_is_reported_and_limits_nothing(self) -> None:
+        quota = quota_manifest(limits={})
+        (problem,) = parse_quota(quota).problems
+        assert (problem.field, problem.fatal) == ("spec.limits.resources", False)
+        assert "limits nothing" in problem.remedy
+        assert len(plan(2, quota).nodes) == 2
+
     def test_the_older_version_is_read_alike(self) -> None:
         older = {**quota_manifest(), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
         assert parse_quota(older) == parse_quota(quota_manifest())

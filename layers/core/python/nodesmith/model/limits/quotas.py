@@ -212,6 +212,9 @@ def selected(selector: object, report: Report, where: str = "spec.selector") -> 
 def _limits(limits: object, report: Report) -> Iterator[tuple[str, int]]:
     """Yield the limits that can be read, in the unit of each resource."""
     resources = limits.get("resources") if isinstance(limits, Mapping) else None
+    if resources == {}:
+        remedy = f"limits nothing: name at least one of {', '.join(LIMITED)}, or delete the CapacityQuota"
+        report.add("spec.limits.resources", "empty", remedy, fatal=False)
     for name, value in (resources if isinstance(resources, Mapping) else {}).items():
         where = at("spec.limits.resources", name)
         if name == USD_PER_MONTH:
