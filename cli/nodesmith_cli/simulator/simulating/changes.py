@@ -162,7 +162,9 @@ def _without(inputs: Inputs, named: str) -> Inputs:
     kind, _, name = named.partition("/")
     kinds = {each.lower(): each for each in _FIELDS}
     meant = kinds.get(kind.lower().removesuffix("s")) or kinds.get(kind.lower())
-    if meant is None or not name:
+    if meant is not None and not name:
+        raise Rejected(f"--delete {named}: name the object as well, such as {kind.lower()}/NAME")
+    if meant is None:
         hint = (
             did_you_mean(kind.lower(), kinds) or f": use one of {', '.join(f'{each}/NAME' for each in kinds)}"
         )

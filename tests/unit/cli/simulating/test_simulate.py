@@ -225,6 +225,7 @@ def test_a_policy_is_a_setting_of_the_registration() -> None:
     [
         ({"deleted": ("nodepol/default",)}, "did you mean 'nodepool'"),
         ({"deleted": ("nodepool/defualt",)}, "did you mean 'default'"),
+        ({"deleted": ("nodepool",)}, "name the object as well, such as nodepool/NAME"),
         ({"factors": ("sopt=1.2",)}, "did you mean 'spot'"),
         ({"factors": ("spot=-1",)}, "expected a name and a positive factor"),
         ({"policies": ("PREFERENCE_POLCY=Ignore",)}, "did you mean 'PREFERENCE_POLICY'"),
