@@ -80,3 +80,34 @@ def test_a_nodeclass_with_an_endless_quantity_does_not_stop_others() -> None:
     )
     assert [node.claim.nodepool for node in plan.nodes] == ["default"]
     assert "at most 64 characters" in str(parse_nodeclass(odd).fatal[0])
+
+
+def spreads(count: int, when: str) -> list[dict[str, object]]:
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": f"example.com/k{number}",
+            "whenUnsatisfiable": when,
+            "labelSelector": {},
+        }
+        for number in range(count)
+    ]
+
+
+def test_thousands_of_preferences_of_one_pod_do_not_slow_a_decision() -> None:
+    terms = [
+        {"weight": 1, "podAffinityTerm": {"topologyKey": f"k{i}", "labelSelector": {}}} for i in range(1000)
+    ]
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    odd = shape(affinity=affinity, topologySpreadConstraints=spreads(60, "ScheduleAnyway"))
+    before = time.process_time()
+    plan = decide(inputs(pods=(*pods(shape(app="api"), 5), *pods(odd, 1))))
+    assert time.process_time() - before < 10  # minutes, if each were tried
+    assert sum(len(node.claim.nominated) for node in plan.nodes) == 6
+
+
+def test_a_pod_with_more_spreads_than_are_simulated_waits_alone() -> None:
+    odd = shape(topologySpreadConstraints=spreads(300, "DoNotSchedule"))
+    assert "300 topology spread constraints that must hold, and at most 64" in odd.refusal
+    assert not shape(topologySpreadConstraints=spreads(64, "DoNotSchedule")).refusal
+    assert decide(inputs(pods=(*pods(shape(app="api"), 5), *pods(odd, 1)))).nodes

@@ -44,6 +44,8 @@ class PreferenceMode(Enum):
     """Spreads over zones are rules; all other preferences do not count."""
 
 
+_MOST_OF_KIND = 16
+"""Preferences of one kind that count: the heaviest. A pod may have thousands, and each adds a variant with all."""
 RULES = frozenset({PreferenceMode.RULE, PreferenceMode.ZONES})
 """The modes in which preferences may cost a node although other nodes have capacity."""
 
@@ -64,9 +66,10 @@ def variants(
     if zones_only:
         spread = variants(_spread_over_zones(shape), policy, launching)
         return (*(replace(one, shuns_soft_taints=False) for one in spread[:-1]), shape)
-    attracted, repelled = _heaviest_first(shape, anti=False), _heaviest_first(shape, anti=True)
-    preferred = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
-    soft = [spread for spread in shape.spreads if not spread.hard]
+    attracted = _heaviest_first(shape, anti=False)[:_MOST_OF_KIND]
+    repelled = _heaviest_first(shape, anti=True)[:_MOST_OF_KIND]
+    preferred = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])][:_MOST_OF_KIND]
+    soft = [spread for spread in shape.spreads if not spread.hard][:_MOST_OF_KIND]
     shuns = policy == PreferencePolicy.RESPECT and launching.softly_tainted(shape)
     if not (attracted or repelled or preferred or soft or shuns):
         return (shape,)

@@ -42,6 +42,8 @@ from nodesmith.model.kubernetes.pods import (
     pod_requests,
 )
 
+MOST_SPREADS = 64
+"""The time of a decision grows with the square of their number, of which the API server accepts thousands."""
 _ASKED_FOR = frozenset({HOSTNAME, PROVISIONER_NAME})
 """Keys that pods may constrain but NodePools may not set."""
 
@@ -76,6 +78,7 @@ def _parse(
     own_terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
     terms, unreachable = _reaching(own_terms, spec)
     affinities = tuple(read_pod_affinity(affinity, namespace, labels, namespaces))
+    spreads = tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ())
     return Shape(
         namespace=namespace,
         labels=labels,
@@ -85,7 +88,7 @@ def _parse(
         terms=terms,
         own_terms=own_terms,
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
-        spreads=tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
+        spreads=spreads,
         affinities=affinities,
         preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
         host_ports=_host_ports(spec),
@@ -94,7 +97,11 @@ def _parse(
         critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
         annotations=dict(metadata.get("annotations") or {}),
         claims=tuple(map(parse_claim, spec.get("deviceClaims") or ())),
-        refusal=refusal or unreachable or _claiming(spec) or at_odds(affinities, namespace, labels),
+        refusal=refusal
+        or unreachable
+        or _claiming(spec)
+        or _overspread(spreads)
+        or at_odds(affinities, namespace, labels),
     )
 
 
@@ -177,6 +184,14 @@ def _claiming(spec: Manifest) -> str:
     if not spec.get("resourceClaims") or spec.get("deviceClaims"):
         return ""
     return UNKNOWN_DEVICES
+
+
+def _overspread(spreads: Sequence[Spread]) -> str:
+    """Return why nothing is bought for a pod with too many spreads, empty for other pods."""
+    required = sum(spread.hard for spread in spreads)
+    if required <= MOST_SPREADS:
+        return ""
+    return f"it has {required} topology spread constraints that must hold, and at most {MOST_SPREADS} are simulated"
 
 
 def _expressions(term: Manifest) -> list[Requirement]:
