@@ -16,6 +16,7 @@ from nodesmith_formats.kubernetes.objects import Clock, Object
 from nodesmith_local.apiserver.requests.api import Api
 from nodesmith_local.apiserver.requests.messages import Reply, Request, Stream
 from nodesmith_local.apiserver.storage.store import Store
+from nodesmith_local.webpages import REFUSAL, is_of_web_page
 
 
 class ApiServer:
@@ -118,6 +119,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def do_GET(self) -> None:
+        if is_of_web_page(self.headers):
+            self.close_connection = True  # the body is not read
+            self.send_error(403, REFUSAL)
+            return
         parts = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
         request = Request(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from nodesmith.errors import Rejected
 from nodesmith_local.chaos.active import ActiveFaults
 from nodesmith_local.chaos.faults import DEFAULT_SECONDS, faults_of
+from nodesmith_local.webpages import REFUSAL, is_of_web_page
 
 PATH = "/faults"
 _PATIENCE_SECONDS = 5.0
@@ -47,8 +49,9 @@ def controlling(faults: ActiveFaults) -> Iterator[str]:
             self._answer(lambda: faults.stop(unquote(self.path.removeprefix(PATH).strip("/"))))
 
         def _answer(self, act: Any) -> None:
-            if not f"{urlsplit(self.path).path}/".startswith(f"{PATH}/"):
-                self._say(404, {"message": f"there is only {PATH}"})
+            status, why = _refused(self.headers, self.path)
+            if status:
+                self._say(status, {"message": why})
                 return
             try:
                 self._say(200, {"faults": act()})
@@ -74,6 +77,14 @@ def controlling(faults: ActiveFaults) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _refused(headers: Message, path: str) -> tuple[int, str]:
+    """Return the status of a request that is not answered, and why; 0 for others."""
+    if is_of_web_page(headers):
+        return 403, REFUSAL
+    is_known = f"{urlsplit(path).path}/".startswith(f"{PATH}/")
+    return (0, "") if is_known else (404, f"there is only {PATH}")
 
 
 def _wanted(body: bytes) -> Any:
