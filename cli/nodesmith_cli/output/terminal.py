@@ -24,11 +24,11 @@ _FULL, _EMPTY = "█", "░"
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on the current stdout or stderr, wide enough for the tables if it is not a terminal."""
-    from rich.console import Console
+    from nodesmith_cli.output.safeconsole import SafeConsole
 
     file = sys.stderr if stderr else sys.stdout
     width = None if file.isatty() else WIDTH
-    return Console(
+    return SafeConsole(
         file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is not None
     )
 
