@@ -5,10 +5,10 @@ bound on the price of any packing; `lower_bound` returns the bound alone. `docs/
 algorithm.
 """
 
-from nodesmith.decisions.packing.bound import lower_bound, resource_prices
+from nodesmith.decisions.packing.bound import commitment_prices, lower_bound, resource_prices, tight_bound
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
 from nodesmith.decisions.packing.reduction import Skyline, undominated
-from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, commitment_prices, pack, tight_bound
+from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
 
 __all__ = [
     "GOOD_ENOUGH",

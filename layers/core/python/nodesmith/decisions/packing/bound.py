@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from math import fsum, inf
@@ -19,10 +20,15 @@ from operator import le, mul
 from statistics import fmean
 from typing import NamedTuple
 
+from nodesmith.decisions.packing.exact import number_of_patterns
 from nodesmith.decisions.packing.problem import Bin, Item, Limits
+from nodesmith.decisions.packing.reduction import filled, undominated, usable
 from nodesmith.decisions.packing.simplex import dual_prices, scarcity
 
+FEW_KINDS = 40
+"""the most kinds of items for which plans are optimized as a whole"""
 _EXACT_COUNT = 2_000
+_MOST_LISTED = 20_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
 _AVERAGES = 2
 _FEW_KINDS = 40
@@ -349,3 +355,38 @@ def scarcity_prices(
             cheapest[row] = min(one.price, cheapest.get(row, one.price))
     worth = scarcity(list(cheapest.items()), len(known), len(charged))
     return [value / most if most else 0.0 for value, most in zip(worth, left, strict=True)]
+
+
+def commitment_prices(
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Return what one more unit of each of the `charged` amounts of limits would save: their numbers, and axes in them.
+
+    Any such prices of at least 0 give a lower bound. These are the dual prices of the fractional plan or, if there are
+    many kinds of items, of a coarser linear program.
+    """
+    if sum(item.count > 0 for item in items) > FEW_KINDS:
+        return scarcity_prices(items, bins, limits, charged)
+    from nodesmith.decisions.packing.columngeneration.solve import (
+        scarcity,  # imports numpy and HiGHS: a quarter of a second
+    )
+
+    served = [item for item in items if item.count]
+    if not served or not bins:
+        return [0.0] * len(charged)
+    found = scarcity(items, undominated(usable(items, filled(items, bins))), limits)
+    return [found[number][axis] if number in found else 0.0 for number, axis in charged]
+
+
+def tight_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
+    """Return `lower_bound` or, where there are few patterns, the price of the best fractional plan if it is higher."""
+    served = [item for item in items if item.count]
+    bound = lower_bound(items, bins)
+    if not served or number_of_patterns(served) > _MOST_LISTED:
+        return bound
+    from nodesmith.decisions.packing.columngeneration.solve import linear_bound
+
+    left = [n for n, item in enumerate(items) if item.count]
+    masks = {b.admits: sum((b.admits >> n & 1) << place for place, n in enumerate(left)) for b in bins}
+    mine = [replace(b, admits=masks[b.admits]) for b in bins if masks[b.admits]]
+    return max(bound, linear_bound(served, undominated(usable(served, filled(served, mine)))))

@@ -9,7 +9,7 @@ from itertools import islice
 from math import fsum, inf
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.bound import lower_bound, resource_prices, scarcity_prices
+from nodesmith.decisions.packing.bound import FEW_KINDS, lower_bound, resource_prices
 from nodesmith.decisions.packing.exact import (
     Cheapest,
     downsize,
@@ -32,6 +32,7 @@ from nodesmith.decisions.packing.problem import (
     holds,
 )
 from nodesmith.decisions.packing.reduction import Part, filled, parts, undominated, usable
+from nodesmith.decisions.packing.relaxation import price_limits, relaxed
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
@@ -41,50 +42,16 @@ _NEAR_BOUND = 1.1
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
-_FEW_KINDS, _SOME_KINDS = 40, 120
+_SOME_KINDS = 120
 _MOST_PLANS, _MOST_PLANNED_STEPS = 8, 60_000
 _MOST_COLUMN_STEPS = 1_500_000
 _MOST_ENUMERATED = 12
 """kinds; with so few, column generation often lists all patterns, and sequential plans add nothing"""
-_MOST_FILLINGS, _MOST_LISTED = 500, 20_000
+_MOST_FILLINGS = 500
+_TRIALS_OF_MANY = 6
 _AMPLE = 10_000_000
 """steps, more than any part with few kinds of items takes"""
 _Prices = tuple[float, ...]
-
-
-def commitment_prices(
-    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
-) -> list[float]:
-    """Return what one more unit of each of the `charged` amounts of limits would save: their numbers, and axes in them.
-
-    Any such prices of at least 0 give a lower bound. These are the dual prices of the fractional plan or, if there are
-    many kinds of items, of a coarser linear program.
-    """
-    if sum(item.count > 0 for item in items) > _FEW_KINDS:
-        return scarcity_prices(items, bins, limits, charged)
-    from nodesmith.decisions.packing.columngeneration.solve import (
-        scarcity,  # imports numpy and HiGHS: a quarter of a second
-    )
-
-    served = [item for item in items if item.count]
-    if not served or not bins:
-        return [0.0] * len(charged)
-    found = scarcity(items, undominated(usable(items, filled(items, bins))), limits)
-    return [found[number][axis] if number in found else 0.0 for number, axis in charged]
-
-
-def tight_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Return `lower_bound` or, where there are few patterns, the price of the best fractional plan if it is higher."""
-    served = [item for item in items if item.count]
-    bound = lower_bound(items, bins)
-    if not served or number_of_patterns(served) > _MOST_LISTED:
-        return bound
-    from nodesmith.decisions.packing.columngeneration.solve import linear_bound
-
-    left = [n for n, item in enumerate(items) if item.count]
-    masks = {b.admits: sum((b.admits >> n & 1) << place for place, n in enumerate(left)) for b in bins}
-    mine = [replace(b, admits=masks[b.admits]) for b in bins if masks[b.admits]]
-    return max(bound, linear_bound(served, undominated(usable(served, filled(served, mine)))))
 
 
 class _Plan(NamedTuple):
@@ -125,7 +92,7 @@ def pack(
     originals = {b.key: b for b in bins}
     for part in parts(items, undominated(filled(items, bins))):
         mine = {b.limit: spendable[b.limit] for b in part.bins if b.limit in spendable}
-        if len(part.items) <= _FEW_KINDS:
+        if len(part.items) <= FEW_KINDS:
             plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
         else:
             plan = _packed_many(part, mine, most_steps - steps, good_enough)
@@ -170,7 +137,7 @@ def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: floa
     if any(b.instead is not None for b in bins):
         partial = _without_dual_costs(partial, bins, limits, most_steps)
     elif limits and (any(partial.left) or partial.price > bound * good_enough):
-        partial, bound = _thrifty(partial, bound, bins, limits)
+        partial, bound = _thrifty(partial, bound, bins, limits, prices, most_steps)
     return _plan(partial, bound)
 
 
@@ -190,7 +157,7 @@ def _without_dual_costs(
     downsize(other, free)
     found = min(partial, other, key=lambda plan: plan.rank)
     found.steps = other.steps
-    return _thrifty(found, 0.0, free, limits)[0]
+    return _thrifty(found, 0.0, free, limits, prices, most_steps)[0]
 
 
 def _plan(partial: PartialPlan, bound: float) -> _Plan:
@@ -219,11 +186,31 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
         found.append(_plan(partial, 0.0))
     plan = _sequential(part.items, part.bins, limits, max(0, most_steps - steps), bound, good_enough)
     best = min([*found, plan], key=_rank)._replace(steps=steps + plan.steps)
+    if any(best.left) and any(map(RemainingLimits(limits).affords, part.bins)):
+        best = _best_with_priced_limits(part, limits, most_steps, best)
     if good_enough == inf:
         return best
     if len(part.items) <= _SOME_KINDS and not _is_within(best, bound, _NEAR_BOUND):
         best = _improved_by_columns(part, limits, most_steps, best, good_enough)
     return best if any(best.left) else best._replace(bound=max(best.bound, bound()))
+
+
+def _best_with_priced_limits(part: Part, limits: Limits, most_steps: int, other: _Plan) -> _Plan:
+    """Return the best of a plan and some sequential ones that make more of the limits. Its steps are those of all."""
+    from nodesmith.decisions.packing.sequential import sequential_plans  # imports numpy
+
+    plans, whole = [other], {b.key: b for b in part.bins}
+    most_steps = min(most_steps, other.steps + _MOST_PLANNED_STEPS)
+
+    def left_with(dearer: Sequence[Bin]) -> int:
+        steps = plans[-1].steps
+        plan = next(sequential_plans(part.items, dearer, limits, max(0, most_steps - steps)))
+        bought = [(whole[b.key], held, repeats) for b, held, repeats in plan.bought]
+        plans.append(_Plan(bought, plan.left, plan.limits, 0.0, steps + plan.steps))
+        return sum(plan.left)
+
+    price_limits(part.bins, limits, left_with, _TRIALS_OF_MANY)
+    return min(plans, key=_rank)._replace(steps=plans[-1].steps)
 
 
 def _improved_by_columns(
@@ -291,23 +278,30 @@ def _proved(
 
 
 def _thrifty(
-    partial: PartialPlan, bound: float, bins: Sequence[Bin], limits: Limits
+    partial: PartialPlan,
+    bound: float,
+    bins: Sequence[Bin],
+    limits: Limits,
+    prices: _Prices,
+    most_steps: int,
 ) -> tuple[PartialPlan, float]:
-    """Return the plan that packs most within the limits, and its bound.
+    """Return a plan that packs more within the limits or costs less, and its bound, or else the given ones.
 
-    It is searched for only if there are few patterns; `partial` and `bound` are returned unless it is better.
+    Where there are few patterns, no plan packs more. Where there are many, plans are tried if limits are nearly used.
     """
-    if (
-        not any(map(RemainingLimits(limits).affords, bins))
-        or number_of_patterns(partial.items) > _MOST_FILLINGS
-    ):
+    if not any(map(RemainingLimits(limits).affords, bins)):
         return partial, bound
-    from nodesmith.decisions.packing.columngeneration.solve import (
-        pack_within_limits,  # imports numpy and HiGHS: a quarter of a second
-    )
+    if number_of_patterns(partial.items) <= _MOST_FILLINGS:
+        from nodesmith.decisions.packing.columngeneration.solve import (
+            pack_within_limits,  # imports numpy and HiGHS: a quarter of a second
+        )
 
-    other = PartialPlan(partial.items, limits, partial.steps)
-    pack_within_limits(other, bins)
+        other = PartialPlan(partial.items, limits, partial.steps)
+        pack_within_limits(other, bins)
+    elif any(partial.left) or not all(map(partial.remaining.affords, bins)):
+        other = relaxed(partial, bins, limits, prices, most_steps)
+    else:
+        return partial, bound
     partial.steps = other.steps
     if other.rank >= partial.rank:
         return partial, bound
@@ -339,7 +333,7 @@ def _improved(
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
     better = min(partial, other, key=lambda b: b.rank)
-    if _MOST_ENUMERATED < len(better.items) <= _FEW_KINDS and better.price > bound * good_enough:
+    if _MOST_ENUMERATED < len(better.items) <= FEW_KINDS and better.price > bound * good_enough:
         left_steps = max(0, most_steps - better.steps)
         plan = _sequential(better.items, bins, limits, left_steps, lambda: bound, good_enough)
         better = min(better, _bought_again(plan, better, limits), key=lambda b: b.rank)
