@@ -31,7 +31,6 @@ from nodesmith_local.controlplane import User
 from nodesmith_local.functions.asynchronous import AsyncInvocations
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy, function_arn, register
 from nodesmith_local.functions.loading import Function
-from tests.e2e.conftest import BUILD
 from tests.e2e.incluster.site import kwok_node
 from tests.objects.manifests import deployment, nodeclass, nodepool
 from tests.patience import eventually
@@ -56,8 +55,8 @@ def _who(token: str) -> User | None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[RealCluster]:
-    with RealCluster(BUILD / "test_shadow" / "plane", authenticate=_who) as running:
+def cluster(folder: Path) -> Iterator[RealCluster]:
+    with RealCluster(folder / "plane", authenticate=_who) as running:
         yield running
 
 
