@@ -12,11 +12,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -274,6 +276,12 @@ def _undisturbed(moment: str, after: int) -> Ended:
 
 
 def _run(combination: Combination) -> Ended:
+    """Run a combination in a process of its own, since systems leave caches behind."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_ended, combination).result()
+
+
+def _ended(combination: Combination) -> Ended:
     """Run a combination in a system of its own: breakers count what has happened within hours."""
     with TemporaryDirectory() as folder, served(Path(folder)) as site:
         return site.run(combination)
