@@ -13,8 +13,8 @@ from nodesmith.controllers.launching.launch import buy, buy_many, note_refused, 
 from nodesmith.controllers.launching.pendingclaims import LEASE, carry_on, leased_until, resume_starts
 from nodesmith.controllers.provisioning import provision
 from nodesmith.decisions.provisioning import PlannedNode, decide
-from nodesmith.errors import Conflict
-from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, start
+from nodesmith.errors import Conflict, Transient
+from nodesmith.launcheffects import Allowance, Settled, launch, start
 from nodesmith.model.ec2.launches import (
     Deferred,
     FleetShare,
@@ -22,6 +22,7 @@ from nodesmith.model.ec2.launches import (
     Launched,
     LaunchOutcome,
     LaunchRequest,
+    LaunchTemplate,
     NoCapacity,
     OfferingKey,
     Override,
@@ -35,7 +36,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, NodeClaim, Phase
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, Stage
 from nodesmith.model.ledger.moves import Reason as MoveReason
@@ -187,8 +188,31 @@ def test_a_launch_that_ec2_refused_for_now_may_be_repeated_at_once(nothing_begun
     settled = settle(outside, deferred)
     assert settled.deferred == [deferred]
     assert settled.is_throttled == nothing_begun
-    assert saved(outside).launch[ATTEMPTED_AT] == ("" if nothing_begun else NOW.isoformat())
+    assert saved(outside).launch[ATTEMPTED_AT] == ("" if nothing_begun else None)
     assert (outside.store.budget[0].short_until is not None) == nothing_begun
+
+
+class WithoutTemplates(FakeCloud):
+    """EC2 fails before CreateFleet is called."""
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        del templates
+        raise Transient("ec2:DescribeLaunchTemplates: InternalError")
+
+
+def test_claims_whose_templates_cannot_be_made_may_be_launched_by_the_next_run() -> None:
+    outside = Outside(cloud=WithoutTemplates())
+    with pytest.raises(Transient, match="InternalError"):
+        settle(outside, Deferred("default-x1", "", ""), Deferred("default-x2", "", ""))
+    assert [saved(outside, f"default-x{n}").launch[ATTEMPTED_AT] for n in (1, 2)] == [None, None]
+
+
+def test_the_next_run_finds_the_instance_of_a_call_whose_answer_was_lost() -> None:
+    outside = Outside()
+    settle(outside, Deferred("default-x1", "ReadTimeoutError", "no answer"))
+    outside.cloud.instances["i-default-x1"] = instance()
+    found = resume_launches(outside)
+    assert (found.launched, saved(outside).instance_id) == (["default-x1"], "i-default-x1")
 
 
 def test_a_call_that_gave_no_instance_is_not_repeated_at_once() -> None:
@@ -207,6 +231,7 @@ def test_a_missing_template_ends_the_claim_only_if_its_token_is_used_up(is_answe
     assert [each.reason for each in settled.deferred] == ([] if is_answered else ["LaunchTemplateNotFound"])
     assert saved(outside).phase is (Phase.GIVEN_UP if is_answered else Phase.PENDING)
     assert saved(outside).reason == ("LaunchTemplateNotFound" if is_answered else "")
+    assert is_answered or saved(outside).launch[ATTEMPTED_AT] is None
 
 
 def test_each_refused_offering_is_counted_with_its_zone_id() -> None:

@@ -27,7 +27,7 @@ from nodesmith.decisions.launch.fleets import (
     subnet_backoffs,
 )
 from nodesmith.decisions.provisioning import PlannedNode
-from nodesmith.errors import Conflict
+from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import (
     Deferred,
@@ -45,7 +45,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
+from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, TEMPORARILY_UNAVAILABLE, NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger, lost_zones
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
@@ -58,9 +58,6 @@ _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
 INTERRUPTIONS = frozenset(Fate)
 """Reasons of back-offs that only the passage of time ends."""
 TypeLookup = Callable[[NodeClaim, str], InstanceType | None]
-
-ATTEMPTED_AT = "attemptedAt"
-"""In a claim's launch data: when EC2 was last about to be called. No other run touches the claim for a while."""
 
 
 @dataclass(slots=True)
@@ -115,7 +112,13 @@ def launch(
     if not claims:
         return settled
     requests = [LaunchRequest.from_item(claim.name, claim.launch) for claim in claims]
-    cloud.ensure_templates(templates)
+    try:
+        cloud.ensure_templates(templates)
+    except Transient:
+        for claim in claims:
+            with suppress(Conflict):
+                store.save(claim.freed(nothing_begun=False))
+        raise
     answers = cloud.launch(requests, repeated=repeated)
     outcomes = dict(zip((c.name for c in claims), answers, strict=True))
     settled.refused = {
@@ -153,8 +156,8 @@ def start(
             continue
         if refusal.passes:
             settled.deferred.append(Deferred(claim.name, refusal.code, refusal.message))
-            with suppress(Conflict):  # the next run need not wait for the lease: a start may be repeated
-                store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
+            with suppress(Conflict):  # a start may be repeated
+                store.save(claim.freed(nothing_begun=True))
             continue
         reason = "InsufficientCapacity" if refusal.is_short else "StartRefused"
         why = f"EC2 refuses to start instance {claim.instance_id}: {refusal.code}: {refusal.message}"
@@ -239,8 +242,7 @@ def _settle(
                 _make_anew(claim, outcome, store, now, settled)
             case Deferred():
                 settled.deferred.append(outcome)
-                if outcome.nothing_begun:
-                    store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
+                store.save(claim.freed(nothing_begun=outcome.nothing_begun))
             case _:
                 assert_never(outcome)
     except Conflict:
@@ -290,6 +292,7 @@ def _make_anew(
     else:
         why = "a launch template is missing and will be created again"
         settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
+        store.save(claim.freed(nothing_begun=False))
 
 
 FEW_CALLS = 16

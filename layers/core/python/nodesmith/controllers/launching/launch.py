@@ -36,7 +36,6 @@ from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.launcheffects import (
-    ATTEMPTED_AT,
     Allowance,
     Settled,
     TypeLookup,
@@ -49,7 +48,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.functions import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.learned import known_types
@@ -349,10 +348,7 @@ def buy_gang(
     wanted = intents(nodes, run.clock())
     now = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
     names = {claim.name for claim in now}
-    wanted = [
-        claim if claim.name in names else replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""})
-        for claim in wanted
-    ]
+    wanted = [claim if claim.name in names else claim.freed(nothing_begun=True) for claim in wanted]
     first = len(committable(nodes))
     run.store.commit(ledger.version, wanted[:first], decision, gang=gang)
     made = _commit_rest(run, nodes, wanted, first, ledger.version + 1, decision)

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.launch import dealt, launch_plan
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.launcheffects import (
-    ATTEMPTED_AT,
     Allowance,
     Settled,
     TypeLookup,
@@ -23,6 +22,7 @@ from nodesmith.launcheffects import (
 )
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, fleet_of, share_of
 from nodesmith.model.karpenter.nodeclaims import (
+    ATTEMPTED_AT,
     LAUNCH_TIMEOUT,
     TEMPORARILY_UNAVAILABLE,
     NodeClaim,

@@ -26,6 +26,11 @@ NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
 """The reason and message of a claim that has launched and waits for its Node."""
 NODE_NOT_READY = "NodeNotReady"
 """The reason of a claim whose Node has registered and is not Ready."""
+ATTEMPTED_AT = "attemptedAt"
+"""In a claim's launch data: when EC2 was last about to be called. No other run touches the claim for a while.
+
+None once the run that called EC2 is done with the claim, and empty if EC2 has begun nothing.
+"""
 LAUNCH_TIMEOUT, TEMPORARILY_UNAVAILABLE = "LaunchTimeout", "TemporarilyUnavailable"
 UNANSWERED = frozenset({LAUNCH_TIMEOUT, TEMPORARILY_UNAVAILABLE})
 """The reasons of claims that were given up without an instance because EC2 was away, not for want of capacity."""
@@ -306,6 +311,13 @@ class NodeClaim:
     def cause_of(self, phase: Phase) -> str:
         """Return the cause of the transition to a phase, empty if there is none."""
         return next((step.cause for step in self.history if step.phase is phase), "")
+
+    def freed(self, *, nothing_begun: bool) -> NodeClaim:
+        """Return the claim without its lease, because the run that called EC2 for it is done with it.
+
+        `nothing_begun` is True if EC2 has certainly not begun a launch.
+        """
+        return replace(self, launch={**self.launch, ATTEMPTED_AT: "" if nothing_begun else None})
 
     def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
         """Return the claim as given up, without launch data: its launch is not tried again."""
