@@ -45,7 +45,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, TEMPORARILY_UNAVAILABLE, NodeClaim
+from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger, lost_zones
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
@@ -87,7 +87,7 @@ def intents(nodes: Sequence[PlannedNode], now: datetime) -> list[NodeClaim]:
     """Return the claims to commit, with the exact requests that EC2 will get."""
     requests = shared([node.request for node in nodes])
     return [
-        replace(node.claim, launch={**request.to_item(), ATTEMPTED_AT: now.isoformat()})
+        replace(node.claim, launch=request.to_item()).leased(now)
         for node, request in zip(nodes, requests, strict=True)
     ]
 

@@ -48,7 +48,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.functions import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
-from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.learned import known_types
@@ -151,7 +151,7 @@ def start_many(
     """
     now = run.clock()
     made = [
-        replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()})
+        claim.leased(now)
         for claim in claims[: min(COMMIT_NODES, allowance.of(min(COMMIT_NODES, len(claims))))]
     ]
     if not made:

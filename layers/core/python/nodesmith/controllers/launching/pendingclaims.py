@@ -7,7 +7,6 @@ only after it has marked the claim, so that only one of two concurrent runs cont
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.launch import dealt, launch_plan
@@ -195,7 +194,7 @@ def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
 
 def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:
     try:
-        return store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()}))
+        return store.save(claim.leased(now))
     except Conflict:
         return None
 

@@ -312,6 +312,10 @@ class NodeClaim:
         """Return the cause of the transition to a phase, empty if there is none."""
         return next((step.cause for step in self.history if step.phase is phase), "")
 
+    def leased(self, now: datetime) -> NodeClaim:
+        """Return the claim with a lease that begins now, because EC2 is about to be called for it."""
+        return replace(self, launch={**self.launch, ATTEMPTED_AT: now.isoformat()})
+
     def freed(self, *, nothing_begun: bool) -> NodeClaim:
         """Return the claim without its lease, because the run that called EC2 for it is done with it.
 
