@@ -26,12 +26,11 @@ from nodesmith.decisions.packing.reduction import filled, undominated, usable
 from nodesmith.decisions.packing.simplex import dual_prices, scarcity
 
 FEW_KINDS = 40
-"""the most kinds of items for which plans are optimized as a whole"""
+"""the most kinds of items for which patterns are part of bounds, and plans are optimized as a whole"""
 _EXACT_COUNT = 2_000
 _MOST_LISTED = 20_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
 _AVERAGES = 2
-_FEW_KINDS = 40
 _COUNTED_KINDS = 12
 _MOST_THRESHOLDS, _MOST_MASKS = 6, 4
 _MOST_GROUPS = 8
@@ -82,7 +81,7 @@ def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
     return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
 
-def lower_bound(items: Sequence[Item], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS) -> float:
+def lower_bound(items: Sequence[Item], bins: Sequence[Bin], few_kinds: int = FEW_KINDS) -> float:
     """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack.
 
     Up to `few_kinds` kinds of items, what each bin can hold of each kind is part of the bound; beyond that, whole units
@@ -158,7 +157,7 @@ class Measure(NamedTuple):
 
 
 def measures(
-    items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS
+    items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int = FEW_KINDS
 ) -> list[Measure]:
     """Return measures of the items numbered `members`, each of which occurs at least once.
 

@@ -35,7 +35,7 @@ def relaxed(
     def left_with(dearer: Sequence[Bin]) -> int:
         priced = PartialPlan(partial.items, limits, plans[-1].steps)
         fill_greedily(priced, dearer, prices, max(0, most_steps - priced.steps))
-        plan = PartialPlan(partial.items, limits, priced.steps)
+        plan = PartialPlan(partial.items, limits, priced.steps)  # the same at the bins' own prices
         for bin_, counts, repeats in priced.bought:
             plan.buy(whole.get(bin_.whole_key, bin_), counts, repeats)
         plans.append(plan)
@@ -60,16 +60,18 @@ def price_limits(
     ratios = [b.price / share for b, share in zip(bins, shares, strict=True) if b.price > 0 < share <= 1]
     if not ratios:
         return
-    low, high = log(min(ratios) / _FAR), log(max(ratios) * _FAR)
-    tried, least = high, inf
-    for _ in range(trials):
-        price = exp(tried)
-        left = left_with(
+
+    def left_at(price: float) -> int:
+        return left_with(
             [replace(b, price=b.price + price * share) for b, share in zip(bins, shares, strict=True)]
         )
-        least = left if least == inf else least
-        low, high = (low, tried) if left <= least else (tried, high)
-        tried = (low + high) / 2
+
+    low, high = log(min(ratios) / _FAR), log(max(ratios) * _FAR)
+    least = left_at(exp(high))
+    for _ in range(trials - 1):
+        middle = (low + high) / 2
+        suffices = left_at(exp(middle)) <= least
+        low, high = (low, middle) if suffices else (middle, high)
 
 
 def _share(candidate: Bin, limits: Limits) -> float:

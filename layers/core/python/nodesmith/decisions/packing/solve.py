@@ -82,8 +82,8 @@ def pack(
 
     If `most_steps` runs out, the remaining items stay unpacked. If `bounded` is False, the bound may be 0 for parts
     whose packing does not need one. A plan whose price is at most `good_enough` times its bound is not improved
-    further; if `good_enough` is infinite, the quick plan is returned. Parts that are in `known` take no steps, and new
-    ones are added to it.
+    further; if `good_enough` is infinite, the quick plan is returned unless limits keep items out. Parts that are in
+    `known` take no steps, and new ones are added to it.
     """
     spendable: Limits = dict(limits or {})
     left = [item.count for item in items]
