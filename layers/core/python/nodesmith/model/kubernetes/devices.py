@@ -193,6 +193,11 @@ class PodClaim:
         return self.requests, self.constraints
 
 
+def contents(claims: Iterable[PodClaim]) -> tuple[object, ...]:
+    """Return what claims ask for together, whichever claims they are."""
+    return tuple(claim.content for claim in claims)
+
+
 def parse_claim(manifest: Mapping[str, Any]) -> PodClaim:
     """Read a claim as `observation` writes it. Raises KeyError, TypeError, AttributeError or ValueError."""
     allocation = manifest.get("allocation")

@@ -22,6 +22,7 @@ from nodesmith.model.kubernetes.devices import (
     Stock,
     Want,
     amount_of,
+    contents,
     parse_policy,
     qualified,
 )
@@ -58,14 +59,14 @@ class Matcher:
         """Return how many steps a search for these claims may take."""
         if self.left >= _MOST_STEPS:
             return _MOST_STEPS
-        return min(_MOST_STEPS, max(self.left, self._own.get(_content(claims), self._own_steps)))
+        return min(_MOST_STEPS, max(self.left, self._own.get(contents(claims), self._own_steps)))
 
     def spend(self, claims: Sequence[PodClaim], steps: int) -> None:
         """Count the steps that a search for these claims took."""
         common = min(self.left, steps)
         self.left -= common
         if steps > common:
-            key = _content(claims)
+            key = contents(claims)
             self._own[key] = max(0, self._own.get(key, self._own_steps) - (steps - common))
 
     def selects(self, want: Want, kind: DeviceKind) -> bool | None:
@@ -322,10 +323,6 @@ class Allocator:
             value, many = self._same.pop((task.number, each))
             if many > 1:
                 self._same[task.number, each] = value, many - 1
-
-
-def _content(claims: Iterable[PodClaim]) -> tuple[object, ...]:
-    return tuple(claim.content for claim in claims)
 
 
 def _covering(task: _Task, want: Want) -> list[Alike]:

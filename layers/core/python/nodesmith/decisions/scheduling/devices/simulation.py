@@ -34,6 +34,7 @@ from nodesmith.model.kubernetes.devices import (
     DevicePool,
     PodClaim,
     Want,
+    contents,
 )
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
@@ -79,7 +80,7 @@ class _Compilation:
     ) -> None:
         self._snapshot, self._claiming = snapshot, claiming
         self._nodes = {node.name: node for node in snapshot.nodes}
-        different = {tuple(claim.content for claim in pod.shape.claims) for pod in claiming}
+        different = {contents(pod.shape.claims) for pod in claiming}
         self._matcher = Matcher(devices.classes, min(len(different), _MOST_DIFFERENT))
         complete = [pool for pool in devices.pools if pool.complete]
         self._local = devices_of_nodes(complete)
@@ -140,7 +141,7 @@ class _Compilation:
 
     def _asked_by(self, pod: Pod) -> Asked:
         claims = self._open(pod)
-        key = tuple(claim.content for claim in claims)
+        key = contents(claims)
         if key not in self._found:
             asked = asked_by(claims)
             if self._divides(claims):
@@ -276,18 +277,18 @@ class _Compilation:
 
 def _too_many(claiming: Iterable[Pod]) -> Iterator[tuple[Shape, str]]:
     """Yield the shapes whose claims are beyond what one decision simulates, those of pods on a node last, with why."""
-    contents = _Counted(_MOST_OF_NAMESPACE, _MOST_DIFFERENT)
+    claimed = _Counted(_MOST_OF_NAMESPACE, _MOST_DIFFERENT)
     wants = _Counted(_MOST_WANTS_OF_NAMESPACE, _MOST_DIFFERENT_WANTS)
     shapes = dict.fromkeys(pod.shape for pod in sorted(claiming, key=lambda pod: bool(pod.node)))
     for shape in shapes:
-        content = {tuple(claim.content for claim in shape.claims)}
+        content = {contents(shape.claims)}
         asked = {(w.device_class, w.selectors) for c in shape.claims for r in c.requests for w in r.wants}
-        if contents.has_room(shape.namespace, content) and wants.has_room(shape.namespace, asked):
-            contents.add(shape.namespace, content)
+        if claimed.has_room(shape.namespace, content) and wants.has_room(shape.namespace, asked):
+            claimed.add(shape.namespace, content)
             wants.add(shape.namespace, asked)
             continue
-        limits = ("claims", contents), ("requests", wants)
-        name, limit = limits[contents.has_room(shape.namespace, content)]
+        limits = ("claims", claimed), ("requests", wants)
+        name, limit = limits[claimed.has_room(shape.namespace, content)]
         why = (
             f"it claims devices, but its namespace has {limit.of_namespace} different {name}, or the cluster"
             f" {limit.of_all}, the most that are simulated: make the claims of a workload identical"
