@@ -48,7 +48,7 @@ from nodesmith_cli.commands.pause import pause_command, resume_command
 from nodesmith_cli.commands.plan import PlanCommand, plan_command
 from nodesmith_cli.commands.simulate import simulate_command
 from nodesmith_cli.commands.views import top_command, ui_command
-from nodesmith_formats.wording import printable
+from nodesmith_formats.wording import printable_text
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _OBJECTS_A_COLLECTION = 200_000
@@ -291,8 +291,7 @@ def main() -> None:
             if sys.stdout is not None:  # None if it was closed before
                 sys.stdout.flush()
     except NodesmithError as error:
-        told = "\n".join(map(printable, str(error).split("\n")))
-        print(f"nodesmith: {told}", file=sys.stderr)
+        print(f"nodesmith: {printable_text(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -48,3 +48,8 @@ def spreadsheet_text(text: str) -> str:
 def printable(line: str) -> str:
     """Escape control characters. Messages quote text from pods, which a terminal would otherwise interpret."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
+
+def printable_text(text: str) -> str:
+    """Escape control characters as `printable` does, but not the ends of lines."""
+    return "\n".join(map(printable, text.split("\n")))

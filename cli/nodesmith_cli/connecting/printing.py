@@ -15,7 +15,7 @@ from nodesmith_cli.connecting.checks.findings import Finding
 from nodesmith_cli.connecting.steps.actions import Row, Standing
 from nodesmith_cli.output.printing import IS_TEXT
 from nodesmith_cli.sharing.findings import Severity
-from nodesmith_formats.wording import printable
+from nodesmith_formats.wording import printable, printable_text
 
 _FILE_WIDTH = 200
 _NAMES = re.compile(r"\s\S*[/:]\S*|\s\S*\d\S*")
@@ -102,7 +102,9 @@ def _print(lines: Iterable[Line]) -> None:
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for word, thing, detail in lines:
-        table.add_row(Text(str(word), style=_COLOURS[word]), Text(printable(thing)), Text(_printable(detail)))
+        table.add_row(
+            Text(str(word), style=_COLOURS[word]), Text(printable(thing)), Text(printable_text(detail))
+        )
     console = Console()
     if console.is_terminal:
         console.print(table)
@@ -111,7 +113,3 @@ def _print(lines: Iterable[Line]) -> None:
     with wide.capture() as captured:
         wide.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def _printable(text: str) -> str:
-    return "\n".join(printable(line) for line in text.split("\n"))

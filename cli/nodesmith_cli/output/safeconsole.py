@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from nodesmith_formats.wording import printable
+from nodesmith_formats.wording import printable_text
 
 
 class SafeConsole(Console):
@@ -19,4 +19,4 @@ class SafeConsole(Console):
             if segment.control or segment.text.isprintable():
                 yield segment
             else:
-                yield Segment("\n".join(map(printable, segment.text.split("\n"))), segment.style)
+                yield Segment(printable_text(segment.text), segment.style)
