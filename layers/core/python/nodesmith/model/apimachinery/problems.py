@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Generic, NamedTuple, TypeVar
 
+_OWN_DOMAIN = "nodesmith.dev/"
 _LONGEST_TYPO = 100
 _NEAR = 0.75
 """the minimum similarity of a suggestion, as in difflib"""
@@ -184,3 +185,13 @@ class ObjectEvent:
 
     def __str__(self) -> str:
         return f"{self.reason} of {self.kind} {self.name}"
+
+
+def report_unknown_annotations(
+    annotations: Mapping[str, str], known: Collection[str], owner: str, report: Report
+) -> None:
+    """Report annotations of nodesmith that are not `known`, as without effect. `owner` has the known ones."""
+    for key in sorted(annotations):
+        if key.startswith(_OWN_DOMAIN) and key not in known:
+            remedy = f"not an annotation of {owner}{did_you_mean(key, known)}; it has no effect"
+            report.add(at("metadata.annotations", key), shown(annotations[key]), remedy, fatal=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import Report, at, report_unknown_annotations, shown
 from nodesmith.model.apimachinery.times import duration_seconds, schedule_fault
 from nodesmith.model.karpenter.disruption import Window, timezone_fault
 
@@ -47,7 +47,6 @@ _KNOWN = frozenset(
         LIMIT_USD,
     }
 )
-_DOMAIN = "nodesmith.dev/"
 STOPPED = "stopped"
 EXPIRE_AFTER = timedelta(days=7)
 LEAST_EXPIRE_AFTER = timedelta(hours=1)
@@ -71,10 +70,7 @@ class Quantile:
 
 def report_unknown(annotations: Mapping[str, str], report: Report) -> None:
     """Report annotations of nodesmith that no buffer has: a schedule or limit that is misspelt costs money."""
-    for key in sorted(annotations):
-        if key.startswith(_DOMAIN) and key not in _KNOWN:
-            remedy = f"not an annotation of CapacityBuffers{did_you_mean(key, _KNOWN)}; it has no effect"
-            _refuse(report, key, annotations[key], remedy, fatal=False)
+    report_unknown_annotations(annotations, _KNOWN, "CapacityBuffers", report)
 
 
 def read_window(annotations: Mapping[str, str], report: Report) -> Window | None:

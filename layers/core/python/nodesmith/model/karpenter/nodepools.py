@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, Taint, is_label_value, is_temporary
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import (
+    Parsed,
+    ParseOnce,
+    Report,
+    at,
+    did_you_mean,
+    report_unknown_annotations,
+    shown,
+)
 from nodesmith.model.apimachinery.quantities import NODES as NODES
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, read_requirements
@@ -73,7 +81,6 @@ _DOLLARS = {
     LIMIT_USD_PER_MONTH: (USD_PER_MONTH, read_usd_of_month),
 }
 _NO_LIMITS: FrozenMap[int] = FrozenMap()
-_DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
         NODE_SURCHARGE,
@@ -166,10 +173,7 @@ DEFAULTS = Options()
 
 def read_options(annotations: Mapping[str, str], report: Report) -> Options:
     """Read the options in a NodePool's annotations, and add problems to the report."""
-    for key in sorted(annotations):
-        if key.startswith(_DOMAIN) and key not in _KNOWN:
-            remedy = f"not an annotation of nodesmith{did_you_mean(key, _KNOWN)}; it has no effect"
-            _refuse(key, annotations[key], remedy, report)
+    report_unknown_annotations(annotations, _KNOWN, "nodesmith", report)
     return Options(
         _value(annotations, NODE_SURCHARGE, 0.0, read_surcharge, report),
         _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
