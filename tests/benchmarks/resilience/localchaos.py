@@ -1,7 +1,7 @@
 """Services fail in a running local system: what `chaos` does in the tests' small world, with the deployed code.
 
 Functions, forwarder, adapters and the SDK with its retries are the real ones, so errors are read as AWS and the API
-server word them. `python -m tests.benchmarks.resilience.localchaos --combinations 100` runs others, for an hour.
+server word them. `python -m tests.benchmarks.resilience.localchaos --combinations 100` runs others, for two hours.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from nodesmith.model.karpenter.ownership import NODECLAIM_TAG
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import Manifests
 from nodesmith_local.chaos.acts import interrupt
-from nodesmith_local.chaos.faults import FAULTS, OF_ANY_SERVICE, Fault, FaultKind
+from nodesmith_local.chaos.faults import FAULTS, OF_ANY_SERVICE, Fault, FaultKind, Service
 from nodesmith_local.functions.deployment import TABLE_NAME
 from nodesmith_local.runs.running import apply, settle, with_defaults
 from nodesmith_local.runs.system import LocalSystem
 from tests import builders
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.resilience.chaos import judged, told_of
+from tests.objects.manifests import deployment
 from tests.scenarios.chaos import MOMENTS, SECONDS, Combination, Outcome, pairs_of_faults, single_faults
 
 COMBINATIONS, SPEED, SEED = 12, 10.0, 34
 LONGEST_FAULT_SECONDS = 300.0
-GOAL_SECONDS = 120
 LONGEST = timedelta(minutes=30)
 """How long the system may take to recover."""
 _GLANCE_SECONDS = 0.2  # real seconds
@@ -112,7 +113,9 @@ class Served:
                 "spec": budget,
             },
         )
-        self.objects.create("deployments", _deployment())
+        self.objects.create(
+            "deployments", deployment(_APP, _USUAL_PODS, "1500m", terminationGracePeriodSeconds=5)
+        )
         assert settle(self.system.first, _PREPARED_SECONDS) == ""
 
     # What happens
@@ -135,7 +138,7 @@ class Served:
     def _interrupt(self) -> None:
         system = self.system
         interrupt(system.aws.client, system.place.region, system.clock.now)(
-            Fault(next(iter(_CALLED_HERE)), FaultKind.INTERRUPTED, 1)
+            Fault(Service.EC2, FaultKind.INTERRUPTED, 1)
         )
 
     def _upgrade(self) -> None:
@@ -244,21 +247,6 @@ class Ended:
     met: Mapping[str, int]
 
 
-def _deployment() -> Mapping[str, Any]:
-    container = {"name": "app", "image": "busybox", "resources": {"requests": {"cpu": "1500m"}}}
-    spec = {"terminationGracePeriodSeconds": 5, "containers": [container]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": _APP, "namespace": "default"},
-        "spec": {
-            "replicas": _USUAL_PODS,
-            "selector": {"matchLabels": {"app": _APP}},
-            "template": {"metadata": {"labels": {"app": _APP}}, "spec": spec},
-        },
-    }
-
-
 @contextmanager
 def served(folder: Path, speed: float = SPEED) -> Iterator[Served]:
     """Yield a prepared system, which ends with the block. Its log is `local.log` in the folder."""
@@ -307,16 +295,8 @@ def figures(number: int = COMBINATIONS, tell: Callable[[str], object] = str) -> 
 
 def report(ended: Mapping[Combination, Outcome]) -> list[Figure]:
     """Return what broke, and how long recovery took."""
-    broken = [f"{each}: {'; '.join(found.broken[:3])}" for each, found in ended.items() if found.broken]
-    worst = max(ended, key=lambda each: ended[each].beyond)
-    met = sum((Counter(found.met) for found in ended.values()), Counter[str]())
-    note = (
-        f"{len(ended)} combinations, {len(met)} kinds of faults met {met.total():,} times, with real adapters"
-    )
-    return [
-        Figure("local-chaos-violations", len(broken), "violations", 0, " | ".join(broken[:5]) or note),
-        Figure("local-chaos-recovery", ended[worst].beyond, "s", GOAL_SECONDS, f"longest: {worst}"),
-    ]
+    note = f"{len(ended)} combinations, {told_of(ended.values())}, with real adapters"
+    return judged("local-chaos", ended, note)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
