@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -330,6 +330,17 @@ def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: 
     if phase is not Phase.PENDING:
         known["provider_id"] = f"aws:///{ZONES[0]}/i-{name}"
     return NodeClaim(name=name, phase=phase, **(known | fields))
+
+
+def nodeclaim_manifest(requirements: Iterable[Mapping[str, Any]], name: str = "by-hand") -> dict[str, Any]:
+    """Return a NodeClaim as a user creates it, a minute ago."""
+    return {
+        "metadata": {"name": name, "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": list(requirements),
+        },
+    }
 
 
 def daemon(name: str = "agent", cpu: str = "100m", memory: str = "128Mi", **spec: Any) -> Shape:

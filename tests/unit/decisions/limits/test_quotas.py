@@ -41,6 +41,7 @@ from tests.builders import (
     inputs,
     ledger,
     node,
+    nodeclaim_manifest,
     nodepool_manifest,
     pods,
     shape,
@@ -331,14 +332,11 @@ class TestUnplanned:
     def test_nodeclaims_of_users_count_against_quotas_together_with_static_nodes(self) -> None:
         pool = nodepool_manifest(requirements=FOUR)
         pool["spec"]["replicas"] = 3
-        asked = {
-            "metadata": {"name": "by-hand", "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "requirements": list(FOUR),
-            },
-        }
-        given = inputs(snapshot=snapshot(nodepools=(pool,), nodeclaims=(asked,), quotas=(quota_manifest(),)))
+        given = inputs(
+            snapshot=snapshot(
+                nodepools=(pool,), nodeclaims=(nodeclaim_manifest(FOUR),), quotas=(quota_manifest(),)
+            )
+        )
         left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
         own = by_hand(given, left)
         static, _ = replicas(given, left)
@@ -349,15 +347,10 @@ class TestUnplanned:
     def test_a_quota_over_spot_leaves_them_on_demand(self, allowed: str, spot: int) -> None:
         pool = nodepool_manifest(requirements=FOUR)
         pool["spec"]["replicas"] = 3
-        asked = {
-            "metadata": {"name": "by-hand", "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "requirements": list(FOUR),
-            },
-        }
         quota = quota_manifest(limits={"nodes": allowed}, labels={"karpenter.sh/capacity-type": "spot"})
-        given = inputs(snapshot=snapshot(nodepools=(pool,), nodeclaims=(asked,), quotas=(quota,)))
+        given = inputs(
+            snapshot=snapshot(nodepools=(pool,), nodeclaims=(nodeclaim_manifest(FOUR),), quotas=(quota,))
+        )
         left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
         nodes = [*by_hand(given, left).planned, *replicas(given, left)[0]]
         assert len(nodes) == 4

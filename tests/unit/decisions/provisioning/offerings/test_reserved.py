@@ -25,6 +25,7 @@ from tests.builders import (
     expression,
     inputs,
     ledger,
+    nodeclaim_manifest,
     nodeclass_status,
     nodepool_manifest,
     pods,
@@ -184,13 +185,7 @@ def test_a_static_nodepool_of_reserved_capacity_is_told_that_none_is_left() -> N
     pool = nodepool_manifest(requirements=(expression("karpenter.sh/capacity-type", "In", "reserved"),))
     pool["spec"]["replicas"] = 1
     status = nodeclass_status(capacity_reservations=(replace(RESERVATION, available=1),))
-    asked = {
-        "metadata": {"name": "by-hand", "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": pool["spec"]["template"]["spec"]["requirements"],
-        },
-    }
+    asked = nodeclaim_manifest(pool["spec"]["template"]["spec"]["requirements"])
     seen = snapshot(nodepools=(pool,), nodeclaims=(asked,))
     given = inputs(snapshot=seen, ledger=ledger(nodeclasses={"default": status}))
     left = Left(())
