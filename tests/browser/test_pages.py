@@ -94,7 +94,9 @@ def test_a_pending_pod_a_node_and_a_decision_are_explained(busy: Scene, visiting
     visit.go("why").locator(".decisions a").first.click()
     page.wait_for_selector("h2:has-text('In words')")
     assert "inputs" in page.inner_text("main")
-    _compared(visit).locator("#others a").click()
+    page = _compared(visit)
+    page.evaluate("htmx.config.timeout = 50")  # a comparison may take longer than refreshing
+    page.locator("#others a").click()
     page.wait_for_selector("#others:not(:has(a.action))")
     assert "Alternatives with their price" in page.inner_text("#others")
     visit.keep("decision-alternatives")
@@ -251,6 +253,20 @@ def test_a_lost_connection_is_told(visiting: Visitor) -> None:
         page.context.set_offline(False)
         eventually(lambda: not page.locator("#lost").is_visible(), "the message goes away")
     visit.complaints.clear()  # the browser reports the failed request
+
+
+def test_an_answer_that_takes_too_long_is_told(visiting: Visitor) -> None:
+    with served(kept_of([node("plain")])) as address:
+        visit = visiting(address)
+        page = visit.go("now")
+        page.route("**/now*", lambda _: None)  # never answered
+        page.evaluate("htmx.config.timeout = 50")
+        eventually(lambda: page.locator("#lost").is_visible(), "the message")
+        assert "did not answer in time" in page.inner_text("#lost")
+        page.unroute("**/now*")
+        page.evaluate("htmx.config.timeout = 20000")
+        eventually(lambda: not page.locator("#lost").is_visible(), "the message goes away")
+    visit.complaints.clear()  # htmx reports the request that took too long
 
 
 def test_a_page_without_the_cookie_shows_nothing(busy: Scene, chromium: Any) -> None:

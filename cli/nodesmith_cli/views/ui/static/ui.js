@@ -52,6 +52,7 @@
     lost.hidden = false;
   };
   document.body.addEventListener("htmx:sendError", () => gone("The connection is lost: nodesmith ui has ended. What is shown is old."));
+  document.body.addEventListener("htmx:timeout", () => gone("nodesmith ui did not answer in time. What is shown is old."));
   document.body.addEventListener("htmx:responseError", (event) => {
     const code = event.detail.xhr.status;
     if (code === 404) gone("This is gone from the cluster. What is shown is old.");
