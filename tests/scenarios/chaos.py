@@ -515,14 +515,14 @@ class ChaosHints(FakeHints):
     """Hints that functions send through Lambda at once or through SQS later, which `meets` may prevent."""
 
     meets: Callable[[Service, str], None] = lambda _, __: None
-    to_others: list[Concern] = field(default_factory=list)
+    to_others: set[Concern] = field(default_factory=set)
     """The concerns that hints to other clusters invoke."""
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         service = Service.SQS if delay_seconds > 0 else Service.LAMBDA
         self.meets(service, "before")
         if hint.cluster == secondcluster.NAME:
-            self.to_others.append(concern)
+            self.to_others.add(concern)
         else:
             FakeHints.send(self, concern, hint, delay_seconds)
         self.meets(service, "after")

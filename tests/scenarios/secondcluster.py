@@ -85,6 +85,12 @@ class SecondCluster:
             self.served_at = now
         self.longest_wait = max(self.longest_wait, now - self.served_at)
 
+    def forget_warnings(self) -> None:
+        """Drop all warnings but the last, as DynamoDB does when they expire."""
+        kept = self.notices.kept[NAME]
+        for id_ in [id_ for id_, each in kept.items() if WARNED in each.event][:-1]:
+            del kept[id_]
+
     def violations(self, is_own: Callable[[str], bool], *, is_warned: bool) -> list[str]:
         """Return what it has lost, waits for, or what the other cluster has taken; `is_own` tells that one's ids.
 

@@ -188,6 +188,7 @@ class Soak(ChaosWorld, Fleet):
         for key in [key for key in self.blobs.objects if "/decisions/" in key]:
             del self.blobs.objects[key]
         self._forget_instances()
+        self.second.forget_warnings()
         names = {*self.wanted, *self.pods}
         self._specs = {name: spec for name, spec in self._specs.items() if name in names}
         self._labels = {name: labels for name, labels in self._labels.items() if name in names}
