@@ -8,7 +8,6 @@ pod.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from math import ceil
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, first_untolerated
-from nodesmith.model.apimachinery.times import LONGEST_SECONDS
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS, is_go_duration, nanoseconds
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION
@@ -30,9 +29,6 @@ OVERSHOOT = timedelta(seconds=5)
 PRESSING = timedelta(seconds=10)
 """The least time before its deletion at which a pod is evicted, within its budgets, even if it was to wait."""
 _LEAST_GRACE_SECONDS = 1
-_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|us|µs|ns|h|m|s)"
-_DURATION = re.compile(f"(?:{_PART})+", re.ASCII)
 _NONE: Mapping[str, int] = FrozenMap()
 
 
@@ -175,10 +171,11 @@ def protected_for(annotation: str | None) -> timedelta | None:
     """
     if annotation == "true":
         return timedelta.max
-    if annotation is None or not _DURATION.fullmatch(annotation):
+    if annotation is None or not is_go_duration(annotation):
         return None
-    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(_PART, annotation))
-    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_SECONDS else None
+    span = timedelta(microseconds=nanoseconds(annotation) // 1000)
+    is_positive = span > timedelta(0) and not annotation.startswith("-")
+    return span if is_positive and span < timedelta(seconds=LONGEST_SECONDS) else None
 
 
 def refuses_disruption(pod: Pod, now: datetime) -> bool:

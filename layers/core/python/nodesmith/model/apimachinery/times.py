@@ -55,6 +55,7 @@ _GO_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6} | {
 }
 _MOST_NANOSECONDS = 2**63 - 1
 _MOST_GO_DIGITS = 19
+_GO_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
 
 
 def duration_seconds(text: str | None) -> int | None:
@@ -67,6 +68,11 @@ def duration_seconds(text: str | None) -> int | None:
     parts = ((number.lstrip("0") or "0", _UNIT_SECONDS[unit]) for number, unit in _PART.findall(text))
     seconds = (int(n) * unit if len(n) <= _MOST_DIGITS else LONGEST_SECONDS for n, unit in parts)
     return min(sum(seconds), LONGEST_SECONDS)
+
+
+def is_go_duration(text: str) -> bool:
+    """Return whether a text has the form that Go's time.ParseDuration reads, with a unit."""
+    return _GO_DURATION.fullmatch(text) is not None
 
 
 def nanoseconds(text: str) -> int:

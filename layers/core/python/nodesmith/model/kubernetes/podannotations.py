@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
-from nodesmith.model.apimachinery.times import nanoseconds
+from nodesmith.model.apimachinery.times import is_go_duration, nanoseconds
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 
@@ -32,7 +31,7 @@ def scale_up_delay(text: str | None) -> timedelta | None:
     """
     if text is None or text in _ZEROS:
         return timedelta()
-    if len(text) > _LONGEST_DELAY or not _GO_DURATION.fullmatch(text):
+    if len(text) > _LONGEST_DELAY or not is_go_duration(text):
         return None
     length = timedelta(microseconds=nanoseconds(text) // 1000)
     return timedelta() if text.startswith("-") else length
@@ -41,7 +40,6 @@ def scale_up_delay(text: str | None) -> timedelta | None:
 _ZEROS = frozenset({"0", "+0", "-0"})
 """The durations that need no unit in Go."""
 _LONGEST_DELAY = 64
-_GO_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
 # Annotations that protect from disruption beside Karpenter's current one. Two others of Cluster Autoscaler have no
 # meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes` remove protections that only Cluster
 # Autoscaler has.
