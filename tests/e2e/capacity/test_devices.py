@@ -124,7 +124,7 @@ def test_a_node_is_bought_for_claims_and_opened_once_its_devices_are_published(s
     ((node, labels),) = nodes(system).items()
     system.until(
         "it waits for its driver",
-        lambda: "DevicesNotPublished" in system.kubectl("get", "nodeclaims", "-o", "yaml"),
+        lambda: "DRADriverPoolsNotPublished" in system.kubectl("get", "nodeclaims", "-o", "yaml"),
     )
     assert labels.get(INITIALIZED) != "true"
 

@@ -379,8 +379,10 @@ def test_a_node_is_initialized_once_its_drivers_have_published_all_devices() -> 
         )
         return command.claim.reason if isinstance(command, Wait) else ""
 
-    assert reason(cluster()) == "DevicesNotPublished"
-    assert reason(cluster(published("node-1", (kind(), 8, 8), complete=False))) == "DevicesNotPublished"
+    assert reason(cluster()) == "DRADriverPoolsNotPublished"
+    assert (
+        reason(cluster(published("node-1", (kind(), 8, 8), complete=False))) == "DRADriverPoolsNotPublished"
+    )
     assert not reason(cluster(published("node-1", (kind(), 8, 8))))
     assert not reason(None)
 

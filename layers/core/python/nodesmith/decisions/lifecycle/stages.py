@@ -148,7 +148,7 @@ def _unpublished(drivers: Sequence[str]) -> tuple[str, str] | None:
     if not drivers:
         return None
     return (
-        "DevicesNotPublished",
+        "DRADriverPoolsNotPublished",
         f"the ResourceSlices of {', '.join(drivers)} for the Node are not complete yet",
     )
 
