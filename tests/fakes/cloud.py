@@ -64,6 +64,8 @@ _READY = (
     "SecurityGroupsReady",
     "AMIsReady",
     "InstanceProfileReady",
+    "CapacityReservationsReady",
+    "PlacementGroupReady",
     "ValidationSucceeded",
 )
 

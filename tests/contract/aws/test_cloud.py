@@ -491,6 +491,8 @@ def test_a_fully_resolved_nodeclass_is_ready_and_has_its_generation(subject: Sub
         "SecurityGroupsReady",
         "AMIsReady",
         "InstanceProfileReady",
+        "CapacityReservationsReady",
+        "PlacementGroupReady",
         "ValidationSucceeded",
     }
     assert status.subnets

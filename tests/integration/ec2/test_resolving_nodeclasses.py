@@ -18,6 +18,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,
     EC2NodeClass,
+    PlacementGroupSelector,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
@@ -419,3 +420,15 @@ def test_an_unknown_cluster_is_rejected_with_the_settings_that_replace_eks() -> 
 def test_invalid_settings_are_quoted(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(Rejected, match=said):
         AwsCloud(client, replace(SETTINGS, **changes), system_time).cluster_info()
+
+
+def test_a_nodeclass_without_reservations_and_placement_group_shows_both_conditions_as_true() -> None:
+    found = resolved(NODECLASS)
+    for kind in ("CapacityReservationsReady", "PlacementGroupReady"):
+        assert condition(found, kind) == StatusCondition(kind, "True", kind, "", NOW)
+
+
+def test_a_selector_that_is_removed_leaves_no_condition_of_its_failure() -> None:
+    missing = replace(NODECLASS, placement_group_selector=PlacementGroupSelector(name="nowhere"))
+    assert condition(resolved(missing), "PlacementGroupReady").reason == "PlacementGroupNotFound"
+    assert condition(resolved(NODECLASS), "PlacementGroupReady").status == "True"

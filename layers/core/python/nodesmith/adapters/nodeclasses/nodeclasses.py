@@ -36,7 +36,6 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import (
-    CapacityReservation,
     ClusterInfo,
     Image,
     NodeClassStatus,
@@ -81,20 +80,19 @@ def resolve(
     groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1], vpc))
     with_role, said = _with_role(nodeclass, settings.default_node_role)
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
-    reserved: tuple[CapacityReservation, ...] | None = ()
-    if nodeclass.capacity_reservation_selector_terms:
-        notes: list[str] = []
-        wanted = nodeclass.capacity_reservation_selector_terms
-        reserved = step(
-            "CapacityReservationsReady", lambda: capacity_reservations(client("ec2"), wanted, now, notes)
-        )
-        if notes and reserved is not None:
-            conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
-    selector, group = nodeclass.placement_group_selector, None
-    if selector is not None:
-        group = step(
-            "PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets[0] if nets else ())
-        )
+    notes: list[str] = []
+    wanted, selector = nodeclass.capacity_reservation_selector_terms, nodeclass.placement_group_selector
+    # Without a selector the conditions are True: merged into the status, they replace those of a removed selector.
+    reserved = step(
+        "CapacityReservationsReady",
+        lambda: capacity_reservations(client("ec2"), wanted, now, notes) if wanted else (),
+    )
+    if notes and reserved is not None:
+        conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
+    group = step(
+        "PlacementGroupReady",
+        lambda: placement_group(client("ec2"), selector, nets[0] if nets else ()) if selector else None,
+    )
     status = NodeClassStatus(
         nodeclass.name,
         nodeclass.generation,
