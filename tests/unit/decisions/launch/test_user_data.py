@@ -156,6 +156,9 @@ def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
         (NODE_CONFIG, "application/node.eks.aws"),
         ("---\n" + NODE_CONFIG, "application/node.eks.aws"),
         ('{"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig"}', "application/node.eks.aws"),
+        ('{"kind":"NodeConfig","apiVersion":"node.eks.aws/v1alpha1"}', "application/node.eks.aws"),
+        ("{kind: NodeConfig, apiVersion: node.eks.aws/v1alpha1}", "application/node.eks.aws"),
+        ('{"kind": "NodeConfig", "apiVersion":\n "node.eks.aws/v1alpha1"}', "application/node.eks.aws"),
         ("#!/bin/sh\ncat <<END\n" + NODE_CONFIG + "END\n", "text/x-shellscript"),
     ],
 )

@@ -30,7 +30,7 @@ from nodesmith.model.karpenter.nodeclaims import write_taints
 from nodesmith.model.nodeclasses.instancesettings import write_kubelet
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"
-_NODE_CONFIG = re.compile(r"""^[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
+_NODE_CONFIG = re.compile(r"""(?:^|,)[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
 
 
 def al2023_user_data(start: Start) -> str:
