@@ -55,7 +55,7 @@ from nodesmith.model.schema.reading import read_manifest
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 """On a NodePool: how long the launch of a NodeClaim is tried, 5m by default."""
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
-"""On a NodePool: how long after its launch a node may take to register, 15m by default."""
+"""On a NodePool: how long a node may take to register, 15m by default, counted from the decision to buy it."""
 PROVISIONER = "nodesmith.dev/provisioner"
 """On a NodePool: the Provisioner that it was converted from."""
 PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
@@ -145,7 +145,7 @@ class Options:
     launch_timeout: timedelta = timedelta(minutes=5)
     """from the decision to the instance"""
     registration_timeout: timedelta = timedelta(minutes=15)
-    """from the instance to its Node"""
+    """from the decision to the Node"""
     provisioner: str = ""
     """the Provisioner that it was converted from, whose name its nodes carry as the label PROVISIONER_NAME"""
     provisioner_uid: str = ""
