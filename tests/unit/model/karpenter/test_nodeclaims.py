@@ -290,6 +290,17 @@ def test_the_conditions_show_each_step_of_an_end() -> None:
     assert conditions(FULLEST)["InstanceTerminating"] == ("True", "InstanceTerminating", "12:12:00Z")
 
 
+def test_an_end_leaves_the_steps_that_were_not_reached_as_they_were() -> None:
+    waiting = replace(
+        READY, phase=Phase.REGISTERED, reason="NodeNotReady", initialized_at=None, drained_at=None
+    )
+    assert conditions(waiting)["Initialized"][:2] == ("Unknown", "NodeNotReady")
+    told = conditions(replace(waiting.terminating("Deleted", "", CREATED), reason="PodDisruptionBudget"))
+    assert told["Drained"][:2] == ("Unknown", "PodDisruptionBudget")
+    assert told["Registered"][0] == "True"
+    assert {"Initialized", "Ready"}.isdisjoint(told), "they are merged into those of the object"
+
+
 def test_no_step_leads_back() -> None:
     with pytest.raises(ValueError, match="no step leads from Terminated to Initialized"):
         FULLEST.advanced(Phase.INITIALIZED, CREATED)

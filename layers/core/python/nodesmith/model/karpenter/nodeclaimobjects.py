@@ -253,10 +253,16 @@ class ObjectCondition(NamedTuple):
 
 
 def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
-    """Yield the conditions of a claim. The first stage that it has not reached carries the claim's reason."""
+    """Yield the conditions of a claim. The first stage that it has not reached carries the claim's reason.
+
+    The reason of an ending claim is that of its end, so the stages that it has not reached stay as its object shows
+    them.
+    """
     stages = list(_stages(claim))
-    yield from stages
-    yield _ready(claim, [each for each in stages if each.status != "True"])
+    pending = [each for each in stages if each.status != "True"]
+    yield from (each for each in stages if not (claim.is_ending and each in pending))
+    if not (claim.is_ending and pending):
+        yield _ready(claim, pending)
     if claim.initialized_at is not None:
         yield _consistent(claim, claim.initialized_at)
     if claim.drifted_at is not None:  # False once drift has ended: see SHOWN_WHILE_TRUE
