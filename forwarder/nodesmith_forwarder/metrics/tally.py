@@ -23,7 +23,13 @@ from nodesmith_forwarder.metrics.placedpods import PlacedPods
 _BY_HAND = frozenset({"Deleted", "Unclaimed"})
 """Reasons for ends that are not disruptions by nodesmith."""
 _GIVEN_UP = frozenset({"InsufficientCapacity", "LaunchTimeout", "RegistrationTimeout"})
-_CAUSES = {"InstanceTerminated": "garbage_collected", "SpotInterrupted": "spot_interrupted"}
+_CAUSES = {
+    "InstanceTerminated": "garbage_collected",
+    "ReservationInterrupted": "capacity_reservation_interrupted",
+    "ReservationExpires": "capacity_reservation_interrupted",
+    "RebalanceRecommended": "rebalance_recommendation",
+}
+"""Karpenter's reasons where they are not the cause in snake case"""
 _HELP = {
     "nodeclaims_created_total": "NodeClaims that nodesmith created, by reason and NodePool.",
     "nodeclaims_terminated_total": "NodeClaims terminated, by NodePool, capacity type and zone.",
@@ -103,7 +109,7 @@ class Tally:
             self._counts["nodeclaims_disrupted_total"][(*where, ("reason", reason))] += 1
             pods = self._placed.on_node_of(claim)
             self._counts["pods_disruption_initiated_total"][(*where, ("reason", reason))] += pods
-        if is_true(after, "Drained") and not is_true(before, "Drained"):
+        if is_true(after, "Drained") and not is_true(before, "Drained") and not _never_joined(after):
             self._counts["nodes_drained_total"][pool] += 1
         if after is None:
             self._gone("nodeclaims", claim, now, capacity_type=CAPACITY_TYPE)
@@ -172,6 +178,12 @@ def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
         ends = is_ending and kind == "DisruptionReason" and status == "True" and reason not in _BY_HAND
         if ends or (status == "False" and reason in _GIVEN_UP):
             yield _CAUSES.get(reason, snake_case(reason))
+
+
+def _never_joined(claim: Mapping[str, Any]) -> bool:
+    """Return whether a NodeClaim had no Node: the steps of its end are done, but nothing was drained."""
+    joined = [each for each in conditions_of(claim) if each.get("type") == "Registered"]
+    return any(each.get("status") != "True" for each in joined)
 
 
 def _true_since(claim: Mapping[str, Any], kind: str) -> datetime | None:

@@ -89,7 +89,8 @@ def test_a_nodeclaim_is_counted_when_created_disrupted_drained_and_terminated() 
     cause, drained = ("DisruptionReason", "True", "Underutilized"), ("Drained", "True", "Drained")
     scene.put(NODECLAIMS, nodeclaim())
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause, ENDING))
-    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause, drained, **ends))
+    joined = ("Registered", "True", "Registered")
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", joined, cause, drained, **ends))
     scene.time = BEGAN + timedelta(minutes=11)
     scene.world.drop(NODECLAIMS, nodeclaim())
 
@@ -179,6 +180,11 @@ def test_a_gauge_shows_whether_all_kinds_are_up_to_date() -> None:
         (("DisruptionReason", "True", "Unhealthy"), "unhealthy"),
         (("DisruptionReason", "True", "SpotInterrupted"), "spot_interrupted"),
         (("DisruptionReason", "True", "InstanceTerminated"), "garbage_collected"),
+        (("DisruptionReason", "True", "InstanceStopped"), "instance_stopped"),
+        (("DisruptionReason", "True", "ScheduledChange"), "scheduled_change"),
+        (("DisruptionReason", "True", "ReservationInterrupted"), "capacity_reservation_interrupted"),
+        (("DisruptionReason", "True", "ReservationExpires"), "capacity_reservation_interrupted"),
+        (("DisruptionReason", "True", "RebalanceRecommended"), "rebalance_recommendation"),
         (("Launched", "False", "InsufficientCapacity"), "insufficient_capacity"),
         (("Launched", "False", "LaunchTimeout"), "launch_timeout"),
         (("Registered", "False", "RegistrationTimeout"), "registration_timeout"),
@@ -189,6 +195,14 @@ def test_reasons_of_disruptions_are_karpenters(condition: tuple[str, str, str], 
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", condition, ENDING))
     (labels,) = scene.series("nodeclaims_disrupted_total")
     assert f'reason="{reason}"' in labels
+
+
+def test_a_nodeclaim_that_ends_before_its_node_has_joined_is_no_drained_node() -> None:
+    scene = Scene()
+    waiting, drained = ("Registered", "Unknown", "NodeNotFound"), ("Drained", "True", "Drained")
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", waiting, ENDING))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", waiting, drained))
+    assert scene.series("nodes_drained_total") == {}
 
 
 def test_a_deletion_by_a_user_is_no_disruption() -> None:
