@@ -251,6 +251,7 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
         (("amiFamily", None), ("amiSelectorTerms", [{"id": "ami-1"}])),
     ),
     ("amiFamily", "amiFamily must be the alias's own family, or Custom", (("amiFamily", "Bottlerocket"),)),
+    ("", "no such key: Ubuntu evaluating rule: amiFamily must be", (("amiFamily", "Ubuntu"),)),
     ("subnetSelectorTerms", "each term needs one of tags, id", (("subnetSelectorTerms", [{}]),)),
     (
         "subnetSelectorTerms",
@@ -396,7 +397,7 @@ def rule_breakers(kind: Kind) -> Iterator[Broken]:
         yield Broken(changed(kind, (kubelet, settings)), f"spec.{field}", words)
     if kind is EC2_NODE_CLASS:
         for field, words, changes in _OF_CLASSES:
-            yield Broken(changed(kind, *changes), f"spec.{field}", words)
+            yield Broken(changed(kind, *changes), f"spec.{field}".rstrip("."), words)
         return
     at = "template.spec.requirements" if kind is NODE_POOL else "requirements"
     for about, words, name, value in _REQUIREMENT_RULES:

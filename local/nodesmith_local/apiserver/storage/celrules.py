@@ -71,7 +71,7 @@ def _broken(schema: Schema, value: Any, old: Any, path: Path, *, unchanged: bool
             unchanged and not about_change
         ):
             continue
-        yield from _verdict(rule, value, old, path)
+        yield from _verdict(schema, rule, value, old, path)
     for part in schema.get("allOf") or ():
         yield from _broken(part, value, old, path, unchanged=unchanged)
     for inner, item, before, where in _inside(schema, value, old, path):
@@ -102,7 +102,9 @@ def _mark(item: Any, keys: Iterable[str]) -> str:
     return json.dumps([item.get(key) for key in keys] if isinstance(item, Mapping) else item, sort_keys=True)
 
 
-def _verdict(rule: Mapping[str, Any], value: Any, old: Any, path: Path) -> Iterator[FieldProblem]:
+def _verdict(
+    schema: Schema, rule: Mapping[str, Any], value: Any, old: Any, path: Path
+) -> Iterator[FieldProblem]:
     known = {"self": value} if old is None else {"self": value, "oldSelf": old}
     shown = "" if isinstance(value, (Mapping, list)) else f"{json.dumps(value)}: "
     cause = rule.get("reason") or "FieldValueInvalid"
@@ -112,12 +114,13 @@ def _verdict(rule: Mapping[str, Any], value: Any, old: Any, path: Path) -> Itera
         message = rule.get("message") or f"failed rule: {rule['rule'].strip()}"
         if rule.get("messageExpression"):
             message = str(_program(rule["messageExpression"]).execute(known))
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-    ) as error:  # what the engine raises for a rule that cannot run
-        cause, message = "FieldValueInvalid", f"{error} evaluating rule: {rule['rule'].strip()}"
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:  # what a rule that cannot run raises
+        why = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else error
+        named = (rule.get("message") or rule["rule"]).strip()
+        kind = json.dumps(schema.get("type") or "")
+        text = f"Invalid value: {kind}: {why} evaluating rule: {named}"
+        yield FieldProblem(path.lstrip("."), "FieldValueInvalid", text)
+        return
     what = _REASONS.get(cause, f"Invalid value: {shown}")
     yield FieldProblem(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), cause, what + message)
 
