@@ -23,6 +23,7 @@ from nodesmith_cli.commands.options import (
 )
 
 _LAST_PORT = 65535
+_LONGEST_INTERVAL_SECONDS = 86_400
 Order = Literal["name", "price", "cpu", "memory", "pods", "age", "state", "group", "type", "zone"]
 
 
@@ -61,8 +62,8 @@ def top_command(
     only = selection(namespace, all_namespaces, selector)
     kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
-    if not every >= 1:
-        raise Rejected(f"--every {every:g}: must be at least 1 second")
+    if not 1 <= every <= _LONGEST_INTERVAL_SECONDS:
+        raise Rejected(f"--every {every:g}: must be between 1 and {_LONGEST_INTERVAL_SECONDS} seconds")
     from nodesmith_cli.views.top.running import Wanted, run
     from nodesmith_formats.localsystem.reaching import now_at
 

@@ -59,6 +59,32 @@ def test_json_is_one_document_a_line(run: Run, kubeconfig: str) -> None:
     assert [each["name"] for each in json.loads(line)["nodes"]] == ["ip-10-0-0-1"]
 
 
+def test_one_look_has_the_reason_that_nodesmith_gave_for_a_pending_pod(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    with ApiServer(now=lambda: datetime.now(UTC)) as server:
+        waiting = server.store.create("pods", unowned(pod("stuck", "")))
+        server.store.create(
+            "events", refusal(waiting, "nodesmith", "label 'team' does not have known values")
+        )
+        file.write_text(json.dumps(server.kubeconfig()))
+        done = run(str(file), "--once")
+    assert "label 'team' does not have known values" in done.out, done
+
+
+def refusal(waiting: dict[str, Any], component: str, message: str) -> dict[str, Any]:
+    """Return an Event with which a component says why it did not place a pod."""
+    metadata = waiting["metadata"]
+    about = {"kind": "Pod", "namespace": "default", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "metadata": {"name": f"{metadata['name']}.1", "namespace": "default"},
+        "involvedObject": about,
+        "reason": "FailedScheduling",
+        "message": message,
+        "source": {"component": component},
+        "lastTimestamp": "2026-11-26T10:00:00Z",
+    }
+
+
 def test_nodes_that_name_no_region_are_shown_without_prices(run: Run, tmp_path: Path) -> None:
     nowhere = node("here")
     nowhere["spec"].pop("providerID", None)
@@ -82,9 +108,11 @@ def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(run: Run, tmp_path
     assert len(done.err.splitlines()) == 1
 
 
-def test_an_interval_below_a_second_is_refused(run: Run, kubeconfig: str) -> None:
-    done = run(kubeconfig, "--every", "0.1")
-    assert (done.status, done.err) == (2, "nodesmith: --every 0.1: must be at least 1 second\n")
+@pytest.mark.parametrize("seconds", ["0.1", "nan", "inf", "1e+20"])
+def test_an_interval_that_nobody_can_wait_for_is_refused(run: Run, kubeconfig: str, seconds: str) -> None:
+    done = run(kubeconfig, "--every", seconds)
+    expected = f"nodesmith: --every {seconds}: must be between 1 and 86400 seconds\n"
+    assert (done.status, done.err) == (2, expected)
 
 
 @pytest.mark.parametrize("key", ["q", "\x03"], ids=["q", "Ctrl-C"])

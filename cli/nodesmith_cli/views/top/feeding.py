@@ -105,6 +105,7 @@ def _poll(fleet: Fleet, server: ApiServer, clock: Clock, stop: Event) -> None:
                 fleet.notes.pop(topic, None)
             except NodesmithError as error:
                 fleet.notes[topic] = f"{topic}: {error}"
+        fleet.is_polled = True
         stop.wait(_POLL_SECONDS)
 
 

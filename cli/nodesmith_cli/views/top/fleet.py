@@ -82,6 +82,8 @@ class Fleet:
         """When windows of NodePools' budgets end and begin, each in a sentence."""
         self.notes: dict[str, str] = {}
         """What could not be read, by topic."""
+        self.is_polled = False
+        """Whether prices, Events and usage, which are not watched, were read once."""
         self._lock = RLock()
         self._pricing: Pricing | None = None
         self._nodes: dict[str, _Node] = {}

@@ -71,9 +71,9 @@ def _print(fleet: Fleet, wanted: Wanted, output: str, clock: Callable[[], dateti
 
 
 def _await(fleet: Fleet) -> None:
-    """Wait until everything was listed and priced once. Raises Transient if that takes too long."""
+    """Wait until everything was listed and polled once. Raises Transient if that takes too long."""
     end = time.monotonic() + _FIRST_LOOK_SECONDS
-    while not (fleet.is_current and (fleet.is_priced or "prices" in fleet.notes or not fleet.nodes())):
+    while not (fleet.is_current and fleet.is_polled):
         if time.monotonic() > end:
             why = "; ".join(fleet.notes.values()) or "the cluster is too slow"
             raise Transient(f"the cluster could not be read in {_FIRST_LOOK_SECONDS:.0f} s: {why}")
