@@ -96,7 +96,36 @@ def _eventful() -> Scene:
     lasting = nodeclaim("2026-11-22T03:00:10Z", name="web-2", **ends)
     lasting["status"] = {"conditions": [_condition("Initialized", "Unknown", "NodeNotReady")]}
     scene.put(NODECLAIMS, lasting)
+    _come_and_go(scene)
     return scene
+
+
+def _come_and_go(scene: Scene) -> None:
+    """Let an object of each kind become ready, be deleted and go; others of the same kinds end and stay."""
+    ended = {"deletionTimestamp": "2026-11-22T03:01:30Z"}
+    conditions = [
+        [_condition("Ready", "False", "NotReady")],
+        [
+            _condition("Ready", "True", "Ready", "2026-11-22T03:01:00Z"),
+            _condition("InstanceTerminating", "True", "Ends"),
+        ],
+    ]
+    for kind, made in (
+        (
+            NODEPOOLS,
+            {"metadata": {"name": "brief", "creationTimestamp": _AT}, "spec": nodepool_manifest()["spec"]},
+        ),
+        (NODECLASSES, {"metadata": {"name": "brief", "creationTimestamp": _AT}}),
+        (NODECLAIMS, nodeclaim(name="brief")),
+        (NODES, a_node(name="brief")),
+    ):
+        states = [{**made, "status": {**made.get("status", {}), "conditions": each}} for each in conditions]
+        for state in states:
+            scene.put(kind, state)
+        gone = {**states[-1], "metadata": {**made["metadata"], **ended}}
+        scene.put(kind, gone)
+        scene.world.drop(kind, gone)
+        scene.put(kind, {**gone, "metadata": {**gone["metadata"], "name": "lasting"}})
 
 
 def _functions() -> FunctionMetrics:

@@ -21,6 +21,7 @@ from tests.builders import nodepool_manifest
 from tests.clocks import StillClock
 from tests.fakes.blobs import FakeBlobs
 from tests.objects.clusters import deployment_pod
+from tests.promql.exported import emitted, exported
 from tests.unit.forwarder.test_metrics import DICE, Scene, a_node, nodeclaim
 from tests.unit.model.karpenterseries import KARPENTERS
 
@@ -133,6 +134,24 @@ def test_what_is_told_of_a_cluster_has_the_labels_that_it_has_in_karpenter() -> 
     assert {name: each for name, each in more.items() if each} == {}
     assert {name: each for name, each in less.items() if each} == {}
     assert len(labels) > 25
+
+
+def test_the_cluster_of_the_reference_has_a_series_of_every_kind_that_has_labels() -> None:
+    found = exported()
+
+    def has_labels(name: str) -> bool:
+        served = name if name.startswith("operator_") else f"karpenter_{name}"
+        return any(labels for each, labels in found.items() if each.startswith(served))
+
+    labelled = [name for name in answered() if KARPENTERS[name].labels]
+    assert [name for name in labelled if not has_labels(name)] == []
+
+
+def test_the_page_names_the_dimensions_that_functions_write() -> None:
+    written = {dimensions for _, _, dimensions in emitted()}
+    sentence = re.search(r"^Metrics have the dimensions? (.*?)[.:]", PAGE, re.MULTILINE)
+    assert sentence is not None
+    assert written == {frozenset(re.findall(r"`(\w+)`", sentence[1]))}
 
 
 def test_every_series_of_karpenters_is_on_the_page() -> None:
