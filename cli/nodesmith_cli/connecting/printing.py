@@ -93,9 +93,10 @@ def _said(finding: Finding) -> str:
 
 
 def _print(lines: Iterable[Line]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from nodesmith_cli.output.safeconsole import SafeConsole
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -105,11 +106,11 @@ def _print(lines: Iterable[Line]) -> None:
         table.add_row(
             Text(str(word), style=_COLOURS[word]), Text(printable(thing)), Text(printable_text(detail))
         )
-    console = Console()
+    console = SafeConsole()
     if console.is_terminal:
         console.print(table)
         return
-    wide = Console(width=_FILE_WIDTH)
+    wide = SafeConsole(width=_FILE_WIDTH)
     with wide.capture() as captured:
         wide.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -17,6 +17,7 @@ from nodesmith_cli.manifests.validating.objects import version_findings
 from nodesmith_cli.output.printing import aligned, print_data
 from nodesmith_cli.sharing.foreign import said_of
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
+from nodesmith_formats.wording import printable
 
 OK, NOT_HASHED, BAD_INPUT = 0, 1, 2
 _OF_NO_CLUSTER = (
@@ -51,7 +52,7 @@ def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
         print_data([each._asdict() for each in hashes], output)
     notes = [each.fault(said_of(each.manifest)) for each in read if _is_foreign_nodepool(each)]
     for fault in (*faults, *faults_of(documents, conversion), *notes, *wrong):
-        print(fault, file=sys.stderr)
+        print(printable(str(fault)), file=sys.stderr)
     if not ca_bundle and any(each.kind == "EC2NodeClass" for each in hashes):
         print(_OF_NO_CLUSTER, file=sys.stderr)
     if faults:

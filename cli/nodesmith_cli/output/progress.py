@@ -50,9 +50,9 @@ def progress(
     if not (to.file if to is not None else sys.stderr).isatty():
         yield lambda _: None
         return
-    from rich.console import Console
+    from nodesmith_cli.output.safeconsole import SafeConsole
 
-    console = to.console if isinstance(to, Messages) else to or Console(stderr=True)
+    console = to.console if isinstance(to, Messages) else to or SafeConsole(stderr=True)
     expected = expected_seconds or (_last(key) * size if key else 0.0)
     shown = _shown(console)
     began = time.monotonic()

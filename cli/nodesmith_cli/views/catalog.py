@@ -87,8 +87,9 @@ def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
 
 def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
     """Print a table, with its legend below."""
-    from rich.console import Console  # scripts take JSON, and need not wait for it
-    from rich.table import Table
+    from rich.table import Table  # scripts take JSON, and need not wait for it
+
+    from nodesmith_cli.output.safeconsole import SafeConsole
 
     sign = "$" if catalog.currency == "USD" else catalog.currency
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -101,7 +102,7 @@ def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
     table.add_column(f"SPOT {sign}/H", justify="right")
     for one in listed:
         table.add_row(*_row(one))
-    console = Console(markup=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+    console = SafeConsole(markup=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
     console.print(table)
     made = f"{catalog.region or 'file'}, prices of {catalog.made_at:%Y-%m-%d}"
     console.print(f"instance types: {len(listed)} · {made} · - not offered", style="dim", highlight=False)

@@ -13,6 +13,12 @@ from typer.testing import CliRunner, Result
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.commands.catalog import catalog_command
 
+_ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+_SIZE = {
+    "architecture": "amd64",
+    "operatingSystems": ["linux"],
+    "resources": {"cpu": "2", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"},
+}
 app = typer.Typer()
 app.command()(catalog_command)
 
@@ -22,6 +28,18 @@ def run(*arguments: str) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def test_names_in_a_file_control_no_terminal(tmp_path: Path) -> None:
+    hostile = "m5\x1b]0;title\x07.large"
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a\x1b[31m"]}
+    offering = {"Price": 0.1, "Available": True, "Requirements": [zone, _ON_DEMAND]}
+    file = tmp_path / "types.json"
+    file.write_text(json.dumps([{"name": hostile, "offerings": [offering], **_SIZE}]))
+    result = run("--source", str(file))
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    assert r"m5\x1b]0;title" in result.stdout
 
 
 def names(*arguments: str) -> list[str]:

@@ -117,6 +117,17 @@ def test_only_two_modules_buy_evict_and_terminate() -> None:
     assert callers == {"effects.py", "launcheffects.py"}
 
 
+def test_every_console_of_the_command_line_escapes_control_characters() -> None:
+    """Text from clusters, manifests and catalogues could control the terminal through a plain console of rich."""
+    plain = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        for node in nodes(path, r"\bConsole\(")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Console"
+    }
+    assert plain == set()
+
+
 def test_no_test_can_be_skipped() -> None:
     skipping = {"skip", "skipif", "xfail", "importorskip", "skipTest", "skipUnless"}
     found = [

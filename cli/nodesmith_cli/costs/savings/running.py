@@ -29,6 +29,7 @@ from nodesmith_cli.costs.savings.table import WIDTH, show
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.output.reporting.delivery import deliver
+from nodesmith_cli.output.safeconsole import SafeConsole
 from nodesmith_cli.planning.alternatives import for_seconds
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_formats.wording import printable
@@ -187,4 +188,4 @@ def _print(written: Mapping[str, Any], output: str) -> None:
 def _console(file: Any) -> Console:
     """Return a console on a stream: as wide as the terminal, or 80 columns without colour."""
     width = None if file.isatty() else WIDTH
-    return Console(file=file, width=width, highlight=False, emoji=False)
+    return SafeConsole(file=file, width=width, highlight=False, markup=False, emoji=False)

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.costs.shadow import NODESMITH, Shadow, read_shadow
-from nodesmith_cli.costs.savings.table import WIDTH
 from nodesmith_cli.costs.shadowing.output import as_csv, page, show
 from nodesmith_cli.costs.shadowing.report import report
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
 
 OK = 0
 PAGE = "nodesmith-shadow.html"
@@ -78,5 +76,4 @@ def _print(written: dict[str, Any], output: str) -> None:
         case "html":
             sys.stdout.write(page(written))
         case _:
-            width = None if sys.stdout.isatty() else max(WIDTH, 120)
-            show(Console(file=sys.stdout, width=width, highlight=False, emoji=False), written)
+            show(console(), written)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from nodesmith_cli.costs.shadowing.report import SIDES
@@ -95,7 +94,7 @@ def sentences(written: Report) -> Iterator[str]:
 
 def show(console: Console, written: Report) -> None:
     """Print the report."""
-    console.print(f"{escape(printable(written['cluster']))}: actual against shadow", style="bold")
+    console.print(f"{written['cluster']}: actual against shadow", style="bold")
     shown = Table("day", *_HEADS, box=None)
     for column in shown.columns[1:]:
         column.justify = "right"
@@ -115,7 +114,7 @@ def show(console: Console, written: Report) -> None:
     if written["audit"] is not None:
         console.print(f"\n{audited(written['audit'])}")
     for fault in written["faults"]:
-        console.print(escape(printable(fault)), style="yellow")
+        console.print(fault, style="yellow")
 
 
 def _effect(effect: Report) -> str:

@@ -17,6 +17,8 @@ from nodesmith_cli.deployment.image.outcome import PushedImage
 from nodesmith_cli.deployment.image.pushing import PLATFORMS, PushOptions, push_image
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.safeconsole import SafeConsole
+from nodesmith_formats.wording import printable
 
 OK, MAY_PASS = 0, 1
 _STATES = {"there": "exists", "missing": "would be pushed"}
@@ -64,12 +66,12 @@ def push(
         dry_run=dry_run,
         wheels=wheels,
     )
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     try:
         with _Steps(console) as steps:
             pushed = push_image(repository, options, steps.tell)
     except Transient as error:
-        print(f"nodesmith: {error}", file=sys.stderr)
+        print(f"nodesmith: {printable(str(error))}", file=sys.stderr)
         return MAY_PASS
     if output == "table":
         _show(console, pushed)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from nodesmith.errors import Rejected
@@ -17,6 +16,7 @@ from nodesmith_cli.deployment.rollback.functions import Functions
 from nodesmith_cli.deployment.rollback.releases import Release, releases, target
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
 
 DONE = 0
 _LAST = function_name(Concern.DISPATCH)
@@ -66,7 +66,7 @@ def _announce(chosen: Release, live: Mapping[str, int], moves: Mapping[str, int]
         table.add_column(heading, no_wrap=True, justify="left" if heading == "function" else "right")
     for name in sorted(moves):
         table.add_row(name, str(live[name]), str(moves[name]))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _list(known: Sequence[Release], live: Mapping[str, int], output: str) -> None:
@@ -78,7 +78,7 @@ def _list(known: Sequence[Release], live: Mapping[str, int], output: str) -> Non
         table.add_column(heading, no_wrap=True)
     for each in known:
         table.add_row(each.name, format_time(each.deployed_at), _serves(each, live))
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _serves(release: Release, live: Mapping[str, int]) -> str:

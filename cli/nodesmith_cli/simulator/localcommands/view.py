@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, total
+from nodesmith_cli.output.safeconsole import SafeConsole
 from nodesmith_cli.output.terminal import WIDTH, bar, fraction, gauge, price_text
 from nodesmith_formats.wording import counted
 from nodesmith_local.runs.latency import Latency
@@ -80,7 +81,7 @@ def node_table(nodes: Sequence[NodeReport], width: int = WIDTH) -> Table:
 
 
 def _natural_width(table: Table) -> int:
-    anywhere = Console(width=10 * WIDTH)
+    anywhere = SafeConsole(width=10 * WIDTH)
     return Measurement.get(anywhere, anywhere.options, table).maximum
 
 

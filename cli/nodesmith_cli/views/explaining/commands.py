@@ -232,7 +232,7 @@ def _decoded(snapshot: bytes | None) -> Snapshot | None:
     try:
         return decode(snapshot) if snapshot else None
     except Rejected as error:
-        print(f"nodesmith: {error}", file=sys.stderr)
+        print(f"nodesmith: {printable(str(error))}", file=sys.stderr)
         return None
 
 
