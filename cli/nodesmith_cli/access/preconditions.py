@@ -21,6 +21,7 @@ PAGE_LIBRARIES = ("flask", "waitress")
 """The modules that only the page of `nodesmith ui` imports: the extra `ui` in pyproject.toml."""
 MOST_CLUSTERS = 5
 _LAST_PORT = 65535
+_SLOWEST, _FASTEST = 0.01, 1_000_000
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
@@ -55,9 +56,11 @@ def _fault(path: str) -> str:
 
 
 def require_speed(speed: float, control_plane: str = "embedded") -> None:
-    """Raise Rejected for a speed that is not positive, or that Kubernetes' own binaries cannot run at."""
-    if not speed > 0:
-        raise Rejected(f"--speed {speed:g}: must be positive; 10 is ten times faster than real time")
+    """Raise Rejected for a speed that clocks cannot run at, or that Kubernetes' own binaries cannot run at."""
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise Rejected(
+            f"--speed {speed:g}: must be between {_SLOWEST} and {_FASTEST}; 10 is ten times faster than real time"
+        )
     if control_plane == "real" and speed != 1:
         raise Rejected(
             f"--speed {speed:g}: a real control plane runs in real time: omit --speed, "

@@ -16,6 +16,8 @@ from nodesmith_cli.access.preconditions import require_files, require_region
 from nodesmith_cli.commands.options import BucketOption, KeepOption, seconds_of
 
 _MOST_SEEDS, _MOST_JOBS = 1000, 256
+_MOST_INTERRUPTIONS = 100 * 730
+"""Once an hour."""
 _DAYS = re.compile(r"(?:([0-9]{1,5})d)?(.*)", re.ASCII)
 _Files = Annotated[
     list[str] | None,
@@ -29,7 +31,7 @@ _Files = Annotated[
 
 def simulate_command(
     cluster: Annotated[
-        str, typer.Argument(metavar="[CLUSTER]", help="Cluster name. Defaults to the one that decided last.")
+        str, typer.Argument(metavar="CLUSTER", help="Cluster name. Defaults to the one that decided last.")
     ] = "",
     since: Annotated[
         str, typer.Option(help="How much to replay, up to the newest event, such as 7d or 12h.")
@@ -75,7 +77,9 @@ def simulate_command(
         str, typer.Option(metavar="PYTHON", help="Interpreter with another release, as the changed side.")
     ] = "",
     seeds: Annotated[int, typer.Option(help="Simulations of each side, with different chances.")] = 5,
-    jobs: Annotated[int, typer.Option(help="Simulations at once. Defaults to the number of CPUs.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="Simulations at once. Defaults to the number of CPUs.")
+    ] = None,
     interruptions: Annotated[
         float, typer.Option(help="Percent of spot instances that EC2 interrupts in a month.")
     ] = 5.0,
@@ -102,10 +106,12 @@ def simulate_command(
         require_region(region)
     if not 1 <= seeds <= _MOST_SEEDS:
         raise Rejected(f"--seeds {seeds}: must be between 1 and {_MOST_SEEDS}")
-    if not 0 <= jobs <= _MOST_JOBS:
+    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
         raise Rejected(f"--jobs {jobs}: must be between 1 and {_MOST_JOBS}")
-    if not 0 <= interruptions <= 100 * 730:
-        raise Rejected(f"--interruptions {interruptions:g}: must be a percentage, 0 or more")
+    if not 0 <= interruptions <= _MOST_INTERRUPTIONS:
+        raise Rejected(
+            f"--interruptions {interruptions:g}: must be between 0 and {_MOST_INTERRUPTIONS} percent"
+        )
     from nodesmith_cli.simulator.simulating.changes import Asked
     from nodesmith_cli.simulator.simulating.command import Wanted, arguments_of, run
     from nodesmith_cli.views.explaining.commands import Where

@@ -68,9 +68,9 @@ QUICK: list[tuple[list[str], str]] = [
     (["catalog", "m5.large", "-o", "json"], '"name": "m5.large"'),
     (["local", "run", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
     (["local", "run", "-f", EXAMPLE, "--for", "soon"], "expected a duration such as"),
-    (["local", "up", "--speed", "0"], "must be positive"),
+    (["local", "up", "--speed", "0"], "must be between 0.01 and 1000000"),
     (["local", "up", "--region", "us-east-9"], "did you mean"),
-    (["demo", "--speed", "0"], "must be positive"),
+    (["demo", "--speed", "0"], "must be between 0.01 and 1000000"),
     (["hash", "-f", "examples/express-test"], "EC2NodeClass"),
     (["connect", "--help"], "Connect an EKS cluster"),
     (["connect", "web", "--vpc", "Shared!"], "expected a name in `vpcs` of cdk.json"),
@@ -282,7 +282,7 @@ def test_unusable_files_exit_with_status_two_and_a_reason(tmp_path: Path) -> Non
     [
         ("us-east-1a, eu-west-1a", [], "choose one with --region"),
         ("us-east-1a", ["--for", "soon"], "expected a duration such as 90s, 5m or 1h30m"),
-        ("us-east-1a", ["--speed", "0"], "must be positive"),
+        ("us-east-1a", ["--speed", "0"], "must be between 0.01 and 1000000"),
         ("us-east-1a", ["--region", "us-east-9"], "did you mean"),
     ],
 )
@@ -361,6 +361,36 @@ def test_no_color_turns_colours_off_in_a_terminal(value: str, is_coloured: bool)
 )
 def test_a_port_that_no_api_server_can_have_is_refused(clusters: str, port: str, said: str) -> None:
     result = CliRunner().invoke(app, ["local", "up", "--clusters", clusters, "--port", port])
+
+    assert str(result.exception) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("simulate", "--jobs", "0"), "--jobs 0: must be between 1 and 256"),
+        (("simulate", "--seeds", "0"), "--seeds 0: must be between 1 and 1000"),
+        (
+            ("simulate", "--interruptions", "1e9"),
+            "--interruptions 1e+09: must be between 0 and 73000 percent",
+        ),
+        (("simulate", "--interruptions", "nan"), "--interruptions nan: must be between 0 and 73000 percent"),
+        (
+            ("demo", "--speed", "1e-9"),
+            "--speed 1e-09: must be between 0.01 and 1000000; 10 is ten times faster than real time",
+        ),
+        (
+            ("demo", "--speed", "inf"),
+            "--speed inf: must be between 0.01 and 1000000; 10 is ten times faster than real time",
+        ),
+        (
+            ("local", "up", "--speed", "0"),
+            "--speed 0: must be between 0.01 and 1000000; 10 is ten times faster than real time",
+        ),
+    ],
+)
+def test_a_number_outside_its_range_is_refused_with_the_range(arguments: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, arguments)
 
     assert str(result.exception) == said
 
