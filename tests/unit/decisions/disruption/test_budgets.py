@@ -17,8 +17,8 @@ from nodesmith.decisions.budgets import allowed, is_active, remaining
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.problems import Parsed
-from nodesmith.model.apimachinery.times import last_hit, parse_cron
-from nodesmith.model.karpenter.disruption import Budget, read_budget, write_budget
+from nodesmith.model.apimachinery.times import last_hit, next_hit, parse_cron
+from nodesmith.model.karpenter.disruption import Budget, Window, read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.ledger.items import ledger_item, read_ledger
@@ -139,6 +139,28 @@ def test_a_time_that_daylight_saving_skips_comes_later_and_one_that_it_repeats_c
 ) -> None:
     after = until - timedelta(days=1)
     assert last_hit(parse_cron(schedule), after, until, ZoneInfo(BERLIN)) == hit
+
+
+@pytest.mark.parametrize(
+    ("schedule", "minutes"),
+    [("0 * * * *", 60), ("@hourly", 60), ("*/30 * * * *", 30), ("0 */2 * * *", 120), ("15 0-23 * * *", 60)],
+)
+@pytest.mark.parametrize("day", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
+def test_windows_without_a_gap_have_none_when_clocks_change(
+    schedule: str, minutes: int, day: datetime
+) -> None:
+    always = Window(schedule, minutes * 60, BERLIN)
+    moments = [day - timedelta(hours=2) + timedelta(minutes=5 * index) for index in range(12 * 8)]
+    assert [moment for moment in moments if not is_active(always, moment)] == []
+
+
+def test_both_hours_of_a_repeated_time_begin_windows_of_a_schedule_for_every_hour() -> None:
+    hourly, at = parse_cron("10 * * * *"), datetime(2026, 10, 24, 23, 30, tzinfo=UTC)
+    found = []
+    for _ in range(3):
+        at = next_hit(hourly, at, ZoneInfo(BERLIN)) or at
+        found.append(at.hour)
+    assert found == [0, 1, 2]
 
 
 def nodepool(annotations: Mapping[str, str], **disruption: Any) -> Parsed[NodePool]:

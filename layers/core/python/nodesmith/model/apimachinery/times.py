@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
@@ -112,7 +112,7 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
 _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """days of each month in a leap year"""
 _ANY = frozenset({"*", "?", "*/1", "?/1"})
-_LONGEST_STEP = 999
+_LONGEST_STEP, _HOURS_A_DAY = 999, 24
 LONGEST_GAP = timedelta(days=8 * 366)
 """No interval between two moments is longer, not even that from 29 February 2096 to the next one."""
 MACROS = {
@@ -141,6 +141,8 @@ class Cron(NamedTuple):
     any_day: bool
     """The day of the month was written `*` or `?`, without a step; `any_weekday` likewise."""
     any_weekday: bool
+    repeats: bool
+    """The hours are all 24, or were written `*` or `?`, perhaps with a step: every so many hours, as time passes."""
 
 
 def parse_cron(text: str) -> Cron:
@@ -154,7 +156,8 @@ def parse_cron(text: str) -> Cron:
     any_day, any_weekday = (not _ANY.isdisjoint(parts[place].split(",")) for place in (2, 4))
     if any_weekday and min(days) > max(_LENGTHS[month - 1] for month in months):
         raise CronError(f"never matches: none of its months has a day {min(days)}")
-    return Cron(minutes, hours, days, months, weekdays, any_day, any_weekday)
+    repeats = len(hours) == _HOURS_A_DAY or any(each[0] in "*?" for each in parts[1].split(","))
+    return Cron(minutes, hours, days, months, weekdays, any_day, any_weekday, repeats)
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +179,8 @@ def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UT
     """Return the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
 
     The schedule uses the local time of `zone`. A local time that occurs twice when daylight saving time ends means its
-    first occurrence. One that is skipped when daylight saving time begins shifts by as much as the clock is advanced.
+    first occurrence, or both if the schedule repeats through the day: windows without a gap then have none, as in cron.
+    One that is skipped when daylight saving time begins shifts by as much as the clock is advanced.
     The search goes back at most eight years: the longest interval between two 29ths of February.
     """
     after = max(after, until - LONGEST_GAP)
@@ -196,12 +200,7 @@ def next_hit(schedule: Cron, after: datetime, zone: tzinfo = UTC) -> datetime | 
     """
     day, last = after.astimezone(zone).date(), (after + LONGEST_GAP).astimezone(zone).date()
     while day <= last:
-        clock = (
-            datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)
-            for hour in schedule.hours
-            for minute in schedule.minutes
-        )
-        later = (moment for moment in clock if moment > after)
+        later = (moment for moment in _moments(schedule, day, zone) if moment > after)
         first = min(later, default=None) if _falls_on(schedule, day) else None
         if first is not None:
             return first
@@ -210,13 +209,21 @@ def next_hit(schedule: Cron, after: datetime, zone: tzinfo = UTC) -> datetime | 
 
 
 def _newest(schedule: Cron, day: date, until: datetime, zone: tzinfo) -> datetime | None:
-    clock = (
-        datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)
-        for hour in sorted(schedule.hours, reverse=True)
-        for minute in sorted(schedule.minutes, reverse=True)
-    )
-    past = (moment for moment in clock if moment <= until)
+    past = (moment for moment in _moments(schedule, day, zone) if moment <= until)
     return next(past, None) if zone is UTC else max(past, default=None)
+
+
+def _moments(schedule: Cron, day: date, zone: tzinfo) -> Iterator[datetime]:
+    """Yield the moments of a day on which a schedule falls, in UTC: the last one first if the zone is UTC itself."""
+    for hour in sorted(schedule.hours, reverse=True):
+        for minute in sorted(schedule.minutes, reverse=True):
+            clock = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+            moment = clock.astimezone(UTC)
+            yield moment
+            if schedule.repeats and zone is not UTC:
+                again = clock.replace(fold=1).astimezone(UTC)
+                if again > moment:
+                    yield again
 
 
 def _falls_on(schedule: Cron, day: date) -> bool:
