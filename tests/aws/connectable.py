@@ -199,7 +199,8 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
 @contextmanager
 def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Connectable]:
     """Yield the same with a running API server."""
-    with strict_aws(), eks_access():
+    with strict_aws() as strict, eks_access():
+        strict.visibility.instances_after = timedelta()  # instances here have run for long
         network = _network()
         _publish_policies()
         stacks = Stacks()

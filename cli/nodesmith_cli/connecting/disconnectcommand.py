@@ -30,6 +30,14 @@ _NODES = (
     "nothing was changed: nodesmith manages these nodes. Run `nodesmith uninstall` first to delete the NodePools",
     "and drain their nodes, or use --keep-nodes to leave them running",
 )
+_NODES_OF_NO_CLUSTER = (
+    "nothing was changed: the cluster is gone, so nothing drains or ends these instances. Terminate them, then run the "
+    "command again, or use --keep-nodes to leave them running:"
+)
+_NODES_OF_NO_OBJECT = (
+    "nothing was changed: these instances have neither Node nor NodeClaim. Functions terminate such instances within "
+    "minutes. Run the command again later. If they stay, terminate them, or use --keep-nodes to leave them running:"
+)
 _NODES_LEFT = "nodes are left: run the command again to continue waiting"
 _KEPT_NODES = (
     "these nodes keep running, at your cost, until you terminate them: nothing drains or replaces them any more. "
@@ -73,8 +81,9 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
         )
     server, survey = _look_inside(cluster, around, reading)
     rows = removals(left, how.keeping)
-    if survey is not None and not how.keeping.nodes and (nodes := awaited(survey)):
-        return _refuse(name, [str(each) for each in nodes], how)
+    nodes, why = _nodes(survey, left.instances, around.region)
+    if nodes and not how.keeping.nodes:
+        return _refuse(name, nodes, how, why)
     _show(rows, survey, how, is_released=left.is_released)
     if how.is_dry:
         return _ended(name, "planned", rows, how)
@@ -111,8 +120,19 @@ def _look_inside(
     return server, take_survey(server, around.clock())
 
 
-def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
-    lines = [*(f"still exists: {node}" for node in nodes), *_NODES]
+def _nodes(
+    survey: Survey | None, instances: Sequence[str], region: str
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the nodes that are left, and why that stops disconnect, with what to do."""
+    if survey is not None and (nodes := awaited(survey)):
+        return [str(each) for each in nodes], _NODES
+    command = f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
+    why = _NODES_OF_NO_CLUSTER if survey is None else _NODES_OF_NO_OBJECT
+    return [f"Instance/{each}" for each in instances], (why, command)
+
+
+def _refuse(name: str, nodes: Sequence[str], how: HowToLeave, why: Sequence[str]) -> int:
+    lines = [*(f"still exists: {node}" for node in nodes), *why]
     report = {"cluster": name, "state": "nodes", "nodes": list(nodes)}
     print_told(report, lines, how.output, names=nodes, schema="disconnection")
     return LEFT

@@ -9,6 +9,7 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.karpenter.ownership import CLUSTER_TAG, MANAGED_BY_TAG, owned_tag, tag_list
 from nodesmith.registration import parameter_name
 from tests import builders
 from tests.aws.account import REGION, client
@@ -144,3 +145,57 @@ def test_the_leftovers_of_a_deleted_cluster_in_aws_are_removed(cluster: Connecta
     assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] == []
     with pytest.raises(Rejected, match="there is no cluster 'web' in us-east-1"):
         cluster.leave()
+
+
+def run_instance(cluster: Connectable, **tags: str) -> str:
+    """Run an instance with the tags that nodesmith sets, and others."""
+    mine = {CLUSTER_TAG: CLUSTER, MANAGED_BY_TAG: CLUSTER, owned_tag(CLUSTER): "owned", **tags}
+    (run,) = client("ec2").run_instances(
+        ImageId="ami-12c6146b",
+        MinCount=1,
+        MaxCount=1,
+        SubnetId=next(iter(cluster.network.subnets.values())),
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tag_list(mine)}],
+    )["Instances"]
+    return str(run["InstanceId"])
+
+
+def test_instances_of_a_deleted_cluster_are_listed_and_nothing_is_removed_before_they_are_gone(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    instance = run_instance(cluster)
+    client("eks").delete_cluster(name=CLUSTER)
+    capsys.readouterr()
+    assert cluster.leave() == 1
+    assert told(capsys)["nodes"] == [f"Instance/{instance}"]
+    assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] != []
+    client("ec2").terminate_instances(InstanceIds=[instance])
+    assert cluster.leave() == 0
+    assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] == []
+
+
+def test_an_instance_without_a_node_keeps_the_cluster_connected(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    instance = run_instance(cluster)
+    before = cluster.state()
+    capsys.readouterr()
+    assert cluster.leave() == 1
+    assert told(capsys)["nodes"] == [f"Instance/{instance}"]
+    assert cluster.state() == before
+    assert cluster.leave(nodes=True) == 0
+
+
+def test_a_node_role_that_a_cluster_of_another_region_uses_stays(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    iam, role = client("iam"), "KarpenterNodeRole-web"
+    path = f"/nodesmith/eu-west-1/{CLUSTER}/uid/"
+    iam.create_instance_profile(InstanceProfileName="web_2", Path=path)
+    iam.add_role_to_instance_profile(InstanceProfileName="web_2", RoleName=role)
+    policies = iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+    assert cluster.leave(node_role=False) == 0
+    assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == policies != []

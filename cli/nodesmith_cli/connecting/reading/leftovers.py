@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
-from nodesmith.adapters.ec2.instances import LIVING, described, where
-from nodesmith.adapters.ownedresources import profile_path
+from nodesmith.adapters.ec2.instances import LIVING, described, ours, where
+from nodesmith.adapters.ownedresources import bare, profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover
@@ -32,7 +32,9 @@ class LeftoverReading(AwsReading):
             parameter = self.parameter(name, observed=True)
         known = readable(name, parameter)
         roles = dict.fromkeys([default_node_role(name), *(known.node_roles if known else ())])
-        stack = self.stack()
+        stack, profiles = self.stack(), self._profiles(name)
+        node_roles = tuple(self.node_roles(name, roles).values())
+        made = [bare(role.name) for role in node_roles if role.is_made]
         return Leftovers(
             name,
             self.region,
@@ -43,12 +45,14 @@ class LeftoverReading(AwsReading):
             cluster is None or self._associations(name) <= 1,
             self._tagged(name),
             self._templates(name),
-            self._profiles(name),
+            profiles,
             self._objects(stack.bucket, name) if stack and stack.bucket else 0,
             self._items(name) if stack else 0,
-            tuple(self.node_roles(name, roles).values()),
+            node_roles,
             bool(self._used_profiles(name)),
             stack is not None and bool(stack.table_name) and self._is_released(name, stack.table_name),
+            self._instances(name),
+            self._holders(made, profiles) if made else {},
         )
 
     def _is_released(self, cluster: str, table: str) -> bool:
@@ -118,10 +122,34 @@ class LeftoverReading(AwsReading):
             return {
                 each["InstanceProfileName"]: _roles_in(each)
                 for each in found
-                if each["InstanceProfileName"] not in used
+                if each["Path"].startswith(path) and each["InstanceProfileName"] not in used
             }
 
         return self.ask("iam:ListInstanceProfiles", f"instance-profile{path}*", read, {})
+
+    def _holders(self, roles: Collection[str], without: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return the instance profiles that hold each of these roles, in any region, except those in `without`."""
+
+        def read() -> Mapping[str, tuple[str, ...]]:
+            pages = self.client("iam").get_paginator("list_instance_profiles").paginate()
+            all_ = [each for page in pages for each in page["InstanceProfiles"]]
+            others = {
+                each["InstanceProfileName"]: _roles_in(each)
+                for each in all_
+                if each["InstanceProfileName"] not in without
+            }
+            return {role: tuple(name for name in sorted(others) if role in others[name]) for role in roles}
+
+        return self.ask("iam:ListInstanceProfiles", "instance-profile/*", read, {})
+
+    def _instances(self, cluster: str) -> tuple[str, ...]:
+        """Return the living instances that nodesmith has launched or adopted for the cluster, and not released."""
+
+        def read() -> tuple[str, ...]:
+            found = described(self.client("ec2"), *ours(cluster), LIVING)
+            return tuple(sorted(each.id for each in found))
+
+        return self.ask("ec2:DescribeInstances", "*", read, ())
 
     def _used_profiles(self, cluster: str) -> frozenset[str]:
         """Return the instance profiles of the cluster's living instances."""

@@ -33,8 +33,9 @@ class Leftovers:
     """What exists. `entries` are all access entries by principal; `profiles` are names with the roles in them.
 
     `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts. `has_nodes`
-    is True if instances of the cluster are left, such as nodes that were released to Karpenter. If it `is_released`,
-    NodePools and EC2NodeClasses are Karpenter's.
+    is True if instances of the cluster are left, such as nodes that were released to Karpenter; `instances` are the ids
+    of those that are nodesmith's. If it `is_released`, NodePools and EC2NodeClasses are Karpenter's. `holders` are the
+    instance profiles outside `profiles` that hold a node role, by the role's name.
     """
 
     cluster: str
@@ -52,6 +53,8 @@ class Leftovers:
     node_roles: tuple[NodeRole, ...] = ()
     has_nodes: bool = False
     is_released: bool = False
+    instances: tuple[str, ...] = ()
+    holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_nothing(self) -> bool:
@@ -145,6 +148,9 @@ def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
             continue
         if keeping.node_role:
             yield _stays(f"role {role.name}", "use --delete-node-role to delete it")
+        elif holders := left.holders.get(role.name):
+            # IAM roles belong to no region: a cluster of the same name in another one may have this role, too.
+            yield _stays(f"role {role.name}", f"in instance profile {some(holders)}")
         else:
             yield _goes(
                 f"role {role.name}", "created by connect", DeleteNodeRole(role.name, tuple(role.policies))
