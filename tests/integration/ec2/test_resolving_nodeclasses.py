@@ -327,6 +327,20 @@ def test_a_missing_role_is_named() -> None:
     assert "spec.role 'nobody'" in told.message
 
 
+@pytest.mark.parametrize(
+    ("tags", "where"),
+    [
+        ({"stages": "dev,test"}, "spec.tags['stages']"),
+        ({"Owner": "é ü", "cost#1": "1"}, "spec.tags['cost#1']"),
+    ],
+)
+def test_a_tag_that_ec2_takes_and_iam_does_not_is_named(tags: dict[str, str], where: str) -> None:
+    told = condition(resolved(replace(NODECLASS, tags=tags)), "InstanceProfileReady")
+    assert (told.status, told.reason) == ("False", "TagValidationFailed")
+    assert told.message.startswith(where)
+    assert "spec.instanceProfile" in told.message
+
+
 def test_a_nodeclass_without_a_role_gets_the_default_one_which_its_status_shows() -> None:
     status = resolved(replace(NODECLASS, role=""), default_node_role=NODECLASS.role)
 

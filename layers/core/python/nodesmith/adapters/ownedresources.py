@@ -6,7 +6,7 @@ They are found by nodesmith's tags, or in IAM by nodesmith's path.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC
 from typing import Any, assert_never
 
@@ -160,6 +160,12 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
         if code in DENIED:
             remedy = "let nodesmith's role create instance profiles and pass this role, or set spec.instanceProfile"
             raise Unresolved("Unauthorized", f"role {role}: {error_message(error)}: {remedy}") from error
+        if code == "ValidationError" and (tag := _tag_that_iam_refuses(nodeclass.tags)) is not None:
+            raise Unresolved(
+                "TagValidationFailed",
+                f"spec.tags[{tag!r}]: the tags are also put on an instance profile, and IAM allows only letters, "
+                "digits, spaces and _ . : / = + - @ in them: rewrite this one, or set spec.instanceProfile",
+            ) from error
         if code in {"NoSuchEntity", "ValidationError"}:
             remedy = "name an IAM role of this account"
             raise Unresolved(
@@ -176,6 +182,19 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             f"remove-role-from-instance-profile --instance-profile-name {name} --role-name {held}",
         )
     return name
+
+
+def _tag_that_iam_refuses(tags: Mapping[str, str]) -> str | None:
+    """Return the key of the first tag that IAM's pattern for tags excludes, None if there is none.
+
+    EC2 allows any character.
+    """
+    from unicodedata import category  # only after a refusal
+
+    def fits(text: str) -> bool:
+        return all(each in "_.:/=+-@" or category(each)[0] in "LZN" for each in text)
+
+    return next((key for key in sorted(tags) if not fits(key) or not fits(tags[key])), None)
 
 
 def _role_in(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
