@@ -8,11 +8,16 @@ from typing import Any
 
 from infra.context.faults import did_you_mean, text
 from infra.context.regions import REGION, REGION_KEYS
-from nodesmith.registration import FORMAT, Registration, default_node_role, registration_faults
+from nodesmith.registration import (
+    FORMAT,
+    LONGEST_ROLE_NAME,
+    LONGEST_VALUE,
+    Registration,
+    default_node_role,
+    registration_faults,
+)
 
 CLUSTER_KEYS = ("name", "region", "vpcId", "nodeRoles", "reachedFrom", "settings")
-LONGEST_VALUE = 4096
-"""The size limit in bytes of a parameter of the standard tier, which is the free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,16 @@ def _vpc_hint(entry: Mapping[str, Any]) -> str:
 
 
 def _role_faults(where: str, entry: Mapping[str, Any], region: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a fault for each role that is neither the cluster's own by name nor listed for its region."""
+    """Yield a fault for each role that is neither the cluster's own by name nor listed for its region.
+
+    A default that IAM cannot have is a fault, too.
+    """
+    longest = len(default_node_role(entry["name"]))
+    if not entry.get("nodeRoles") and longest > LONGEST_ROLE_NAME:
+        yield (
+            f"{where}.nodeRoles: the default, {default_node_role('<name>')}, would have {longest} characters, and IAM "
+            f"allows {LONGEST_ROLE_NAME}: name another role, which regions.{entry['region']}.nodeRoles lists as well"
+        )
     named = region.get("nodeRoles", [])
     known = [default_node_role(entry["name"]), *(named if isinstance(named, list) else [])]
     for at, role in enumerate(entry.get("nodeRoles", [])):

@@ -181,6 +181,10 @@ def test_a_fault_in_commitments_is_told(setting: object, message: str) -> None:
         ({"settings": {"RESERVED_ENIS": 1}}, "clusters[0].settings.RESERVED_ENIS: expected text, found 1"),
         ({"settings": {"TABLE_NAME": "mine"}}, "clusters[0].settings.TABLE_NAME: unknown"),
         (
+            {"name": "p" * 47},
+            "clusters[0].nodeRoles: the default, KarpenterNodeRole-<name>, would have 65 characters, and IAM allows 64",
+        ),
+        (
             {"settings": {"CLUSTER_CA_BUNDLE": "x" * 4096}},
             "clusters[0]: a registration may have at most 4096 bytes, found 4",
         ),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
-from nodesmith.registration import CLUSTER_NAME, default_node_role
+from nodesmith.registration import CLUSTER_NAME, LONGEST_ROLE_NAME, LONGEST_VALUE, default_node_role
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
@@ -34,10 +34,22 @@ def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
     yield from _cluster(wanted, account)
     yield from _stack(account)
     yield from _endpoint(wanted, account)
+    yield from _size(wanted, account)
     if is_observed(wanted, account):
         yield from _served_already(wanted, account)
     else:
         yield from node_problems(wanted, account)
+
+
+def _size(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    size = len(registration(wanted, account).to_json().encode())
+    if size > LONGEST_VALUE:
+        yield error(
+            "registration",
+            f"cluster {wanted.cluster}",
+            f"its settings take {size:,} bytes, and Parameter Store holds {LONGEST_VALUE:,} bytes",
+            "shorten a setting, or remove one with --setting NAME=",
+        )
 
 
 def _served_already(wanted: Wanted, account: Account) -> Iterator[Finding]:
@@ -152,7 +164,15 @@ def _node_roles(wanted: Wanted, account: Account) -> Iterator[Finding]:
     default = default_node_role(account.cluster.name)
     for name in registration(wanted, account).node_roles:
         role = account.node_roles.get(name)
-        if role is None and name != default:
+        if role is None and name == default and len(default) > LONGEST_ROLE_NAME:
+            yield error(
+                "node-role",
+                f"role {name}",
+                f"its name would have {len(default)} characters, and IAM allows {LONGEST_ROLE_NAME}",
+                f"create a role with a shorter name, add it to `nodeRoles` of the region in cdk.json, "
+                f"{deploy_command(account.region)}, and use --node-role NAME",
+            )
+        elif role is None and name != default:
             yield error(
                 "node-role",
                 f"role {name}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nodesmith.adapters.ownedresources import bare
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.registration import default_node_role
+from nodesmith.registration import LONGEST_ROLE_NAME, default_node_role
 from nodesmith_cli.access.awssession import Asker, asking, if_there
 from nodesmith_cli.access.kubeconfigs import regions_of
 from nodesmith_cli.connecting.checks.problems import talking_roles
@@ -90,7 +91,7 @@ class AwsReading(AccountReading, EksReading):
         vpc = wanted.vpc if wanted.vpc is not None else (known.reached_from if known else "")
         default = default_node_role(wanted.cluster)
         named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
-        names = dict.fromkeys(filter(None, named))
+        names = dict.fromkeys(each for each in named if each and len(bare(each)) <= LONGEST_ROLE_NAME)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
         roles = frozenset(name for name in talking_roles(self.region, vpc) if self.role(name) is not None)
         principals = [f"arn:{partition}:iam::{account}:role/{name}" for name in (*sorted(roles), *names)]

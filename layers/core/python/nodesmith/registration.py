@@ -28,6 +28,10 @@ CANARY_PARAMETER = "/nodesmith/canary"
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
 """EKS's rule, but with 2 to 64 characters, because the cluster's name is the session name of functions."""
 VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
+LONGEST_VALUE = 4096
+"""The size limit in bytes of a parameter of the standard tier, which is the free one."""
+LONGEST_ROLE_NAME = 64
+"""IAM's limit, without the path."""
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}", re.ASCII)
 VPC_NAME = re.compile(r"[a-z][a-z0-9-]{0,15}", re.ASCII)
 """The name of a VPC in cdk.json. It is part of the names of functions and roles, which have at most 64 characters."""

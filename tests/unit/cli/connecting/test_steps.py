@@ -271,6 +271,27 @@ def test_a_node_role_that_ec2_cannot_assume_is_a_problem() -> None:
     assert found.found == "does not trust ec2.amazonaws.com"
 
 
+def test_a_cluster_whose_node_role_would_have_too_long_a_name_needs_another_one() -> None:
+    name = "w" * 47  # with KarpenterNodeRole- in front, one more than the 64 characters of IAM
+    account = whole(cluster=replace(CLUSTER, name=name), node_roles={}, parameter=None)
+    (found,) = (
+        each for each in problems(replace(WANTED, cluster=name), account) if each.check == "node-role"
+    )
+    assert found.severity == "error"
+    assert "65 characters" in found.found
+    assert "--node-role" in found.remedy
+    shared = whole(cluster=account.cluster, node_roles={"shared": NodeRole("shared")}, parameter=None)
+    own = replace(WANTED, cluster=name, node_role="shared")
+    assert not [each for each in problems(own, shared) if each.check == "node-role"]
+
+
+def test_settings_that_no_parameter_holds_are_reported() -> None:
+    wanted = replace(WANTED, settings={"CLUSTER_CA_BUNDLE": "x" * 4096})
+    (found,) = problems(wanted, whole())
+    assert (found.check, found.severity) == ("registration", "error")
+    assert "4,096 bytes" in found.found
+
+
 def test_every_invalid_setting_is_reported() -> None:
     with pytest.raises(Rejected) as caught:
         parsed_settings(["RESERVED_ENI=1", "PREFIX_DELEGATION", "VM_MEMORY_OVERHEAD_PERCENT=2", "NOTHING="])
