@@ -10,6 +10,7 @@ from pathlib import Path
 from infra.application import application
 from infra.context.context import environments_region
 from infra.functions.function import Code
+from infra.permissions.sizes import refuse_sizes
 from layers.vendor.build import build
 
 ROOT = Path(__file__).resolve().parent
@@ -20,6 +21,6 @@ if __name__ == "__main__":
     try:
         region = environments_region(os.environ)
         app = application(context, Code(ROOT / "functions", build()), output, region)
+        refuse_sizes(app.synth())
     except ValueError as error:
         sys.exit(f"cdk.json: {error}")
-    app.synth()

@@ -48,6 +48,7 @@ class RegionStack(Stack):
             f"nodesmith-{region.name}",
             env=Environment(region=region.name),
             description="nodesmith: serves the clusters of this region",
+            suppress_template_indentation=True,  # it would be half of the megabyte that a template may have
         )
         Tags.of(self).add(names.TAG, "shared")
         self._region = region
