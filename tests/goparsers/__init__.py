@@ -1,4 +1,4 @@
-"""Schedules, durations, quantities and label selectors as read by the Go parsers of Kubernetes and Karpenter.
+"""Schedules, durations, quantities, label selectors and YAML as read by the Go parsers of Kubernetes and Karpenter.
 
 `main.go` needs Go. The unit tests do not: they read `KEPT`, which `python -m tests.goparsers --write` makes.
 `python -m tests.goparsers` compares cases that are drawn anew.
@@ -15,7 +15,7 @@ KEPT = Path(__file__).parent / "kept.jsonl"
 
 
 class Case(NamedTuple):
-    """A text or an object to read. `kind` is schedule, duration, quantity or selector."""
+    """A text or an object to read. `kind` is schedule, duration, quantity, selector or yaml."""
 
     kind: str
     given: Any
@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     - duration: nanoseconds
     - quantity: whole units and thousandths, both rounded up
     - selector: whether it matches the labels
+    - yaml: a scalar that is not quoted, and a mapping with it as the key if it is short, without point and exponent
     """
 
     case: Case

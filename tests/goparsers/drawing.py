@@ -1,4 +1,4 @@
-"""Random schedules, durations, quantities and label selectors, some of which are invalid."""
+"""Random schedules, durations, quantities, label selectors and YAML scalars, some of which are invalid."""
 
 from __future__ import annotations
 
@@ -14,19 +14,28 @@ _ODD_SCHEDULES = (
     "0|0|*|*|1#2 0|0|31|2|* 0|22-2|*|*|* 0|0|*|jan-MAR|sun-mon */100|*|*|*|* */0|*|*|*|* *|*|*/1|*|1 *|*|1,*|*|1 "
     "60|*|*|*|* 0|0|0|*|* 0|0|*|13|* 1-0|*|*|*|* -1|*|*|*|* 0-59/61|*|*|*|* 5|4|3|2 R|R|*|*|*"
 ).split()
+_ODD_SCALARS = (
+    "y Y n N yes Yes YES no NO yEs on ON off Off true True TRUE tRUE false t f ~ null Null NULL nULL nil "
+    "0 -0 +0 00 07 08 012 -012 0o17 0O17 -0o17 0o8 0x1F 0X1F -0x1f 0xg 0b11 -0b11 0b2 1_000 _1 1_ 1__0 0x_1 1e3 1E3 "
+    "1e+3 1e-3 1.5e3 1e 1e+ .5 -.5 +.5 5. 5.e1 . .. .e1 1.2.3 1_0.5 .inf -.inf +.Inf .INF .nan .NaN inf nan "
+    "Infinity 12:30 190:20:30 1:2 -1:30 1:60 2001-01-01 2001-1-1 2001-01-01T00:00:00Z 9223372036854775807 "
+    "9223372036854775808 -9223372036854775808 18446744073709551615 123456789012345678901234567890 = << 1Gi 100m 1,000"
+).split()
 _BINARY, _DECIMAL = "Ki Mi Gi Ti Pi Ei".split(), "n u m k M G T P E".split()
 _EXPONENTS, _ODD_SUFFIXES = "e3 E2 e-3 E-2 e+1".split(), "K ki KB e E+ i b mi".split()
 
 
 def drawn(random: Random, of_a_kind: int) -> list[Case]:
-    """Draw so many cases of each kind, and all odd schedules."""
+    """Draw so many cases of each kind, and all odd schedules and scalars."""
     draws: dict[str, Callable[[Random], Any]] = {
         "schedule": _schedule,
         "duration": _duration,
         "quantity": _quantity,
         "selector": _selector,
+        "yaml": _scalar,
     }
     odd = [Case("schedule", _until(random, text.replace("|", " "))) for text in _ODD_SCHEDULES]
+    odd += [Case("yaml", text) for text in _ODD_SCALARS]
     return odd + [Case(kind, draw(random)) for kind, draw in draws.items() for _ in range(of_a_kind)]
 
 
@@ -97,3 +106,8 @@ def _expression(random: Random) -> dict[str, Any]:
     values = [random.choice("xyz") for _ in range(random.randint(1, 3))] if "In" in operator else None
     expression = {"key": random.choice("abc"), "operator": operator}
     return {**expression, "values": values} if values else expression
+
+
+def _scalar(random: Random) -> str:
+    """Draw a text that looks like a number, a truth value or neither."""
+    return "".join(random.choice("00123789abefonxyEX._+-") for _ in range(random.randint(1, 5)))

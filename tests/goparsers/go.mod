@@ -5,6 +5,7 @@ go 1.26.6
 require (
 	github.com/robfig/cron/v3 v3.0.1
 	k8s.io/apimachinery v0.35.0
+	sigs.k8s.io/yaml v1.6.0
 )
 
 require (

@@ -5,12 +5,14 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
 )
 
 type schedule struct {
@@ -75,6 +77,16 @@ func answer(kind string, raw json.RawMessage) any {
 				return nil
 			}
 			return parsed.Matches(labels.Set(given.Labels))
+		})
+	case "yaml":
+		return read(raw, func(text string) any {
+			if !strings.ContainsAny(text, ".eE") && len(text) < 10 {
+				text += "\n- {" + text + ": 1}"
+			}
+			if found, err := yaml.YAMLToJSON([]byte("- " + text)); err == nil {
+				return json.RawMessage(found)
+			}
+			return nil
 		})
 	}
 	panic(kind)

@@ -1,6 +1,7 @@
 """YAML documents with the lines of their fields, parsed one by one so that a broken one does not affect the others.
 
-Values follow the Kubernetes tools: no dates, no base-60 numbers, and a duplicate key is an error.
+Values and keys are read as kubectl reads them (sigs.k8s.io/yaml): `y` and `on` are true, no dates, no base-60 numbers,
+and each key is a text. A duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import chain
+from math import isinf
 from typing import Any
 
 import yaml
@@ -38,9 +40,23 @@ EVENTS: Any = import_module("yaml.cyaml").CParser if yaml.__with_libyaml__ else 
 """The event parser that is available on this machine."""
 _LARGE = 100_000
 """Characters from which JSON is parsed as JSON: a hundred times as fast, but without the lines of fields."""
-_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
-_FLOAT = re.compile(r"[-+]?(?:(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?|\.inf|\.Inf)$", re.ASCII)
-_OTHERWISE = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float"))
+_BOOLEAN = re.compile(r"[yYnN]$")
+_NUMBERS_BEGIN = frozenset("+-.0123456789")
+_INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO][0-7]+|0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?$", re.ASCII)
+_PART = re.compile(r"\.\d+(?:_\d+)*(?:[eE]|$)", re.ASCII)
+_NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
+_TAG = "tag:yaml.org,2002:"
+_STR, _BOOL, _INT, _FLOATING, _NULL, _MERGE = (
+    f"{_TAG}{name}" for name in ("str", "bool", "int", "float", "null", "merge")
+)
+_OTHERWISE = frozenset({f"{_TAG}timestamp", f"{_TAG}value", _INT, _FLOATING})
+
+
+_LONGEST_INTEGER = 80
+"""Digits of a number that may have 64 bits, in any base, with some zeros in front."""
+_LONGEST_WHOLE = 1e21
+"""From here on, Go writes whole numbers with an exponent."""
 
 
 class BadDocument(ValueError):
@@ -53,12 +69,13 @@ class BadDocument(ValueError):
 
 
 class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc]  # one of two
-    """SafeLoader without dates and base-60 numbers, and with a limit on the number of values.
+    """SafeLoader with kubectl's values and keys, and with a limit on the number of values.
 
     libyaml produces the events where available, ten times as fast. Python composes them, since libyaml cannot cope with
     deep nesting.
     """
 
+    bool_values = {**SafeConstructor.bool_values, "y": True, "n": False}  # noqa: RUF012 - the name of yaml's own
     yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the kind of yaml's own
         first: [(tag, regexp) for tag, regexp in resolvers if tag not in _OTHERWISE]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -71,6 +88,13 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
         Resolver.__init__(self)
         self._left = self._most = most_nodes
 
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a node. Numbers may have underscores anywhere but in front."""
+        tag = str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+        if kind is yaml.ScalarNode and tag == _STR and implicit[0] and value[:1] in _NUMBERS_BEGIN:
+            return _tag_of(value)
+        return tag
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a node and count it. Raises BadDocument beyond the limit."""
         self._left -= 1
@@ -78,9 +102,64 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
             raise BadDocument(f"more than {self._most} values in one document: write it as JSON", 1)
         return super().compose_node(parent, index)
 
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping whose keys are texts: `on` becomes `true`, and `0x1F` becomes `31`."""
+        node = super().compose_mapping_node(anchor)
+        if any(key.tag in _KEYS for key, _ in node.value):
+            node.value = [(self._as_text(key), value) for key, value in node.value]
+        return node
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+    def _as_text(self, key: yaml.Node) -> yaml.Node:
+        if key.tag == _NULL:
+            why = "has a key that is null: quote it if it is a text"
+            raise BadDocument(why, key.start_mark.line + 1)
+        if key.tag not in _KEYS:
+            return key
+        found = self.construct_object(key)
+        text = f"{found:g}" if isinstance(found, float) else str(found)
+        text = text.lower() if isinstance(found, bool) else text
+        return yaml.ScalarNode(_STR, text, key.start_mark, key.end_mark)
+
+    def integer(self, node: yaml.ScalarNode) -> int | float | str:
+        """Return an integer, or what Go reads for one that has more than 64 bits."""
+        text = str(node.value)
+        digits = text.replace("_", "").lower().lstrip("+-")
+        if len(digits) > _LONGEST_INTEGER:
+            return self.floating(node)
+        number = int(digits, 8 if digits.isdigit() and digits[0] == "0" else 0)
+        number = -number if text[0] == "-" else number
+        return number if -(2**63) <= number < 2**64 else self.floating(node)
+
+    def floating(self, node: yaml.ScalarNode) -> int | float | str:
+        """Return a number, or the text of one that is too large. Raises BadDocument for one that JSON does not have.
+
+        A whole number becomes an integer, because JSON knows no difference.
+        """
+        text = str(node.value)
+        if _NOT_FINITE.match(text):
+            remedy = "is not a number that Kubernetes accepts: quote it if it is a text"
+            raise BadDocument(f"{text} {remedy}", node.start_mark.line + 1)
+        number = float(text.replace("_", ""))
+        if isinf(number):
+            return text
+        return int(number) if number.is_integer() and abs(number) < _LONGEST_WHOLE else number
+
+
+def _tag_of(text: str) -> str:
+    """Return the tag of a plain scalar that begins like a number."""
+    plain = text.replace("_", "")
+    if _INTEGER.match(plain):
+        return _INT
+    is_float = _FLOAT.match(plain) and (text[0] != "." or _PART.match(text))
+    return _FLOATING if is_float or _NOT_FINITE.match(text) else _STR
+
+
+_KEYS = frozenset({_BOOL, _INT, _FLOATING, _NULL})
+"""What keys are that are no texts."""
+_Loader.add_implicit_resolver(_BOOL, _BOOLEAN, list("yYnN"))
+_Loader.add_constructor(_INT, _Loader.integer)
+_Loader.add_constructor(_FLOATING, _Loader.floating)
+_Loader.add_constructor(_MERGE, lambda _, node: node.value)
 
 
 def split_documents(text: str) -> Iterator[tuple[int, str]]:

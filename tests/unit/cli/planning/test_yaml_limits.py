@@ -38,6 +38,35 @@ def test_excessive_documents_are_refused_quickly(name: str) -> None:
     assert time.process_time() - began < 2, "a second on a machine that does nothing else"
 
 
+@pytest.mark.parametrize(("first", "repeated", "last"), [("", "1", "z"), ("1", "_", "z"), ("0b", "_", "")])
+def test_long_texts_that_begin_like_a_number_are_read_quickly(first: str, repeated: str, last: str) -> None:
+    text = first + repeated * MIB + last
+    began = time.process_time()
+    assert parse_document(f"x: {text}")[1] == {"x": text}
+    assert time.process_time() - began < 2, "a second on a machine that does nothing else"
+
+
+def test_keys_are_texts_as_kubectl_reads_them() -> None:
+    _, found = parse_document("{1: a, on: b, n: c, 0x1F: d, 1.50: e, ~x: f, 'y': g}")
+    assert found == {"1": "a", "true": "b", "false": "c", "31": "d", "1.5": "e", "~x": "f", "y": "g"}
+
+
+def test_a_key_that_becomes_the_text_of_another_is_given_twice() -> None:
+    with pytest.raises(BadDocument, match="is given twice"):
+        parse_document("on: 1\n'true': 2\n")
+
+
+def test_a_key_that_is_null_is_refused() -> None:
+    with pytest.raises(BadDocument, match="null") as raised:
+        parse_document("a: 1\n~: 2\n")
+    assert raised.value.line == 2
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    with pytest.raises(BadDocument, match=r"\.inf is not a number that Kubernetes accepts"):
+        parse_document("x: .inf\n")
+
+
 def test_documents_read_the_same_without_libyaml() -> None:
     text = "a: &x [1, 0x10, 'yes', 2026-01-31] # why\nb: {c: *x}\nd: |\n  e\n---\n- f\n"
 
