@@ -297,6 +297,22 @@ class TestMinValues:
         assert unplaced(decided) == ["default/web-0000"]
         assert f"minValues requirement is not met for label(s) {TYPE} 2 of 3" in decided.unplaced[0].reason
 
+    def test_bare_metal_is_requested_where_min_values_are_not_reached_without_it(self) -> None:
+        listed = (expression(TYPE, "In", "m5.large", "m5.metal", "c5.metal", minValues=2), EITHER)
+
+        (planned,) = plan(pods(shape()), nodepool_manifest(requirements=listed)).nodes
+
+        assert "m5.large" in types_of(planned)
+        assert len(types_of(planned)) == 2
+        assert planned.request.overrides[0].instance_type == "m5.large"
+
+    def test_bare_metal_is_not_requested_where_min_values_are_reached_without_it(self) -> None:
+        listed = (expression(TYPE, "In", "m5.large", "r5.large", "m5.metal", minValues=2), EITHER)
+
+        (planned,) = plan(pods(shape()), nodepool_manifest(requirements=listed)).nodes
+
+        assert types_of(planned) == {"m5.large", "r5.large"}
+
     def test_smaller_nodes_are_bought_where_larger_ones_leave_too_little_choice(self) -> None:
         sizes = [f"m5.{size}" for size in ("large", "xlarge", "2xlarge", "4xlarge")]
         flexible = (expression(TYPE, "In", *sizes, minValues=3), EITHER)

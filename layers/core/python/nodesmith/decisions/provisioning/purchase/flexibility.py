@@ -96,12 +96,15 @@ def options(
             continue
         if is_pinned and offer.offering.zone != zone:
             continue  # the plan counts how many instances a placement group has in each zone
-        if _is_of_another_kind(offer, chosen) or any(map(gt, template_offers.cost(offer), most)):
+        # Bare metal and accelerators would be wasted on the pods, but minValues may need them, as in Karpenter.
+        wastes = offer.is_exotic and not chosen.is_exotic
+        is_beyond = any(map(gt, template_offers.cost(offer), most))
+        if is_beyond or (wastes and not flexible) or _is_sold_otherwise(offer, chosen):
             continue
-        if offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
+        if wastes or offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
             full = True  # EC2 knows no surcharges, and would choose it by its price
         (dearer if full else kept).append(offer)
-        types.add(offer.type_option.type.name)
+        types.update(() if wastes else (offer.type_option.type.name,))
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
@@ -120,12 +123,10 @@ def _paid_alike(kept: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
         yield offer
 
 
-def _is_of_another_kind(offer: Offer, chosen: Offer) -> bool:
-    """Return whether an offer has another reservation or commitment, with its own limits, or wastes accelerators."""
+def _is_sold_otherwise(offer: Offer, chosen: Offer) -> bool:
+    """Return whether an offer has another reservation or commitment, with its own limits."""
     sold, wanted = offer.offering, chosen.offering
-    if (sold.reservation, sold.commitment) != (wanted.reservation, wanted.commitment):
-        return True
-    return offer.is_exotic and not chosen.is_exotic
+    return (sold.reservation, sold.commitment) != (wanted.reservation, wanted.commitment)
 
 
 def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:
@@ -137,7 +138,7 @@ def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, siz
         if offer.offering.commitment == chosen.offering.commitment
         and offer.offering.capacity_type == chosen.offering.capacity_type
         and offer.offering.reservation == chosen.offering.reservation
-        and (chosen.is_exotic or not offer.is_exotic)
+        and (bool(flexible) or chosen.is_exotic or not offer.is_exotic)
     ]
     return not _lacking(flexible, alike)
 
