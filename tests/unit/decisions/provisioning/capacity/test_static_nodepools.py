@@ -17,6 +17,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.policies import MinValuesPolicy
 from tests import builders
 from tests.builders import NOW
 
@@ -196,3 +197,38 @@ def test_the_end_says_why() -> None:
         "ScaledDown",
         "NodePool default has 1 nodes and replicas is 0",
     )
+
+
+def flexible(*types: str, least: int) -> dict[str, Any]:
+    listed = builders.expression("node.kubernetes.io/instance-type", "In", *types, minValues=least)
+    pool = static(2)
+    pool["spec"]["template"]["spec"]["requirements"] = [listed]
+    return pool
+
+
+def refusal(pool: dict[str, Any], **settings: Any) -> str:
+    inputs = builders.inputs(snapshot=builders.snapshot(nodepools=(pool,)))
+    nodes, refused = replicas(replace(inputs, settings=replace(inputs.settings, **settings)))
+    assert bool(nodes) is not bool(refused)
+    return refused.get("default", "")
+
+
+def test_no_node_is_bought_with_fewer_values_than_min_values() -> None:
+    few = flexible("m5.large", "m5.large", "no.such", least=3)
+    assert refusal(few) == (
+        "minValues requirement is not met for label(s) node.kubernetes.io/instance-type 1 of 3"
+    )
+    assert refusal(few, min_values_policy=MinValuesPolicy.BEST_EFFORT) == ""
+
+
+def test_each_node_may_become_as_many_types_as_min_values_say_also_of_bare_metal() -> None:
+    for node in planned(flexible("m5.large", "m5.metal", "c5.metal", least=2)):
+        types = {override.instance_type for override in node.request.overrides}
+        assert "m5.large" in types
+        assert len(types) == 2
+
+
+def test_min_values_of_zones_do_not_count_since_each_node_gets_its_zone() -> None:
+    pool = static(3)
+    pool["spec"]["template"]["spec"]["requirements"].append(builders.expression(ZONE, "Exists", minValues=3))
+    assert len(zones(planned(pool))) == 3

@@ -19,6 +19,8 @@ from nodesmith.decisions.provisioning.nodepools.tiers import (
 )
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import most_resources
+from nodesmith.decisions.provisioning.purchase.flexibility import for_no_pods
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
 from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
@@ -36,6 +38,7 @@ from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, parsed_nodep
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
+from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.snapshot import Snapshot
 
 FRESH = timedelta(minutes=2)
@@ -138,6 +141,7 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     options = quotas.narrowed(offers, wanted)
     if not options:
         raise Rejected(quotas.obstacle(offers, wanted))
+    options = _flexible(options, offers, inputs.settings.min_values_policy)
     kind, cheapest = options[0]
     pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
     claim = replace(
@@ -189,8 +193,25 @@ def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Off
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
-    plain = [type_option for type_option in fitting if not type_option.is_exotic] or fitting
-    return sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
+    plain = [type_option for type_option in fitting if not type_option.is_exotic]
+    if not plain or any(each.min_values for each in asked.requirements.values()):
+        plain = fitting
+    exotic = {c.type.name for c in plain if c.is_exotic}
+    return sorted(
+        _sold(plain), key=lambda o: (o[0].name in exotic, o[1].capacity_type != RESERVED, *_price(o))
+    )
+
+
+def _flexible(
+    options: Iterable[tuple[InstanceType, Offering]], template: Template, policy: MinValuesPolicy
+) -> list[tuple[InstanceType, Offering]]:
+    """Return the options to ask for. Raises NothingFits if they do not reach the NodeClaim's minValues."""
+    by_name = {each.type.name: each for each in template.choices}
+    offers = [Offer(template, by_name[kind.name], offering, (), 0) for kind, offering in options]
+    found = for_no_pods(offers, policy)
+    if found.refusal:
+        raise NothingFits(found.refusal)
+    return [(each.type_option.type, each.offering) for each in found.offers]
 
 
 def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offering]]:

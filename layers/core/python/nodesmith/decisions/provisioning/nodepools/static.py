@@ -23,7 +23,7 @@ from nodesmith.decisions.provisioning.nodepools.tiers import (
 )
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
-from nodesmith.decisions.provisioning.purchase.flexibility import Options
+from nodesmith.decisions.provisioning.purchase.flexibility import for_no_pods
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.existing import zone_of
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
@@ -106,17 +106,23 @@ def planned(
     counts = Counter(zone_of(claim) for claim in mine if not claim.is_ending)
     number = 1 if on_trial else lacking
     for index in range(number):
-        left = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
-        open_zones = [zone for zone, offers in left.items() if offers]
+        within = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
+        left = {
+            zone: for_no_pods(offers, inputs.settings.min_values_policy, has_zone=True)
+            for zone, offers in within.items()
+            if offers
+        }
+        open_zones = [zone for zone, found in left.items() if found.offers]
         if not open_zones:
             if not index:
-                raise Rejected(quotas.obstacle(template, _pairs(chain(*by_zone.values()))))
+                refusal = next((found.refusal for found in left.values()), "")
+                raise Rejected(refusal or quotas.obstacle(template, _pairs(chain(*by_zone.values()))))
             return
-        zone = min(open_zones, key=lambda z: (counts[z], left[z][0].offering.cost_hourly_usd, z))
+        zone = min(open_zones, key=lambda z: (counts[z], left[z].offers[0].offering.cost_hourly_usd, z))
         counts[zone] += 1
-        quotas.take(template, _pairs(left[zone]))
+        quotas.take(template, _pairs(left[zone].offers))
         name = claim_name(pool.name, inputs.decision, index)
-        yield planned_node(Options(left[zone]), (), (), name, inputs.decision, cluster, inputs.now)
+        yield planned_node(left[zone], (), (), name, inputs.decision, cluster, inputs.now)
 
 
 def left_of(inputs: Inputs) -> Left:
@@ -134,8 +140,13 @@ def _pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
-    """Return the offers in each zone, reserved capacity and then the cheapest first."""
-    plain = [type_option for type_option in template.choices if not type_option.is_exotic] or template.choices
+    """Return the offers in each zone, reserved capacity and then the cheapest first.
+
+    Bare metal and types with accelerators come last, and only where minValues may need them.
+    """
+    plain = [type_option for type_option in template.choices if not type_option.is_exotic]
+    if not plain or any(each.min_values for each in template.requirements.values()):
+        plain = list(template.choices)
     offers = [
         Offer(template, type_option, offering, (), 0)
         for type_option in plain
@@ -147,8 +158,9 @@ def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
     return {zone: tuple(same) for zone, same in found.items()}
 
 
-def _price(offer: Offer) -> tuple[bool, float, str]:
+def _price(offer: Offer) -> tuple[bool, bool, float, str]:
     return (
+        offer.is_exotic,
         offer.offering.capacity_type != RESERVED,
         offer.offering.cost_hourly_usd,
         offer.type_option.type.name,

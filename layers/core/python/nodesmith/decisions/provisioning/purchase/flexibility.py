@@ -106,11 +106,34 @@ def options(
         (dearer if full else kept).append(offer)
         types.update(() if wastes else (offer.type_option.type.name,))
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
+    refusal = _unmet(flexible, kept)
+    if refusal and policy is MinValuesPolicy.STRICT:
+        return Options((), refusal)
+    return Options(tuple(_paid_alike(kept, sold)), relaxed=bool(refusal))
+
+
+def for_no_pods(
+    offers: Sequence[Offer], policy: MinValuesPolicy = MinValuesPolicy.STRICT, *, has_zone: bool = False
+) -> Options:
+    """Return what a node may be that is bought for no pods, from offers of one capacity type, cheapest first.
+
+    With `has_zone`, its zone is decided, and minValues of zones do not count.
+    """
+    flexible = [r for r in _flexible(offers[0]) if not (has_zone and r.key == ZONE)]
+    plain = [offer for offer in offers if not offer.is_exotic] or list(offers)
+    others = [*plain[MAX_OVERRIDES:], *(offer for offer in offers if offer.is_exotic)]
+    kept = sorted(_supplied(plain[:MAX_OVERRIDES], others, flexible), key=_by_cost)
+    refusal = _unmet(flexible, kept)
+    if refusal and policy is MinValuesPolicy.STRICT:
+        return Options((), refusal)
+    return Options(tuple(kept), relaxed=bool(refusal))
+
+
+def _unmet(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> str:
+    """Return which minValues these offers do not reach; empty if they reach all."""
     lacking = _lacking(flexible, kept)
-    if lacking and policy is MinValuesPolicy.STRICT:
-        short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
-        return Options((), f"minValues requirement is not met for label(s) {short}")
-    return Options(tuple(_paid_alike(kept, sold)), relaxed=bool(lacking))
+    short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
+    return f"minValues requirement is not met for label(s) {short}" if short else ""
 
 
 def _paid_alike(kept: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
@@ -166,7 +189,11 @@ def _choosier(
     """Add the offers that minValues lack, first in the zone where the node most likely launches, then anywhere."""
     kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
     kept = _supplied(kept, others, flexible)
-    return sorted(kept, key=lambda w: (w.offering.cost_hourly_usd, w.type_option.type.name, w.offering.zone))
+    return sorted(kept, key=_by_cost)
+
+
+def _by_cost(offer: Offer) -> tuple[float, str, str]:
+    return offer.offering.cost_hourly_usd, offer.type_option.type.name, offer.offering.zone
 
 
 def _sounder(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
