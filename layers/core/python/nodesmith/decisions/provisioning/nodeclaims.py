@@ -206,8 +206,14 @@ def _flexible(
     options: Iterable[tuple[InstanceType, Offering]], template: Template, policy: MinValuesPolicy
 ) -> list[tuple[InstanceType, Offering]]:
     """Return the options to ask for. Raises NothingFits if they do not reach the NodeClaim's minValues."""
-    by_name = {each.type.name: each for each in template.choices}
-    offers = [Offer(template, by_name[kind.name], offering, (), 0) for kind, offering in options]
+    order = {(kind.name, offering): place for place, (kind, offering) in enumerate(options)}
+    offers = [
+        Offer(template, choice, offering, (), 0)
+        for choice in template.choices
+        for offering in choice.offerings
+        if (choice.type.name, offering) in order
+    ]
+    offers.sort(key=lambda each: order[each.type_option.type.name, each.offering])
     found = for_no_pods(offers, policy)
     if found.refusal:
         raise NothingFits(found.refusal)
