@@ -10,7 +10,14 @@ import pytest
 
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
-from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey, Shortfall
+from nodesmith.model.ec2.launches import (
+    NO_SPOT_ROLE,
+    LaunchOutcome,
+    LaunchRequest,
+    NoCapacity,
+    OfferingKey,
+    Shortfall,
+)
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
 from nodesmith.model.ledger.ledger import lost_zones
@@ -124,3 +131,9 @@ def test_back_offs_of_several_answers_or_from_notices_close_no_zone() -> None:
     later = replace(HELD, until=HELD.until + timedelta(seconds=1))
     assert lost_zones(closed(MANY[::2]) | closed(MANY[1::2], later), builders.NOW) == frozenset()
     assert lost_zones(closed(MANY, replace(HELD, reason=Fate.SPOT.value)), builders.NOW) == frozenset()
+
+
+def test_an_account_without_the_role_for_spot_has_none_in_any_zone_where_it_was_asked_for() -> None:
+    refused = replace(HELD, reason=NO_SPOT_ROLE)
+    assert lost_zones(closed(GENERAL[:1], refused), builders.NOW) == {(SPOT, LOST)}
+    assert lost_zones(closed(GENERAL[:1], refused), builders.NOW + FIRST_BACKOFF) == frozenset()

@@ -10,6 +10,7 @@ from typing import Any
 
 from nodesmith.adapters.aws.calls import DENIED, THROTTLED, UNWELL, plain_code
 from nodesmith.model.ec2.launches import (
+    NO_SPOT_ROLE,
     Instance,
     LaunchOutcome,
     LaunchRequest,
@@ -29,10 +30,9 @@ NO_STOCK = frozenset(
 )
 _SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
 _SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
-_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _QUOTA = frozenset(
     "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
-) | {_NO_SPOT_ROLE}
+) | {NO_SPOT_ROLE}
 _NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
 _REASONS = (
     # (code prefix, part of the message, Karpenter's reason); the first match counts, "" matches anything

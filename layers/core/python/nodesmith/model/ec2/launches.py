@@ -22,6 +22,10 @@ class OfferingKey:
         return f"{self.capacity_type} {self.instance_type} in {self.zone}{within}"
 
 
+NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+"""EC2's code where the account lacks the service-linked role for Spot: it concerns every spot offering."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchTemplate:
     """A launch template, named after the hash of its content, so that equal content shares one template.

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.launches import NO_SPOT_ROLE, OfferingKey
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, NodeClaim, Phase
@@ -279,15 +279,20 @@ def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> fro
     """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
 
     That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
-    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
+    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count. If the
+    account lacks the role for Spot, one is enough.
     """
+    denied = {
+        (k.capacity_type, k.zone) for k, b in unavailable.items() if b.reason == NO_SPOT_ROLE and b.holds(now)
+    }
     found: dict[tuple[str, str, datetime], set[str]] = {}
     for key, backoff in unavailable.items():
         is_general = key.instance_type[:1] in _GENERAL and not key.group
         if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
             found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
-    return frozenset(
+    empty = (
         (capacity_type, zone)
         for (capacity_type, zone, _), kinds in found.items()
         if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
     )
+    return frozenset((*denied, *empty))
