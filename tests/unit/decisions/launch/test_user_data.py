@@ -153,6 +153,7 @@ def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
     [
         (SHELL, "text/x-shellscript"),
         ("echo no shebang\n", "text/x-shellscript"),
+        ("#cloud-config\npackages: [htop]\n", "text/cloud-config"),
         (NODE_CONFIG, "application/node.eks.aws"),
         ("---\n" + NODE_CONFIG, "application/node.eks.aws"),
         ('{"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig"}', "application/node.eks.aws"),
@@ -162,7 +163,7 @@ def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
         ("#!/bin/sh\ncat <<END\n" + NODE_CONFIG + "END\n", "text/x-shellscript"),
     ],
 )
-def test_bare_user_data_is_a_nodeconfig_or_else_a_script(text: str, kind: str) -> None:
+def test_bare_user_data_is_a_nodeconfig_a_cloud_config_or_else_a_script(text: str, kind: str) -> None:
     (part,) = texts(text)
     assert part.startswith(f"Content-Type: {kind}")
     assert part.endswith(text)

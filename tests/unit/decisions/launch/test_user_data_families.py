@@ -517,3 +517,8 @@ def test_a_line_of_its_own_is_no_part_of_a_launch() -> None:
     with pytest.raises(MalformedUserData) as caught:
         text_of(of("Bottlerocket", user_data="a = 1\nb =\n"))
     assert caught.value.line == 2
+
+
+def test_al2_takes_a_bare_cloud_config() -> None:
+    text = "#cloud-config\npackages: [htop]\n"
+    assert f"Content-Type: text/cloud-config\n\n{text}" in text_of(of("AL2", user_data=text))

@@ -62,6 +62,12 @@ def part(kind: str, payload: str) -> Message:
     return made
 
 
+def bare_part(text: str) -> Message:
+    """Return user data that is no MIME document as a part: a cloud-config by its first line, else a script."""
+    is_config = text.partition("\n")[0].rstrip() == "#cloud-config"
+    return part("text/cloud-config" if is_config else SHELL, text)
+
+
 def mime_parts(text: str, known: frozenset[str] = CLOUD_INIT_TYPES) -> list[Message]:
     """Return the parts of a MIME document. Raises MalformedUserData for one that nothing on the node would read.
 
@@ -154,7 +160,7 @@ def _own_parts(text: str) -> list[Message]:
     text = text.replace("\r\n", "\n")
     if not text.strip():
         return []
-    return mime_parts(text) if is_mime(text) else [part(SHELL, text)]
+    return mime_parts(text) if is_mime(text) else [bare_part(text)]
 
 
 _SCRIPT = '[string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"'

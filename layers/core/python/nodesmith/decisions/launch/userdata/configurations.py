@@ -19,6 +19,7 @@ from typing import Any
 from nodesmith.decisions.launch.userdata.bootstrapscripts import (
     CLOUD_INIT_TYPES,
     SHELL,
+    bare_part,
     is_mime,
     mime,
     mime_parts,
@@ -97,7 +98,7 @@ def own_parts(text: str) -> list[Message]:
     if is_mime(text):
         return mime_parts(text, CLOUD_INIT_TYPES | {NODE_CONFIG_TYPE})
     is_config = not text.startswith("#!") and _NODE_CONFIG.search(text)
-    return [part(NODE_CONFIG_TYPE if is_config else SHELL, text)]
+    return [part(NODE_CONFIG_TYPE, text) if is_config else bare_part(text)]
 
 
 def _label_list(labels: Mapping[str, str]) -> str:
