@@ -272,6 +272,68 @@ def test_a_provisioning_request_is_checked_with_its_class_pod_sets_and_templates
     assert (result.exit_code, said in result.output) == (status, True), result.output
 
 
+_CHECK = "check-capacity.autoscaling.x-k8s.io"
+_PARAMETERS = "spec.parameters"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "parameters", "status", "said"),
+    [
+        (_ATOMIC, '{ValidUntilSeconds: "600"}', 0, "0 errors, 0 warnings"),
+        (_CHECK, '{noRetry: "TRUE"}', 0, "0 errors, 0 warnings"),
+        (_ATOMIC, "[600]", 1, f"{_PARAMETERS}: is a list of 1: write a map of names to texts"),
+        (
+            _ATOMIC,
+            "{ValidUntilSeconds: 600}",
+            1,
+            f"{_PARAMETERS}.ValidUntilSeconds: is 600: write a text, such as '600'",
+        ),
+        (_CHECK, "{noRetry: true}", 1, f"{_PARAMETERS}.noRetry: is true: write a text, such as 'true'"),
+        (
+            _ATOMIC,
+            '{ValidUntilSeconds: "soon"}',
+            1,
+            f"{_PARAMETERS}.ValidUntilSeconds: is 'soon': write seconds",
+        ),
+        (_ATOMIC, '{validUntilSeconds: "600"}', 0, "has no effect, did you mean 'ValidUntilSeconds'?"),
+        (
+            _ATOMIC,
+            '{ValidUntilSeconds: "700000"}',
+            0,
+            "is '700000': seven days (604800) are the most, and count",
+        ),
+        (
+            _CHECK,
+            '{noRetry: "yes"}',
+            0,
+            f"{_PARAMETERS}.noRetry: is 'yes': write 'true'; anything else counts as 'false'",
+        ),
+        (_ATOMIC, '{noRetry: "true"}', 0, f"{_PARAMETERS}.noRetry: has no effect: it is for check-capacity"),
+        (
+            _CHECK,
+            '{partialCapacityCheck: "true"}',
+            0,
+            "has no effect: a request gets all of its room or none",
+        ),
+        ("queued-provisioning.gke.io", '{maxRunDurationSeconds: "60"}', 0, "0 errors, 1 warning\n"),
+    ],
+)
+def test_parameters_of_a_provisioning_request_that_do_nothing_are_reported(
+    class_name: str, parameters: str, status: int, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "request.yaml"
+    file.write_text(_TEMPLATE + _REQUEST % (class_name, _SETS) + f"  parameters: {parameters}\n")
+    result = validated(file)
+    assert (result.exit_code, said in result.output) == (status, True), result.output
+
+
+def test_a_warning_about_a_parameter_beside_an_error_is_reported_once(tmp_path: Path) -> None:
+    file = tmp_path / "request.yaml"
+    parameters = '  parameters: {noRetry: true, partialCapacityCheck: "true"}\n'
+    file.write_text(_TEMPLATE + _REQUEST % (_CHECK, _SETS) + parameters)
+    assert "2 objects: 1 error, 1 warning\n" in validated(file).output
+
+
 def test_a_podtemplate_that_may_exist_in_the_cluster_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "request.yaml"
     file.write_text(_REQUEST % (_ATOMIC, _SETS))

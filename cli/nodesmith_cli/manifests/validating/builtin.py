@@ -9,6 +9,7 @@ from dataclasses import replace
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.observation.podgroups import APIS, group_faults
 from nodesmith_cli.manifests.validating.findings import OURS, Finding
+from nodesmith_cli.manifests.validating.requests import is_request
 from nodesmith_cli.planning.checking import UNKNOWN, checked
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_formats.kubernetes.builtin import fields_of, type_of
@@ -50,6 +51,8 @@ def _kind_findings(document: Document) -> list[Finding]:
 
 
 def _shape_findings(document: Document) -> Iterator[Finding]:
+    if is_request(document.manifest):
+        return  # request_findings tells errors from warnings
     kept, faults = checked([stamped(document)])
     for fault in faults:
         message = fault.message.removesuffix(_PLANNING)

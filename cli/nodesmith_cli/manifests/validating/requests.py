@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.kubernetes.provisioningrequests import CLASSES, GROUP, KIND, class_fault, request_faults
+from nodesmith.model.apimachinery.problems import did_you_mean, shown
+from nodesmith.model.kubernetes.provisioningrequests import (
+    CHECK_CAPACITY,
+    CLASSES,
+    GROUP,
+    KIND,
+    LONGEST_VALID,
+    NO_RETRY,
+    VALID_FOR,
+    class_fault,
+    request_faults,
+)
 from nodesmith_cli.manifests.validating.findings import Finding
 from nodesmith_formats.manifests.manifests import Document, Fault
 
 _VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 _CLASS = "spec.provisioningClassName"
+_PARTIAL = "partialCapacityCheck"
+"""A parameter that only Cluster Autoscaler knows."""
 
 
 def request_findings(documents: Sequence[Document]) -> Iterator[Finding]:
@@ -60,6 +72,34 @@ def faults_of(document: Document) -> Iterator[tuple[Fault, bool]]:
     for each in request_faults(spec):
         field, _, message = each.partition(" ")
         yield document.fault(message, field), True
+    parameters = spec.get("parameters")
+    if isinstance(parameters, Mapping) and name in CLASSES:
+        for field, message, is_error in _parameter_faults(parameters, str(name)):
+            yield document.fault(message, f"spec.parameters.{field}"), is_error
+
+
+def _parameter_faults(parameters: Mapping[str, Any], class_name: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the name, a message and whether it is an error for each parameter that has not the effect that it asks for.
+
+    The API server refuses values that are no texts, and ignores unknown names, as Cluster Autoscaler does.
+    """
+    for name, value in parameters.items():
+        if not isinstance(value, str):
+            example = "'true'" if name == NO_RETRY else "'600'"
+            yield name, f"is {shown(value)}: write a text, such as {example}", True
+        elif name == VALID_FOR:
+            if value.isdecimal() and int(value) > LONGEST_VALID:
+                yield name, f"is {shown(value)}: seven days ({LONGEST_VALID}) are the most, and count", False
+        elif name == NO_RETRY:
+            if not class_name.startswith(CHECK_CAPACITY):
+                yield name, f"has no effect: it is for {CHECK_CAPACITY}", False
+            elif value.lower() not in {"true", "false"}:
+                yield name, f"is {shown(value)}: write 'true'; anything else counts as 'false'", False
+        elif name == _PARTIAL:
+            yield name, "has no effect: a request gets all of its room or none", False
+        else:
+            hint = did_you_mean(name, (VALID_FOR, NO_RETRY))
+            yield name, f"has no effect{hint or f': nodesmith knows {VALID_FOR} and {NO_RETRY}'}", False
 
 
 def _templates(manifest: Mapping[str, Any]) -> Iterator[str]:

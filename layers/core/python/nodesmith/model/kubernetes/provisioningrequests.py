@@ -159,7 +159,11 @@ def request_faults(spec: Mapping[str, Any]) -> Iterable[str]:
         return
     for number, pod_set in enumerate(pod_sets):
         yield from _faults_of_set(f"spec.podSets[{number}]", pod_set)
-    valid = (spec.get("parameters") or {}).get(VALID_FOR)
+    parameters = spec.get("parameters") or {}
+    if not isinstance(parameters, Mapping):
+        yield f"spec.parameters is {shown(parameters)}: write a map of names to texts"
+        return
+    valid = parameters.get(VALID_FOR)
     if valid is not None and _seconds(str(valid)) is None:
         yield f"spec.parameters.{VALID_FOR} is {shown(valid)}: write seconds, such as '600'"
 
