@@ -95,6 +95,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             "costBoundHourlyUsd": plan.cost_bound_hourly_usd,
             "fewestNodes": plan.fewest,
             "weights": plan.weights,
+            "limits": plan.limits,
         }
         to.print(f"  {new:>7,} on {counted(len(bought), 'node')} to launch at {price_and_bound(priced)}")
     if there:

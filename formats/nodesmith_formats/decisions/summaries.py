@@ -56,7 +56,8 @@ def _price_and_bound(plan: Mapping[str, Any]) -> str:
     best += " with these weights" if weights == "kept" else ""
     if above < _ROUNDING:
         return f"{mark}${price:.4f}/hour, {best}: no nodes for these pods cost less"
-    best += " if weights did not count" if weights == "disregarded" else ""
+    uncounted = [name for name in ("weights", "limits") if plan.get(name) == "disregarded"]
+    best += f" if {' and '.join(uncounted)} did not count" if uncounted else ""
     least = f"no nodes for these pods cost less than {mark}${bound:.4f}/hour"
     return f"{mark}${price:.4f}/hour, at most {max(above, 0.001):.1%} above {best}: {least}"
 

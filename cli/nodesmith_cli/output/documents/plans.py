@@ -237,6 +237,12 @@ class DecisionPlan(TypedDict):
             "their weights demand, or for all plans",
         ]
     ]
+    limits: NotRequired[
+        Annotated[
+            Literal["disregarded"],
+            "if the plan takes much of what limits leave: the bound on the price does not count limits",
+        ]
+    ]
     starts: NotRequired[Sequence[Stored]]
     rooms: NotRequired[Sequence[BufferRoom]]
     forthcoming: NotRequired[Sequence[Stored]]

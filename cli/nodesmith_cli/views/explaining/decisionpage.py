@@ -73,11 +73,11 @@ def decision_cards(plan: Plan) -> list[Card]:
     sold = Counter(str(node["launch"]["capacityType"]) for node in plan["nodes"])
     mark = "~" if any(node["estimated"] for node in plan["nodes"]) else ""
     above = price / bound - 1 if bound else 0.0
-    weights = plan.get("weights")
+    uncounted = [name for name in ("weights", "limits") if plan.get(name) == "disregarded"]
     proof = f"at most {above:.1%} above it" if above > 0.0005 else "the plan is the cheapest possible"
-    if weights == "disregarded" and above > 0.0005:
-        proof += ", which disregards weights"
-    proof += " with these weights" if weights == "kept" else ""
+    if uncounted and above > 0.0005:
+        proof += f", which disregards {' and '.join(uncounted)}"
+    proof += " with these weights" if plan.get("weights") == "kept" else ""
     served = sum(len(kind.pods) for kind in kinds_of(plan))
     there = sum(len(pods) for pods in plan["placed"].values())
     return [

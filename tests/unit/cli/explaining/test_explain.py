@@ -12,7 +12,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.main import app
 from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
-from nodesmith_formats.decisions.summaries import summary
+from nodesmith_formats.decisions.summaries import price_and_bound, summary
 
 FIRST, SECOND = "20261121T080000Z-aaaaaaaa", "20261121T080100Z-bbbbbbbb"
 
@@ -103,6 +103,22 @@ def test_a_price_within_rounding_of_the_bound_is_the_cheapest_possible(price: fl
     shown = record(nodes=[node("default/a")], priceHourlyUsd=price, boundHourlyUsd=0.08)
 
     assert said in "\n".join(explain(shown))
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({}, "at most 150.0% above the cheapest possible if limits did not count: no nodes"),
+        ({"weights": "disregarded"}, "the cheapest possible if weights and limits did not count: no nodes"),
+        ({"weights": "kept"}, "the cheapest possible with these weights if limits did not count: no nodes"),
+    ],
+)
+def test_a_plan_that_takes_much_of_limits_says_that_its_bound_does_not_count_them(
+    others: dict[str, str], said: str
+) -> None:
+    figures = {"priceHourlyUsd": 0.2, "boundHourlyUsd": 0.08, "limits": "disregarded"}
+    shown = record(nodes=[node("default/a")], **figures, **others)
+    assert said in price_and_bound(shown["plan"])
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,24 @@ class TestWeights:
         assert decided.weights == "disregarded"
         assert not decided.unplaced
 
+    @pytest.mark.parametrize(
+        ("limits", "said"),
+        [
+            ({"nodes": "3"}, "disregarded"),
+            ({"nodes": "9"}, "disregarded"),
+            ({"nodes": "100"}, ""),
+            ({"cpu": "1000"}, ""),
+            ({}, ""),
+        ],
+    )
+    def test_a_plan_says_if_its_bound_disregards_limits_of_which_little_is_left(
+        self, limits: dict[str, str], said: str
+    ) -> None:
+        decided = plan(pods(shape("7"), 3), nodepool_manifest(requirements=self.DEAR, limits=limits))
+
+        assert len(decided.nodes) == 3
+        assert decided.limits == said
+
     def test_pods_that_a_limit_leaves_without_a_node_are_decided_about_once(self) -> None:
         planners: list[Planner] = []
 

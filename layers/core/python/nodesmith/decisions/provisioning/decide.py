@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
@@ -43,7 +43,7 @@ from nodesmith.decisions.provisioning.plan import (
     of_delay,
     plan_item,
 )
-from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.planner import Planner, Search, takes_much_of_limits
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape, delayed
@@ -124,6 +124,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     left = [*stuck, *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if left else None))
+    is_limited = takes_much_of_limits(planner.templates, chain.from_iterable(chosen.purchase.tiers))
     plan = replace(
         idle,
         nodes=nodes,
@@ -137,6 +138,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
         cost_bound_hourly_usd=least.cost_hourly_usd,
         fewest=least.nodes,
         weights=("kept" if least.keeps_weights else "disregarded") if len(offers.tiers) > 1 else "",
+        limits="disregarded" if is_limited and least.price_hourly_usd else "",
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),

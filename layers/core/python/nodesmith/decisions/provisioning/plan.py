@@ -190,6 +190,8 @@ class Plan:
     """Whether the bound on the price holds for plans that prefer NodePools as their weights demand (`kept`), or for all
     plans (`disregarded`). Empty if no weights differ.
     """
+    limits: str = ""
+    """`disregarded` if limits may keep plans from reaching the bounds, which do not count them."""
     steps: int = 0
     new: int = 0
     """How many pods wait for their turn and have not been part of any decision."""
@@ -337,14 +339,15 @@ def room_item(room: Room) -> dict[str, Any]:
 
 
 def _surcharged(plan: Plan) -> dict[str, Any]:
-    """Return what surcharges, the objective of few nodes and weights add to a plan; empty without them."""
+    """Return what surcharges, the objective of few nodes, weights and limits add to a plan; empty without them."""
     surcharge = {
         "surchargeHourlyUsd": round(plan.surcharge_hourly_usd, 6),
         "costBoundHourlyUsd": round(plan.cost_bound_hourly_usd, 6),
     }
     fewest = {"fewestNodes": plan.fewest} if plan.fewest else {}
     weights = {"weights": plan.weights} if plan.weights else {}
-    return {**(surcharge if plan.surcharge_hourly_usd else {}), **fewest, **weights}
+    limits = {"limits": plan.limits} if plan.limits else {}
+    return {**(surcharge if plan.surcharge_hourly_usd else {}), **fewest, **weights, **limits}
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, 
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.options import Pricing, undominated_offers, vector
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import is_of_users
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.decisions.scheduling.sharing import shared
@@ -80,6 +81,21 @@ def bounds(
     least = max(least, min(cost, purchase.cost_hourly_usd))
     fewest = min(nodes, len(purchase.nodes))
     return Bounds(price, least, fewest, is_own) if is_surcharged else Bounds(least, least, fewest)
+
+
+def takes_much_of_limits(before: Iterable[Template], after: Iterable[Template]) -> bool:
+    """Return whether less than three times what a purchase took is left of a limit of NodePools, or of a quota.
+
+    Another plan might then be cheaper only because it exceeds the limit, which bounds do not count.
+    """
+    left = {template.name: template.remaining for template in after}
+    return any(
+        0 <= kept < _MUCH * (limit - kept)
+        for template in before
+        for name, limit in template.remaining.items()
+        if is_of_users(name)
+        for kept in (left[template.name].of(name),)
+    )
 
 
 class _OfAllPlans:
@@ -211,6 +227,8 @@ def _holds(template: Template, shape: Shape) -> bool:
 
 Numbering = tuple["count[int]", Templates]
 """The numbers of the next planned nodes, and the launch templates of those before."""
+_MUCH = 3
+"""How much of a limit is enough for other plans, in terms of what this one takes."""
 _MANY = 1_000_000
 """as if there were so many pods that only one way of buying for them is tried"""
 

@@ -216,6 +216,14 @@ def limited_zone(name: str) -> str:
     return name.removeprefix(_GROUP_LIMIT) if name.startswith(_GROUP_LIMIT) else ""
 
 
+def is_of_users(name: str) -> bool:
+    """Return whether a limit is one that users set: of a NodePool, or a quota. EC2 has the others."""
+    shared = shared_limit(name)
+    if shared is not None:
+        return not shared.is_of_commitments
+    return not name.startswith((_RESERVATION_LIMIT, _GROUP_LIMIT))
+
+
 _QUOTA = "quota:"
 _COMMITMENT = "commitment"
 
