@@ -44,7 +44,7 @@ def why_it_stays(
 
     `claims` are the cluster's NodeClaims. Moves in progress are recognized by their taints only.
     """
-    if not claim.nodepool or claim.is_ending:
+    if claim.is_ending:
         return None
     inputs = observed_inputs(claims, snapshot, catalog, now)
     held = next((each for each in held_for_buffers(inputs) if each.claim.name == claim.name), None)

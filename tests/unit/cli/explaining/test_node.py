@@ -267,6 +267,13 @@ def test_an_empty_node_is_reported_as_leaving() -> None:
     assert staying(ALIVE)[:2] == ("Empty", True)
 
 
+def test_a_node_that_a_user_asked_for_stays_because_it_has_no_nodepool() -> None:
+    labels = {name: value for name, value in WHERE.items() if name != "karpenter.sh/nodepool"}
+    rule, leaves, line = staying({**ALIVE, "metadata": {**ALIVE["metadata"], "labels": labels}})
+    assert (rule, leaves) == ("NodePool", False)
+    assert "a user created its NodeClaim, which belongs to no NodePool" in line
+
+
 def test_a_node_with_do_not_disrupt_says_so() -> None:
     alone = replace(shape("1"), annotations={"karpenter.sh/do-not-disrupt": "true"})
     rule, leaves, line = staying(ALIVE, *bind(alone, "node-a"))

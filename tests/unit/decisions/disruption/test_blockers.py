@@ -74,6 +74,10 @@ def test_a_node_whose_nodepool_is_gone_stays() -> None:
     assert blocked(worker("a", pool="old")) == ("NodePool", "NodePool/old")
 
 
+def test_a_node_that_a_user_asked_for_stays() -> None:
+    assert blocked(worker("a", pool="")) == ("NodePool", "NodeClaim/claim-a")
+
+
 def test_a_node_that_terminates_or_is_tainted_already_is_no_candidate() -> None:
     ending = worker("a", claim={"phase": Phase.TERMINATING})
     assert blocked(ending) == ("Ending", "NodeClaim/claim-a")

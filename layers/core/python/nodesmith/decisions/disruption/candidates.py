@@ -155,10 +155,7 @@ class Survey:
         if claim.zone in self._shifted or self._paused is not None or claim.name in self._booked:
             return self._suspended(claim)
         pool = self.pools.get(claim.nodepool)
-        if pool is None:
-            message = f"its NodePool {claim.nodepool!r} does not exist, or readiness has not read it yet"
-            return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
-        return self._candidate(claim, node, pool)
+        return self._candidate(claim, node, pool) if pool is not None else _without_nodepool(claim)
 
     def _suspended(self, claim: NodeClaim) -> Blocker:
         shift, on = self._shifted.get(claim.zone), f"NodeClaim/{claim.name}"
@@ -191,6 +188,14 @@ class Survey:
             return 0.0
         there = {(pod.shape.namespace, pod.shape.owner) for pod in self._pods.get(node.name, ())}
         return fsum(surcharge for key, surcharge in self._surcharges.items() if key in there)
+
+
+def _without_nodepool(claim: NodeClaim) -> Blocker:
+    if not claim.nodepool:
+        message = "a user created its NodeClaim, which belongs to no NodePool"
+        return Blocker("NodePool", f"NodeClaim/{claim.name}", message)
+    message = f"its NodePool {claim.nodepool!r} does not exist, or readiness has not read it yet"
+    return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
