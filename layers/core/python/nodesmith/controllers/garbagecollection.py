@@ -13,7 +13,15 @@ from datetime import datetime
 from nodesmith.controllers.allocations import Booking, BookingReport, book_hours
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
-from nodesmith.decisions.garbagecollection import Facts, garbage, next_change, still_detached, suspects
+from nodesmith.decisions.garbagecollection import (
+    MOST,
+    Facts,
+    garbage,
+    next_change,
+    still_detached,
+    suspects,
+)
+from nodesmith.decisions.lifecycle.lostnodes import lost_long, still_lost
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
@@ -30,6 +38,7 @@ from nodesmith.model.commands import (
     Terminate,
 )
 from nodesmith.model.functions import Concern, Hint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -38,7 +47,8 @@ class GarbageCollection(Outside):
     """What a run needs."""
 
     detached_since: dict[str, datetime] = field(default_factory=dict)
-    """since when volumes and network interfaces have been seen detached; kept from run to run"""
+    """since when volumes and network interfaces have been seen detached, and claims without a Node; kept from run to
+    run"""
 
 
 @dataclass(slots=True)
@@ -112,11 +122,24 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Fac
         except Transient as error:  # the other kinds need not wait
             failures.add(error)
     ledger, now = run.store.load(), run.clock()
-    since = still_detached(run.detached_since, owned, now)
+    since = {
+        **still_detached(run.detached_since, owned, now),
+        **still_lost(run.detached_since, snapshot, ledger, now),
+    }
     run.detached_since.clear()
     run.detached_since.update(since)
     living = _living(run, suspects(snapshot, instances, ledger), failures)
-    return Facts(snapshot, instances, owned, ledger, living, since, now)
+    lost = _lost(run, lost_long(snapshot, ledger, since, now)[:MOST], failures)
+    return Facts(snapshot, instances, owned, ledger, living, since, now, lost)
+
+
+def _lost(run: GarbageCollection, claims: Sequence[NodeClaim], failures: Failures) -> Sequence[str]:
+    """Return the names of those of the claims that have no Node in the API server; none while it does not answer."""
+    try:
+        return [c.name for c in claims if not run.cluster.has_node(c.node_name, c.provider_id)]
+    except Transient as error:
+        failures.add(error)
+        return ()
 
 
 def _living(run: GarbageCollection, suspected: list[str], failures: Failures) -> Sequence[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from nodesmith.decisions.lifecycle.lostnodes import lost_claims, without_node
 from nodesmith.decisions.takeover import UNCLAIMED, taken_back
 from nodesmith.decisions.termination.waiting import is_let_go
 from nodesmith.model.apimachinery.labels import (
@@ -57,7 +58,7 @@ class Facts:
 
     `instances` are nodesmith's living instances. `owned` are its other AWS resources by kind, without kinds that could
     not be listed. `living` are the suspects that are alive after all. `detached_since` is when volumes and network
-    interfaces, by id, were first seen detached.
+    interfaces, by id, were first seen detached. `lost` are claims whose Node is gone for long, by name.
     """
 
     snapshot: Snapshot
@@ -67,6 +68,7 @@ class Facts:
     living: Collection[str]
     detached_since: Mapping[str, datetime]
     now: datetime
+    lost: Collection[str] = ()
 
     @property
     def alive(self) -> frozenset[str]:
@@ -322,7 +324,9 @@ MOST = 90
 def garbage(facts: Facts) -> tuple[list[Garbage], int]:
     """Return what to remove, the most expensive first, and how many deletions are left for the next run."""
     instances = superfluous(facts)
-    others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
+    others: list[Garbage] = [*ended_claims(facts)]
+    others += lost_claims(facts.ledger, facts.lost, facts.alive, facts.now)
+    others += [*left_nodes(facts), *left_nodeclaims(facts)]
     others += [Remove(owned) for owned in unneeded(facts)]
     others += regrouped_claims(facts)
     taken = instances[:MOST]
@@ -352,9 +356,10 @@ def next_change(facts: Facts) -> datetime | None:
     """Return when time alone first turns something into garbage, once the garbage found now is removed; None for never.
 
     It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
-    instance of which only the Node or the object is left, a detached volume or network interface.
+    instance of which only the Node or the object is left, one whose Node is gone, a detached volume or interface.
     """
-    if facts.pending or _is_ending(facts) or _is_loose(facts):
+    is_lost = bool(without_node(facts.snapshot, facts.ledger))
+    if facts.pending or is_lost or _is_ending(facts) or _is_loose(facts):
         return facts.now
     return first_after(facts.now, _moments(facts))
 
