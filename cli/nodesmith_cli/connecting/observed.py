@@ -80,12 +80,13 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class NodeRole:
-    """An IAM role for nodes. `policies` are the ARNs of the attached policies."""
+    """An IAM role for nodes. `policies` are the ARNs of the attached policies, `path` is its path in IAM."""
 
     name: str
     policies: frozenset[str] = frozenset()
     is_trusting_ec2: bool = True
     is_made: bool = False
+    path: str = "/"
 
 
 @dataclass(frozen=True, slots=True)

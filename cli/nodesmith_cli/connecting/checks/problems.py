@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
+from nodesmith.adapters.ownedresources import bare
 from nodesmith.registration import CLUSTER_NAME, LONGEST_ROLE_NAME, LONGEST_VALUE, default_node_role
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.applying import State, reference
@@ -20,6 +21,8 @@ OLDEST = (1, 25)
 """The validation rules in the CRDs require Kubernetes 1.25."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _SHARED = "shared-crds"
+_OTHER_MACHINES = frozenset({"EC2", "FARGATE_LINUX", "HYBRID_LINUX", "HYPERPOD_LINUX"})
+"""Types of access entries with which nodes of EKS Auto Mode (`EC2`) and other machines join a cluster."""
 
 
 def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
@@ -185,6 +188,23 @@ def _node_roles(wanted: Wanted, account: Account) -> Iterator[Finding]:
                 f"role {name}",
                 "does not trust ec2.amazonaws.com",
                 f"aws iam update-assume-role-policy --role-name {name} --policy-document …",
+            )
+        elif role is not None and f"/{name}" != f"{role.path}{bare(name)}":
+            right = f"{role.path}{bare(name)}".removeprefix("/")
+            yield error(
+                "node-role",
+                f"role {name}",
+                f"has the path {role.path} in IAM, so that functions may not pass it",
+                f"add {right} to `nodeRoles` of the region in cdk.json, {deploy_command(account.region)}, and use "
+                f"--node-role {right}",
+            )
+        elif (entry := account.entries.get(account.role_arn(name))) and entry.kind in _OTHER_MACHINES:
+            yield error(
+                "node-role",
+                f"role {name}",
+                f"its access entry has the type {entry.kind}, which other machines need to join; nodes of EC2 need "
+                "EC2_LINUX, and a role has one entry",
+                "use another role for nodesmith's nodes: --node-role NAME",
             )
         if name != default:
             yield from _passable(name, default, account)

@@ -105,6 +105,7 @@ class AccountReading(Asker):
                     frozenset(self._policies(name)),
                     _trusts_ec2(role.get("AssumeRolePolicyDocument") or {}),
                     is_made({tag["Key"]: tag["Value"] for tag in role.get("Tags") or ()}, cluster),
+                    role.get("Path") or "/",
                 )
         return found
 

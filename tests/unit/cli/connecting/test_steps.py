@@ -292,6 +292,30 @@ def test_settings_that_no_parameter_holds_are_reported() -> None:
     assert "4,096 bytes" in found.found
 
 
+@pytest.mark.parametrize("kind", ["EC2", "HYBRID_LINUX", "FARGATE_LINUX"])
+def test_a_role_with_which_other_machines_join_keeps_its_entry(kind: str) -> None:
+    account = whole()
+    account = replace(account, entries={**account.entries, account.role_arn(NODES): Entry(kind)})
+    (found,) = problems(WANTED, account)
+    assert (found.check, found.severity) == ("node-role", "error")
+    assert f"type {kind}" in found.found
+    assert "another role" in found.remedy
+
+
+def test_a_role_with_a_path_must_be_named_with_it() -> None:
+    account = whole(node_roles={NODES: NodeRole(NODES, path="/eks/")})
+    (found,) = problems(WANTED, account)
+    assert (found.check, found.severity) == ("node-role", "error")
+    assert f"eks/{NODES}" in found.remedy
+    named = f"eks/{NODES}"
+    known = whole(
+        node_roles={named: NodeRole(named, path="/eks/")}, stack=replace(STACK, node_roles=(named,))
+    )
+    registered = registration(replace(WANTED, node_role=named), bare()).to_json()
+    own = replace(known, parameter=registered)
+    assert not [each for each in problems(replace(WANTED, node_role=named), own) if each.severity == "error"]
+
+
 def test_every_invalid_setting_is_reported() -> None:
     with pytest.raises(Rejected) as caught:
         parsed_settings(["RESERVED_ENI=1", "PREFIX_DELEGATION", "VM_MEMORY_OVERHEAD_PERCENT=2", "NOTHING="])
