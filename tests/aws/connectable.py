@@ -259,8 +259,7 @@ def recorded(made: Connectable) -> Iterator[None]:
 
 def deploy(stacks: Stacks, vpc: str = "") -> None:
     """Make those resources of the region's stack that connect reads."""
-    for concern in TALKING:
-        _role(role_name(concern, REGION, vpc))
+    deploy_roles(vpc)
     if vpc:
         return
     forwarder = _role(FORWARDER_ROLE)
@@ -280,6 +279,12 @@ def deploy(stacks: Stacks, vpc: str = "") -> None:
         AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
         BillingMode="PAY_PER_REQUEST",
     )
+
+
+def deploy_roles(vpc: str = "") -> None:
+    """Make the roles of the functions that call API servers."""
+    for concern in TALKING:
+        _role(role_name(concern, REGION, vpc))
 
 
 def _role(name: str) -> str:

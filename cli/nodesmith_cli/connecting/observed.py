@@ -61,12 +61,13 @@ class RegionStack:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An access entry."""
+    """An access entry. One that `is_stale` is for an earlier role of the same name, and gives this one no access."""
 
     kind: str
     username: str = ""
     groups: tuple[str, ...] = ()
     is_made: bool = False
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected
+from nodesmith.model.functions import TALKING
 from nodesmith.registration import parameter_name, read_registration
 from nodesmith.settings import role_name
 from nodesmith_cli.access.awssession import AwsSession
@@ -33,7 +34,17 @@ from nodesmith_cli.connecting.reading.cluster import image_of
 from nodesmith_cli.connecting.wanted import Wanted
 from nodesmith_cli.main import app
 from tests.aws.account import REGION, client
-from tests.aws.connectable import CLUSTER, CRDS, IMAGE, PODS, Connectable, connectable, deploy, told
+from tests.aws.connectable import (
+    CLUSTER,
+    CRDS,
+    IMAGE,
+    PODS,
+    Connectable,
+    connectable,
+    deploy,
+    deploy_roles,
+    told,
+)
 from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment
 from tests.samples import sampled
@@ -343,6 +354,26 @@ def test_a_kubeconfig_of_the_cluster_is_used(cluster: Connectable, tmp_path: Pat
     file.write_text(json.dumps(cluster.kubeconfig))
     around = cluster.around(kubeconfig=str(file))
     assert connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False)) == 0
+
+
+def test_entries_are_made_again_after_the_region_was_deployed_again(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    names = [role_name(concern, REGION) for concern in TALKING]
+    for name in names:
+        client("iam").delete_role(RoleName=name)
+    deploy_roles()
+    capsys.readouterr()
+    assert cluster.examine() == 1
+    assert "older than the role" in capsys.readouterr().out
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    written = [call for call in cluster.calls if call.endswith("AccessEntry")]
+    assert written == ["DeleteAccessEntry", "CreateAccessEntry"] * len(names)
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
 
 
 def test_a_cluster_without_access_entries_is_only_switched_on_request(

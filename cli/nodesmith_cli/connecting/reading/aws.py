@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from nodesmith.adapters.ownedresources import bare
@@ -22,18 +23,23 @@ from nodesmith_cli.connecting.wanted import Wanted, readable
 class EksReading(Asker):
     """Reads the resources of EKS."""
 
-    def entries(self, cluster: Cluster, principals: Iterable[str]) -> dict[str, Entry]:
-        """Return the access entries of these principals. A cluster in the CONFIG_MAP mode has none."""
+    def entries(
+        self, cluster: Cluster, principals: Iterable[str], roles_made: Mapping[str, datetime] | None = None
+    ) -> dict[str, Entry]:
+        """Return the access entries of these principals. A cluster in the CONFIG_MAP mode has none.
+
+        `roles_made` is when the roles were created, by ARN, as far as known.
+        """
         if cluster.mode == "CONFIG_MAP":
             return {}
         found = {}
         for principal in principals:
-            entry = self._entry(cluster.name, principal)
+            entry = self._entry(cluster.name, principal, (roles_made or {}).get(principal))
             if entry is not None:
                 found[principal] = entry
         return found
 
-    def _entry(self, cluster: str, principal: str) -> Entry | None:
+    def _entry(self, cluster: str, principal: str, role_made: datetime | None) -> Entry | None:
         def read() -> Entry | None:
             eks = self.client("eks")
             answer = if_there(lambda: eks.describe_access_entry(clusterName=cluster, principalArn=principal))
@@ -45,6 +51,7 @@ class EksReading(Asker):
                 entry.get("username", ""),
                 tuple(entry.get("kubernetesGroups") or ()),
                 is_made(entry.get("tags"), cluster),
+                role_made is not None and entry["createdAt"] < role_made,
             )
 
         return self.ask("eks:DescribeAccessEntry", f"access-entry/{cluster}", read, None)
@@ -93,8 +100,11 @@ class AwsReading(AccountReading, EksReading):
         named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
         names = dict.fromkeys(each for each in named if each and len(bare(each)) <= LONGEST_ROLE_NAME)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
-        roles = frozenset(name for name in talking_roles(self.region, vpc) if self.role(name) is not None)
-        principals = [f"arn:{partition}:iam::{account}:role/{name}" for name in (*sorted(roles), *names)]
+        functions = talking_roles(self.region, vpc)
+        found = {name: role for name in (*functions, *names) if (role := self.role(name)) is not None}
+        roles = frozenset(found) & {*functions}
+        arns = {name: f"arn:{partition}:iam::{account}:role/{name}" for name in (*sorted(roles), *names)}
+        made = {arns[name]: role["CreateDate"] for name, role in found.items()}
         return Account(
             account,
             partition,
@@ -104,7 +114,7 @@ class AwsReading(AccountReading, EksReading):
             stack=stack,
             cdk_stack=self.cdk_stack(wanted.cluster),
             roles=roles,
-            entries=self.entries(cluster, principals),
+            entries=self.entries(cluster, arns.values(), made),
             association=self.association(cluster.name),
             has_agent=self.has_agent(cluster.name),
             has_spot_role=self.has_spot_role(),

@@ -140,6 +140,12 @@ def _entry(account: Account, principal: str, kind: str, username: str) -> Row:
     what, there = f"access entry of {principal.rpartition('/')[2]}", account.entries.get(principal)
     if there is None:
         return made(what, username or kind, MakeEntry(principal, kind, username))
+    if there.is_stale:
+        # EKS keeps the id of the role, which the new role of the same name does not have.
+        kept = there.kind if username == "" and there.kind == EC2_WINDOWS else kind
+        return changed(
+            what, "older than the role, so that it has no effect", ReplaceEntry(principal, kept, username)
+        )
     if (there.kind, kind) == (EC2_WINDOWS, EC2_LINUX):  # what Linux nodes may do, and what Windows nodes need
         return present(what, there.kind)
     if there.kind != kind:

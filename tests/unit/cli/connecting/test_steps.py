@@ -153,6 +153,23 @@ def test_a_node_role_keeps_the_entry_with_which_windows_nodes_join_too() -> None
         assert actions(replace(account, entries={**account.entries, role: Entry(kind)})) == done
 
 
+def test_an_entry_that_is_older_than_its_role_is_made_again() -> None:
+    account = whole()
+    (lifecycle,) = (arn for arn in account.entries if "lifecycle" in arn)
+    role = account.role_arn(NODES)
+    stale = {each: replace(account.entries[each], is_stale=True) for each in (lifecycle, role)}
+    done = actions(replace(account, entries={**account.entries, **stale}))
+    assert sorted(done, key=str) == sorted(
+        [
+            ReplaceEntry(lifecycle, "STANDARD", "nodesmith:writer:{{SessionName}}"),
+            ReplaceEntry(role, "EC2_LINUX", ""),
+        ],
+        key=str,
+    )
+    windows = {**account.entries, role: Entry("EC2_WINDOWS", is_stale=True)}
+    assert actions(replace(account, entries=windows)) == [ReplaceEntry(role, "EC2_WINDOWS", "")]
+
+
 def test_missing_policies_are_attached_to_the_node_role() -> None:
     cni = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
     account = whole(node_roles={NODES: NodeRole(NODES, frozenset({cni}))})
