@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.observed import Account, Cluster, Inside
 from nodesmith_cli.connecting.reading.apiserver import api_server, refuse_without_rights
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.reading.cluster import image_of, look_inside, survey_of
-from nodesmith_cli.connecting.steps.actions import Row
+from nodesmith_cli.connecting.steps.actions import ReplaceEntry, Row
 from nodesmith_cli.connecting.steps.connect import rows
 from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration
 from nodesmith_cli.sharing.findings import Severity
@@ -139,12 +139,15 @@ def registry_of(account: Account) -> str:
 def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:
     """Yield an error if connect would change resources that a CloudFormation stack manages."""
     made = ("registration", "access entry of nodesmith", "Pod Identity association")
-    due = [row.object for row in planned if row.action is not None and row.object.startswith(made)]
+    due = [row for row in planned if row.action is not None and row.object.startswith(made)]
     if account.cdk_stack and due:
-        yield error(
-            "cdk",
-            f"stack {account.cdk_stack}",
-            f"manages the cluster's AWS resources, but these are missing or differ: {', '.join(due)}",
-            f"change `clusters` in cdk.json, then run .venv/bin/python -m infra.cdk deploy {account.cdk_stack}; "
-            "or remove the cluster there and destroy the stack",
+        command, stack = ".venv/bin/python -m infra.cdk", account.cdk_stack
+        remedy = (
+            f"change `clusters` in cdk.json, then run {command} deploy {stack}; or remove the cluster there and "
+            "destroy the stack"
         )
+        if any(isinstance(row.action, ReplaceEntry) for row in due):  # CloudFormation would see no change
+            remedy = f"run {command} destroy {stack}, then {command} deploy {stack}"
+        names = ", ".join(row.object for row in due)
+        found = f"manages the cluster's AWS resources, but these are missing or differ: {names}"
+        yield error("cdk", f"stack {stack}", found, remedy)

@@ -368,6 +368,10 @@ def test_entries_are_made_again_after_the_region_was_deployed_again(
     assert cluster.examine() == 1
     assert "older than the role" in capsys.readouterr().out
     cluster.calls.clear()
+    cluster.stacks.outputs[f"nodesmith-{REGION}-{CLUSTER}"] = {}
+    (found,) = (each for each in refused(capsys, cluster)["findings"] if each["check"] == "cdk")
+    assert "destroy nodesmith-us-east-1-web, then" in found["remedy"]
+    del cluster.stacks.outputs[f"nodesmith-{REGION}-{CLUSTER}"]
     assert cluster.run() == 0
     written = [call for call in cluster.calls if call.endswith("AccessEntry")]
     assert written == ["DeleteAccessEntry", "CreateAccessEntry"] * len(names)
