@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -93,6 +94,9 @@ def test_only_claims_that_have_joined_can_lose_their_node(phase: Phase) -> None:
     assert without_node(builders.snapshot(), ledger) == expected
     restored = builders.snapshot(nodes=(builders.node("node-1", provider_id=""),))
     assert without_node(restored, ledger) == []
+    renamed = builders.snapshot(nodes=(builders.node("other", provider_id="aws:///a/i-1"),))
+    named = replace(claim, private_dns_name="node-1")
+    assert without_node(renamed, builders.ledger(claims=(named,))) == [], "pods may run there"
     successor = builders.snapshot(nodes=(builders.node("node-1", provider_id="aws:///a/i-2"),))
     assert without_node(successor, ledger) == expected
 

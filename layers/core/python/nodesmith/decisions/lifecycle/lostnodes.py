@@ -20,12 +20,19 @@ _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def without_node(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
-    """Return the claims that have joined and that no Node shows, by name. A restored Node has no provider id."""
+    """Return the claims that have joined and that no Node shows, by name.
+
+    A Node under a name that the instance cannot have counts, since pods may run there. So does a restored Node, which
+    has no provider id.
+    """
     names = {node.name for node in snapshot.nodes if not node.provider_id}
     found = (
         claim
         for claim in ledger.claims
-        if claim.phase in _JOINED and claim.node_name not in names and not snapshot.nodes_of(claim)
+        if claim.phase in _JOINED
+        and claim.node_name not in names
+        and not snapshot.nodes_of(claim)
+        and not snapshot.impostors_of(claim)
     )
     return sorted(found, key=lambda claim: claim.name)
 
