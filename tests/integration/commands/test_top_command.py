@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def test_one_look_has_the_reason_that_nodesmith_gave_for_a_pending_pod(run: Run,
     assert "label 'team' does not have known values" in done.out, done
 
 
-def refusal(waiting: dict[str, Any], component: str, message: str) -> dict[str, Any]:
+def refusal(waiting: Mapping[str, Any], component: str, message: str) -> dict[str, Any]:
     """Return an Event with which a component says why it did not place a pod."""
     metadata = waiting["metadata"]
     about = {"kind": "Pod", "namespace": "default", "name": metadata["name"], "uid": metadata["uid"]}

@@ -116,8 +116,8 @@ def test_a_price_within_rounding_of_the_bound_is_the_cheapest_possible(price: fl
 def test_a_plan_that_takes_much_of_limits_says_that_its_bound_does_not_count_them(
     others: dict[str, str], said: str
 ) -> None:
-    figures = {"priceHourlyUsd": 0.2, "boundHourlyUsd": 0.08, "limits": "disregarded"}
-    shown = record(nodes=[node("default/a")], **figures, **others)
+    figures: dict[str, Any] = {"priceHourlyUsd": 0.2, "boundHourlyUsd": 0.08, "limits": "disregarded"}
+    shown = record(nodes=[node("default/a")], **figures | others)
     assert said in price_and_bound(shown["plan"])
 
 
