@@ -2,6 +2,10 @@
 
 `python -m tests.benchmarks.resilience.soak --nodes 1000 --days 7` runs another size and length, for hours, and
 prints each violation and the samples.
+
+Memory is what C's allocator has given and not got back. Python uses it for all objects here (`PYTHONMALLOC`): its own
+allocator keeps most of an arena as long as one object lives in it, so that resident memory grows for days while nothing
+more is in use.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ import argparse
 import ctypes
 import gc
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import NormalDist, fmean
 
@@ -29,10 +36,11 @@ WARM_UP = 0.25
 
 @dataclass(slots=True)
 class Samples:
-    """What this process held, by hours since the beginning. Linux alone says it."""
+    """What this process held, by hours since the beginning. Linux with glibc alone says it."""
 
     hours: list[float] = field(default_factory=list)
     held_bytes: list[float] = field(default_factory=list)
+    resident_bytes: list[float] = field(default_factory=list)
     files: list[float] = field(default_factory=list)
 
     def take(self, hour: float) -> None:
@@ -40,7 +48,8 @@ class Samples:
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         self.hours.append(hour)
-        self.held_bytes.append(_held_bytes())
+        self.held_bytes.append(_allocated_bytes())
+        self.resident_bytes.append(_resident_bytes())
         self.files.append(len(list(Path("/proc/self/fd").iterdir())))
 
     def slope(self, values: Sequence[float]) -> tuple[float, float]:
@@ -49,7 +58,24 @@ class Samples:
         return slope(self.hours[first:], values[first:])
 
 
-def _held_bytes() -> int:
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33 and later: `hblkhd` is mapped memory, `uordblks` the rest that is in use."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def _allocated_bytes() -> int:
+    """Return the memory that C's allocator has given and not got back."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
+
+
+def _resident_bytes() -> int:
     """Return the private memory of this process, resident or swapped; the kernel may take back pages of files."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return sum(int(status[name].split()[0]) * 1024 for name in ("RssAnon", "VmSwap"))
@@ -79,20 +105,40 @@ def _t(freedom: float) -> float:
     return z + sum(terms[power] / (size * freedom ** (power + 1)) for power, size in enumerate((4, 96, 384)))
 
 
-def figures(nodes: int = NODES, days: float = DAYS, tell: Callable[[str], object] = str) -> list[Figure]:
-    """Soak and report. `tell` gets a line for each sample."""
+def figures(nodes: int = NODES, days: float = DAYS, *, is_told: bool = False) -> list[Figure]:
+    """Soak in a process of its own, and report. `is_told` is whether each sample is printed."""
+    os.environ["PYTHONMALLOC"] = "malloc"  # read by a Python that starts
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(_soaked, nodes, days, is_told=is_told).result()
+    finally:
+        del os.environ["PYTHONMALLOC"]
+
+
+def _soaked(nodes: int, days: float, *, is_told: bool) -> list[Figure]:
+    tell: Callable[[str], object] = _print if is_told else str
     world, samples, minutes = Soak(nodes), Samples(), int(days * 24 * 60)
     world.begin_soak()
     began = time.process_time()
     for done in range(0, minutes, SAMPLED_EVERY):
         world.soak(min(SAMPLED_EVERY, minutes - done))
         samples.take(done / 60)
-        spent = time.process_time() - began
-        tell(f"{done / 60:.2f} h {samples.held_bytes[-1]:.0f} B {spent:.0f} s {len(world.broken)} broken")
+        spent, held, resident = (
+            time.process_time() - began,
+            samples.held_bytes[-1],
+            samples.resident_bytes[-1],
+        )
+        tell(
+            f"{done / 60:.2f} h {held:.0f} B, {resident:.0f} resident, {spent:.0f} s {len(world.broken)} broken"
+        )
     world.end_soak()
     for each in world.broken:
         tell(each)
     return report(world, samples, minutes)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
 
 
 def report(world: Soak, samples: Samples, minutes: int) -> list[Figure]:
@@ -105,15 +151,18 @@ def report(world: Soak, samples: Samples, minutes: int) -> list[Figure]:
     )
     (growth, wide), (opened, _) = samples.slope(samples.held_bytes), samples.slope(samples.files)
     beyond = max(0.0, abs(growth) - wide)
-    first, last = (samples.held_bytes[int(len(samples.held_bytes) * WARM_UP)], samples.held_bytes[-1])
-    told = (
-        f"{growth:,.0f} ± {wide:,.0f} bytes an hour; {first / 2**20:.1f} MiB first, {last / 2**20:.1f} last"
-    )
+    told = f"{growth:,.0f} ± {wide:,.0f} bytes an hour; {_mebibytes(samples.held_bytes)} in use"
+    told += f", {_mebibytes(samples.resident_bytes)} resident"
     return [
         Figure("soak-violations", len(world.broken), "violations", 0, " | ".join(world.broken[:5]) or note),
         Figure("soak-memory-growth", beyond, "bytes/h", 0, f"slope beyond its 95 % interval: {told}"),
         Figure("soak-open-files", opened, "files/h", 0, f"{samples.files[-1]:.0f} at the end"),
     ]
+
+
+def _mebibytes(values: Sequence[float]) -> str:
+    first = values[int(len(values) * WARM_UP)]
+    return f"{first / 2**20:.1f} MiB first, {values[-1] / 2**20:.1f} last"
 
 
 def main() -> int:
@@ -122,7 +171,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--days", type=float, default=DAYS)
     wanted = parser.parse_args()
-    measured = figures(wanted.nodes, wanted.days, lambda line: print(line, flush=True))
+    measured = figures(wanted.nodes, wanted.days, is_told=True)
     for each in measured:
         print(each.to_item())
     return 0 if all(each.holds for each in measured) else 1
