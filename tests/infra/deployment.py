@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aws_cdk.cx_api import CloudAssembly
+
 from infra.application import application
 from infra.functions.function import LAYERS, Code
 
@@ -51,9 +53,16 @@ def synthesise(
     code: Code, clusters: Sequence[Mapping[str, Any]], output: Path, regions: Mapping[str, Any] = REGIONS
 ) -> Path:
     """Synthesise as `python app.py` does, with cdk.json's context except regions and clusters; return `output`."""
-    context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    application({**context, "regions": regions, "clusters": clusters}, code, output).synth()
+    assembled(code, clusters, output, regions)
     return output
+
+
+def assembled(
+    code: Code, clusters: Sequence[Mapping[str, Any]], output: Path, regions: Mapping[str, Any]
+) -> CloudAssembly:
+    """Synthesise into `output`, and return all templates."""
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    return application({**context, "regions": regions, "clusters": clusters}, code, output).synth()
 
 
 def code_on_empty_layers(folder: Path) -> Code:

@@ -25,7 +25,7 @@ from tests.promql.exported import emitted, exported
 from tests.unit.forwarder.test_metrics import DICE, Scene, a_node, nodeclaim
 from tests.unit.model.karpenterseries import KARPENTERS
 
-PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 ELSEWHERE = set(
     """
 consolidation_score consolidation_moves_total nodepools_cost_tracker_errors_total

@@ -12,7 +12,7 @@ from aws_cdk.cx_api import CloudAssembly
 
 from infra.functions.function import Code
 from infra.permissions.sizes import LARGEST_TEMPLATE, refuse_sizes
-from tests.infra.deployment import REGION, synthesise
+from tests.infra.deployment import REGION, assembled
 
 KEY = f"arn:aws:kms:{REGION}:111122223333:key/1234abcd-12ab-34cd-56ef-12345678%04d"
 Deploy = Callable[[Mapping[str, Any]], CloudAssembly]
@@ -21,7 +21,7 @@ Deploy = Callable[[Mapping[str, Any]], CloudAssembly]
 @pytest.fixture
 def deployed(code: Code, tmp_path: Path) -> Deploy:
     """Synthesise one region with this entry of cdk.json."""
-    return lambda entry: CloudAssembly(str(synthesise(code, [], tmp_path, {REGION: entry})))
+    return lambda entry: assembled(code, [], tmp_path, {REGION: entry})
 
 
 def vpcs(count: int) -> dict[str, Any]:
