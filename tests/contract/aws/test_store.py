@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.dynamodb.responses import DynamoHandler
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
@@ -27,6 +28,7 @@ from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )
 from nodesmith.ports import Store
+from nodesmith_local.aws.turns import in_turns
 from tests import builders
 from tests.aws.account import strict_aws
 from tests.awscalls.acting import ActingClient, Role
@@ -54,7 +56,7 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
-    with strict_aws():
+    with strict_aws(), in_turns(DynamoHandler):
         client = boto3.client("dynamodb", region_name="us-east-1")
         client.create_table(
             TableName=TABLE,
