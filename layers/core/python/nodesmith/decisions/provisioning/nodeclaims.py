@@ -6,7 +6,7 @@ quotas do. Nothing is launched from objects that the snapshot shows differently 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,9 +19,8 @@ from nodesmith.decisions.provisioning.nodepools.tiers import (
 )
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import most_resources
-from nodesmith.decisions.provisioning.purchase.flexibility import for_no_pods
-from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
-from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.provisioning.purchase.flexibility import affordable, for_no_pods, offers_for_no_pods
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, pairs
 from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -29,8 +28,6 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import BY_HAND, NodeClaim, NodeClassRef
@@ -38,7 +35,6 @@ from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, parsed_nodep
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
-from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.snapshot import Snapshot
 
 FRESH = timedelta(minutes=2)
@@ -128,7 +124,7 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     if obstacle or cluster is None:
         raise Rejected(obstacle or "the cluster is not known yet")
     nodeclass = nodeclasses[asked.nodeclass.name]
-    offers = template_of(
+    template = template_of(
         as_pool(asked),
         nodeclass,
         inputs.snapshot,
@@ -137,11 +133,14 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         inputs.settings,
         inputs.now,
     )
-    wanted = _options(asked, offers)
-    options = quotas.narrowed(offers, wanted)
-    if not options:
-        raise Rejected(quotas.obstacle(offers, wanted))
-    options = _flexible(options, offers, inputs.settings.min_values_policy)
+    wanted = _offers(asked, template)
+    left = affordable(quotas, template, wanted)
+    if not left:
+        raise Rejected(quotas.obstacle(template, pairs(wanted)))
+    found = for_no_pods(left, inputs.settings.min_values_policy)
+    if found.refusal:
+        raise NothingFits(found.refusal)
+    options = pairs(found.offers)
     kind, cheapest = options[0]
     pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
     claim = replace(
@@ -156,18 +155,18 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         nodeclass_hash_version=NODECLASS_HASH_VERSION,
         annotations={
             **asked.annotations,
-            INSTANCE_PROFILE: offers.status.instance_profile,
+            INSTANCE_PROFILE: template.status.instance_profile,
             **overlay_marks(options),
         },
-        security_groups=tuple(group.id for group in offers.status.security_groups),
+        security_groups=tuple(group.id for group in template.status.security_groups),
         capacity_type=cheapest.capacity_type,
         capacity=most_resources(kind.capacity for kind, _ in options),
         allocatable=kind.allocatable,
         origin=BY_HAND,
     )
     claim = as_launched(claim, nodeclass)
-    request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
-    quotas.take(offers, options)
+    request, templates = launch_plan(claim, options, nodeclass, template.status, cluster)
+    quotas.take(template, options)
     return PlannedNode(claim, request, templates)
 
 
@@ -188,44 +187,26 @@ def as_pool(asked: NodeClaim) -> NodePool:
     )
 
 
-def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
-    """Return what may be bought, reserved capacity and then the cheapest first. Raises NothingFits if nothing may."""
-    fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
+def _offers(asked: NodeClaim, template: Template) -> list[Offer]:
+    """Return what may be bought, reserved capacity and then the cheapest first, exotic types last.
+
+    Raises NothingFits if nothing may.
+    """
+    fitting = [c for c in template.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
-        raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
-    plain = [type_option for type_option in fitting if not type_option.is_exotic]
-    if not plain or any(each.min_values for each in asked.requirements.values()):
-        plain = fitting
-    exotic = {c.type.name for c in plain if c.is_exotic}
-    return sorted(
-        _sold(plain), key=lambda o: (o[0].name in exotic, o[1].capacity_type != RESERVED, *_price(o))
+        raise NothingFits(template.obstacle or "no instance type that it allows offers all that it requests")
+    return sorted(offers_for_no_pods(template, fitting), key=_price)
+
+
+def _price(offer: Offer) -> tuple[bool, bool, float, str, str]:
+    sold = offer.offering
+    return (
+        offer.is_exotic,
+        sold.capacity_type != RESERVED,
+        sold.price_hourly_usd,
+        offer.type_option.type.name,
+        sold.zone,
     )
-
-
-def _flexible(
-    options: Iterable[tuple[InstanceType, Offering]], template: Template, policy: MinValuesPolicy
-) -> list[tuple[InstanceType, Offering]]:
-    """Return the options to ask for. Raises NothingFits if they do not reach the NodeClaim's minValues."""
-    order = {(kind.name, offering): place for place, (kind, offering) in enumerate(options)}
-    offers = [
-        Offer(template, choice, offering, (), 0)
-        for choice in template.choices
-        for offering in choice.offerings
-        if (choice.type.name, offering) in order
-    ]
-    offers.sort(key=lambda each: order[each.type_option.type.name, each.offering])
-    found = for_no_pods(offers, policy)
-    if found.refusal:
-        raise NothingFits(found.refusal)
-    return [(each.type_option.type, each.offering) for each in found.offers]
-
-
-def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offering]]:
-    return ((type_option.type, offering) for type_option in choices for offering in type_option.offerings)
-
-
-def _price(option: tuple[InstanceType, Offering]) -> tuple[float, str, str]:
-    return option[1].price_hourly_usd, option[0].name, option[1].zone
 
 
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:

@@ -23,8 +23,8 @@ from nodesmith.decisions.provisioning.nodepools.tiers import (
 )
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
-from nodesmith.decisions.provisioning.purchase.flexibility import for_no_pods
-from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
+from nodesmith.decisions.provisioning.purchase.flexibility import affordable, for_no_pods, offers_for_no_pods
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, pairs
 from nodesmith.decisions.scheduling.existing import zone_of
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -33,8 +33,6 @@ from nodesmith.decisions.termination.evictions import refuses_disruption
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED
 from nodesmith.model.commands import End
-from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
@@ -106,7 +104,9 @@ def planned(
     counts = Counter(zone_of(claim) for claim in mine if not claim.is_ending)
     number = 1 if on_trial else lacking
     for index in range(number):
-        within = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
+        within = {
+            zone: affordable(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)
+        }
         left = {
             zone: for_no_pods(offers, inputs.settings.min_values_policy, has_zone=True)
             for zone, offers in within.items()
@@ -116,11 +116,11 @@ def planned(
         if not open_zones:
             if not index:
                 refusal = next((found.refusal for found in left.values()), "")
-                raise Rejected(refusal or quotas.obstacle(template, _pairs(chain(*by_zone.values()))))
+                raise Rejected(refusal or quotas.obstacle(template, pairs(chain(*by_zone.values()))))
             return
         zone = min(open_zones, key=lambda z: (counts[z], left[z].offers[0].offering.cost_hourly_usd, z))
         counts[zone] += 1
-        quotas.take(template, _pairs(left[zone].offers))
+        quotas.take(template, pairs(left[zone].offers))
         name = claim_name(pool.name, inputs.decision, index)
         yield planned_node(left[zone], (), (), name, inputs.decision, cluster, inputs.now)
 
@@ -130,30 +130,10 @@ def left_of(inputs: Inputs) -> Left:
     return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
 
 
-def _within(quotas: Left, template: Template, offers: Sequence[Offer], nodes: int) -> tuple[Offer, ...]:
-    kept = set(quotas.narrowed(template, _pairs(offers), nodes))
-    return tuple(offer for offer, pair in zip(offers, _pairs(offers), strict=True) if pair in kept)
-
-
-def _pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
-    return [(offer.type_option.type, offer.offering) for offer in offers]
-
-
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
-    """Return the offers in each zone, reserved capacity and then the cheapest first.
-
-    Bare metal and types with accelerators come last, and only where minValues may need them.
-    """
-    plain = [type_option for type_option in template.choices if not type_option.is_exotic]
-    if not plain or any(each.min_values for each in template.requirements.values()):
-        plain = list(template.choices)
-    offers = [
-        Offer(template, type_option, offering, (), 0)
-        for type_option in plain
-        for offering in type_option.offerings
-    ]
+    """Return the offers in each zone, reserved capacity and then the cheapest first, exotic types last."""
     found: dict[str, list[Offer]] = {}
-    for offer in sorted(offers, key=_price):
+    for offer in sorted(offers_for_no_pods(template, template.choices), key=_price):
         found.setdefault(offer.offering.zone, []).append(offer)
     return {zone: tuple(same) for zone, same in found.items()}
 

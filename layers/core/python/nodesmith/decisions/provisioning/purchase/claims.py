@@ -11,7 +11,7 @@ from nodesmith.decisions.launch import Templates, as_launched, launch_plan
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning.plan import PlannedNode, Repetition
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
-from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, pairs
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_preferences
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
@@ -154,7 +154,7 @@ def planned_node(
             MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
             INSTANCE_PROFILE: template.status.instance_profile,
             **_gpu_parts(pool),
-            **overlay_marks((offer.type_option.type, offer.offering) for offer in offers),
+            **overlay_marks(pairs(offers)),
             **_drivers(pods, offers),
         },
         taints=pool.taints,
@@ -178,7 +178,7 @@ def planned_node(
     )
     claim = as_launched(claim, template.nodeclass)
     claim = warm.on(claim, template.nodeclass) if warm is not None else claim
-    offered = [(offer.type_option.type, offer.offering) for offer in offers]
+    offered = pairs(offers)
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates, found.surcharge_hourly_usd)
 

@@ -21,8 +21,15 @@ from operator import gt, le
 
 from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Bin, Node, Vector, undominated
-from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, PackingProblem, TemplateOffers
+from nodesmith.decisions.provisioning.purchase.packingproblem import (
+    Offer,
+    PackingProblem,
+    TemplateOffers,
+    pairs,
+)
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.scheduling.offerings.quotas import Left
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -110,6 +117,25 @@ def options(
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
     return Options(tuple(_paid_alike(kept, sold)), relaxed=bool(refusal))
+
+
+def offers_for_no_pods(template: Template, types: Sequence[TypeOption]) -> list[Offer]:
+    """Return the offers of these types for a node that is bought for no pods, in their order.
+
+    Bare metal and types with accelerators are among them only if there are no others, or if minValues may need them.
+    """
+    plain: Sequence[TypeOption] = [each for each in types if not each.is_exotic]
+    if not plain or any(each.min_values for each in template.requirements.values()):
+        plain = types
+    return [Offer(template, each, offering, (), 0) for each in plain for offering in each.offerings]
+
+
+def affordable(
+    quotas: Left, template: Template, offers: Sequence[Offer], nodes: int = 1
+) -> tuple[Offer, ...]:
+    """Return the offers that quotas leave enough for, as `Left.narrowed` does."""
+    kept = set(quotas.narrowed(template, pairs(offers), nodes))
+    return tuple(offer for offer, pair in zip(offers, pairs(offers), strict=True) if pair in kept)
 
 
 def for_no_pods(

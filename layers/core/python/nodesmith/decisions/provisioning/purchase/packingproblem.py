@@ -34,6 +34,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import Share
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY
 from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
 
 
 class Offer(NamedTuple):
@@ -56,6 +57,11 @@ class Offer(NamedTuple):
     def is_exotic(self) -> bool:
         """Whether it is bare metal or has accelerators: bought only for pods that fit nothing else."""
         return self.type_option.is_exotic
+
+
+def pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
+    """Return the type and the offering of each."""
+    return [(offer.type_option.type, offer.offering) for offer in offers]
 
 
 class TemplateOffers:
