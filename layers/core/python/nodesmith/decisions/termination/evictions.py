@@ -15,7 +15,7 @@ from math import ceil
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, first_untolerated
-from nodesmith.model.apimachinery.times import LONGEST_SECONDS, is_go_duration, nanoseconds
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS, go_duration
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION
@@ -171,11 +171,8 @@ def protected_for(annotation: str | None) -> timedelta | None:
     """
     if annotation == "true":
         return timedelta.max
-    if annotation is None or not is_go_duration(annotation):
-        return None
-    span = timedelta(microseconds=nanoseconds(annotation) // 1000)
-    is_positive = span > timedelta(0) and not annotation.startswith("-")
-    return span if is_positive and span < timedelta(seconds=LONGEST_SECONDS) else None
+    span = go_duration(annotation) if annotation is not None else None
+    return span if span is not None and timedelta(0) < span < timedelta(seconds=LONGEST_SECONDS) else None
 
 
 def refuses_disruption(pod: Pod, now: datetime) -> bool:

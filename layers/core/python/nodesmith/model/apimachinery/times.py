@@ -70,9 +70,15 @@ def duration_seconds(text: str | None) -> int | None:
     return min(sum(seconds), LONGEST_SECONDS)
 
 
-def is_go_duration(text: str) -> bool:
-    """Return whether a text has the form that Go's time.ParseDuration reads, with a unit."""
-    return _GO_DURATION.fullmatch(text) is not None
+def go_duration(text: str) -> timedelta | None:
+    """Return a duration as Go's time.ParseDuration reads it, in whole microseconds; None for a text of another form.
+
+    `0` without a unit, which Go reads as well, is of another form.
+    """
+    if not _GO_DURATION.fullmatch(text):
+        return None
+    length = timedelta(microseconds=nanoseconds(text) // 1000)
+    return -length if text.startswith("-") else length
 
 
 def nanoseconds(text: str) -> int:

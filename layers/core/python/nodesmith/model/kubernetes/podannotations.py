@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
-from nodesmith.model.apimachinery.times import is_go_duration, nanoseconds
+from nodesmith.model.apimachinery.times import go_duration
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 
@@ -31,10 +31,8 @@ def scale_up_delay(text: str | None) -> timedelta | None:
     """
     if text is None or text in _ZEROS:
         return timedelta()
-    if len(text) > _LONGEST_DELAY or not is_go_duration(text):
-        return None
-    length = timedelta(microseconds=nanoseconds(text) // 1000)
-    return timedelta() if text.startswith("-") else length
+    delay = go_duration(text) if len(text) <= _LONGEST_DELAY else None
+    return None if delay is None else max(delay, timedelta())
 
 
 _ZEROS = frozenset({"0", "+0", "-0"})
