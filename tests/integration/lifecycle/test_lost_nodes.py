@@ -108,11 +108,11 @@ def test_the_time_without_a_node_begins_again_when_the_node_returns() -> None:
     ledger, gone = builders.ledger(claims=(claim,)), builders.snapshot()
     there = builders.snapshot(nodes=(builders.node("node-1", provider_id="aws:///a/i-1"),))
     since = still_lost({}, gone, ledger, NOW)
-    assert lost_long(gone, ledger, since, NOW + LOST - MINUTE) == []
-    assert lost_long(gone, ledger, since, NOW + LOST) == [claim]
+    assert lost_long(ledger, since, NOW + LOST - MINUTE) == []
+    assert lost_long(ledger, since, NOW + LOST) == [claim]
     since = still_lost(since, there, ledger, NOW + MINUTE)
     since = still_lost(since, gone, ledger, NOW + 2 * MINUTE)
-    assert lost_long(gone, ledger, since, NOW + LOST) == []
+    assert lost_long(ledger, since, NOW + LOST) == []
 
 
 def test_collection_looks_again_at_once_and_ends_only_claims_whose_instance_lives() -> None:

@@ -129,7 +129,7 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Fac
     run.detached_since.clear()
     run.detached_since.update(since)
     living = _living(run, suspects(snapshot, instances, ledger), failures)
-    lost = _lost(run, lost_long(snapshot, ledger, since, now)[:MOST], failures)
+    lost = _lost(run, lost_long(ledger, since, now)[:MOST], failures)
     return Facts(snapshot, instances, owned, ledger, living, since, now, lost)
 
 

@@ -44,11 +44,10 @@ def still_lost(
     return {_key(claim): before.get(_key(claim), now) for claim in without_node(snapshot, ledger)}
 
 
-def lost_long(
-    snapshot: Snapshot, ledger: Ledger, since: Mapping[str, datetime], now: datetime
-) -> list[NodeClaim]:
-    """Return the claims that have been without a Node for long enough."""
-    return [claim for claim in without_node(snapshot, ledger) if now - since.get(_key(claim), now) >= LOST]
+def lost_long(ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> list[NodeClaim]:
+    """Return the claims that have been without a Node for long enough, by name. `since` is that of `still_lost`."""
+    found = (claim for claim in ledger.claims if now - since.get(_key(claim), now) >= LOST)
+    return sorted(found, key=lambda claim: claim.name)
 
 
 def lost_claims(
