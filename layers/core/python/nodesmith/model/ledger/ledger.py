@@ -282,13 +282,15 @@ def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> fro
     series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count. If the
     account lacks the role for Spot, one is enough.
     """
-    denied = {
-        (k.capacity_type, k.zone) for k, b in unavailable.items() if b.reason == NO_SPOT_ROLE and b.holds(now)
-    }
+    denied: set[tuple[str, str]] = set()
     found: dict[tuple[str, str, datetime], set[str]] = {}
     for key, backoff in unavailable.items():
+        if not backoff.holds(now):
+            continue
+        if backoff.reason == NO_SPOT_ROLE:
+            denied.add((key.capacity_type, key.zone))
         is_general = key.instance_type[:1] in _GENERAL and not key.group
-        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
+        if is_general and backoff.reason not in _OF_NOTICES:
             found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
     empty = (
         (capacity_type, zone)
