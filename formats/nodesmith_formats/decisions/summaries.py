@@ -46,6 +46,11 @@ def _few_nodes(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"objective LeastNodes: {counted(number, 'node')}, {proof}"
 
 
+def disregarded(plan: Mapping[str, Any]) -> str:
+    """Return what the bound on a plan's price does not count, such as `weights and limits`; empty if it counts all."""
+    return " and ".join(name for name in ("weights", "limits") if plan.get(name) == "disregarded")
+
+
 def _price_and_bound(plan: Mapping[str, Any]) -> str:
     price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
     mark = _mark(plan)
@@ -56,8 +61,8 @@ def _price_and_bound(plan: Mapping[str, Any]) -> str:
     best += " with these weights" if weights == "kept" else ""
     if above < _ROUNDING:
         return f"{mark}${price:.4f}/hour, {best}: no nodes for these pods cost less"
-    uncounted = [name for name in ("weights", "limits") if plan.get(name) == "disregarded"]
-    best += f" if {' and '.join(uncounted)} did not count" if uncounted else ""
+    uncounted = disregarded(plan)
+    best += f" if {uncounted} did not count" if uncounted else ""
     least = f"no nodes for these pods cost less than {mark}${bound:.4f}/hour"
     return f"{mark}${price:.4f}/hour, at most {max(above, 0.001):.1%} above {best}: {least}"
 

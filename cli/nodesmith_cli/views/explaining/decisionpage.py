@@ -18,7 +18,7 @@ from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, figure, section, table
 from nodesmith_cli.output.reporting.ladders import Choice, ladder, money
 from nodesmith_cli.output.reporting.markup import Html
-from nodesmith_formats.decisions.summaries import in_a_sentence
+from nodesmith_formats.decisions.summaries import disregarded, in_a_sentence
 from nodesmith_formats.prices import HOURS_A_MONTH
 from nodesmith_formats.wording import counted, some
 
@@ -73,10 +73,10 @@ def decision_cards(plan: Plan) -> list[Card]:
     sold = Counter(str(node["launch"]["capacityType"]) for node in plan["nodes"])
     mark = "~" if any(node["estimated"] for node in plan["nodes"]) else ""
     above = price / bound - 1 if bound else 0.0
-    uncounted = [name for name in ("weights", "limits") if plan.get(name) == "disregarded"]
+    uncounted = disregarded(plan)
     proof = f"at most {above:.1%} above it" if above > 0.0005 else "the plan is the cheapest possible"
     if uncounted and above > 0.0005:
-        proof += f", which disregards {' and '.join(uncounted)}"
+        proof += f", which disregards {uncounted}"
     proof += " with these weights" if plan.get("weights") == "kept" else ""
     served = sum(len(kind.pods) for kind in kinds_of(plan))
     there = sum(len(pods) for pods in plan["placed"].values())
