@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aws_cdk.cx_api import CloudAssembly
+from aws_cdk.region_info import RegionInfo
 
 LONGEST_POLICIES = 10_240
 """IAM's limit for the inline policies of a role together, in characters without white space."""
 LARGEST_TEMPLATE = 1_000_000
-_PARTITIONS = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
 _PSEUDO = {"AWS::AccountId": "0" * 12, "AWS::URLSuffix": "amazonaws.com.cn"}
 
 
@@ -30,7 +30,11 @@ def _faults(template: Mapping[str, Any], region: str) -> Iterator[str]:
             continue
         role = each["Properties"]
         documents = [policy["PolicyDocument"] for policy in role.get("Policies", ())]
-        known = {**_PSEUDO, "AWS::Partition": _partition(region), "AWS::Region": region}
+        known = {
+            **_PSEUDO,
+            "AWS::Partition": RegionInfo.get(region).partition or "aws",
+            "AWS::Region": region,
+        }
         texts = (json.dumps(_resolved(document, known), separators=(",", ":")) for document in documents)
         size = sum(len("".join(text.split())) for text in texts)
         if size > LONGEST_POLICIES:
@@ -45,10 +49,6 @@ def _faults(template: Mapping[str, Any], region: str) -> Iterator[str]:
             f"regions.{region}: the template would have {size:,} bytes, and CloudFormation allows "
             f"{LARGEST_TEMPLATE:,}: list fewer vpcs"
         )
-
-
-def _partition(region: str) -> str:
-    return next((name for start, name in _PARTITIONS.items() if region.startswith(f"{start}-")), "aws")
 
 
 def _resolved(value: Any, known: Mapping[str, str]) -> Any:
