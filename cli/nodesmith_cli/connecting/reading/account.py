@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.adapters.ownedresources import bare
-from nodesmith.registration import parameter_name
+from nodesmith.registration import LONGEST_ROLE_NAME, parameter_name
 from nodesmith_cli.access.awssession import Asker, if_there
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
 
@@ -124,6 +124,11 @@ class AccountReading(Asker):
             return [each["PolicyArn"] for page in pages for each in page["AttachedPolicies"]]
 
         return self.ask("iam:ListAttachedRolePolicies", f"role/{role}", read, list[str]())
+
+
+def possible_names(names: Iterable[str]) -> dict[str, None]:
+    """Return the names, each once, that IAM can have as names of roles; a path does not count."""
+    return dict.fromkeys(name for name in names if name and len(bare(name)) <= LONGEST_ROLE_NAME)
 
 
 def _of(vpc_id: str) -> list[dict[str, Any]]:

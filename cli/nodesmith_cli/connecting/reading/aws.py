@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.ownedresources import bare
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.registration import LONGEST_ROLE_NAME, default_node_role
+from nodesmith.registration import default_node_role
 from nodesmith_cli.access.awssession import Asker, asking, if_there
 from nodesmith_cli.access.kubeconfigs import regions_of
 from nodesmith_cli.connecting.checks.problems import talking_roles
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Association, Cluster, Entry, is_made
-from nodesmith_cli.connecting.reading.account import AccountReading
+from nodesmith_cli.connecting.reading.account import AccountReading, possible_names
 from nodesmith_cli.connecting.steps.actions import AGENT
 from nodesmith_cli.connecting.wanted import Wanted, readable
 
@@ -98,7 +97,7 @@ class AwsReading(AccountReading, EksReading):
         vpc = wanted.vpc if wanted.vpc is not None else (known.reached_from if known else "")
         default = default_node_role(wanted.cluster)
         named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
-        names = dict.fromkeys(each for each in named if each and len(bare(each)) <= LONGEST_ROLE_NAME)
+        names = possible_names(named)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
         functions = talking_roles(self.region, vpc)
         found = {name: role for name in (*functions, *names) if (role := self.role(name)) is not None}

@@ -12,10 +12,11 @@ from nodesmith.adapters.ownedresources import bare, profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover
-from nodesmith.registration import LONGEST_ROLE_NAME, default_node_role
+from nodesmith.registration import default_node_role
 from nodesmith_cli.access.awssession import if_there
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster, is_made
+from nodesmith_cli.connecting.reading.account import possible_names
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.steps.actions import AGENT
 from nodesmith_cli.connecting.steps.leftovers import Leftovers
@@ -32,7 +33,7 @@ class LeftoverReading(AwsReading):
             parameter = self.parameter(name, observed=True)
         known = readable(name, parameter)
         named = [default_node_role(name), *(known.node_roles if known else ())]
-        roles = dict.fromkeys(each for each in named if len(bare(each)) <= LONGEST_ROLE_NAME)
+        roles = possible_names(named)
         stack, profiles = self.stack(), self._profiles(name)
         node_roles = tuple(self.node_roles(name, roles).values())
         made = [bare(role.name) for role in node_roles if role.is_made]
