@@ -44,15 +44,15 @@ _BOOLEAN = re.compile(r"[yYnN]$")
 _NUMBERS_BEGIN = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO][0-7]+|0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?$", re.ASCII)
-_PART = re.compile(r"\.\d+(?:_\d+)*(?:[eE]|$)", re.ASCII)
+_FRACTION = re.compile(r"\.\d+(?:_\d+)*(?:[eE]|$)", re.ASCII)
 _NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
 _TAG = "tag:yaml.org,2002:"
 _STR, _BOOL, _INT, _FLOATING, _NULL, _MERGE = (
     f"{_TAG}{name}" for name in ("str", "bool", "int", "float", "null", "merge")
 )
 _OTHERWISE = frozenset({f"{_TAG}timestamp", f"{_TAG}value", _INT, _FLOATING})
-
-
+_KEYS = frozenset({_BOOL, _INT, _FLOATING, _NULL})
+"""What keys are that are no texts."""
 _LONGEST_INTEGER = 80
 """Digits of a number that may have 64 bits, in any base, with some zeros in front."""
 _LONGEST_WHOLE = 1e21
@@ -116,8 +116,7 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
         if key.tag not in _KEYS:
             return key
         found = self.construct_object(key)
-        text = f"{found:g}" if isinstance(found, float) else str(found)
-        text = text.lower() if isinstance(found, bool) else text
+        text = f"{found:g}" if isinstance(found, float) else str(found).lower()
         return yaml.ScalarNode(_STR, text, key.start_mark, key.end_mark)
 
     def integer(self, node: yaml.ScalarNode) -> int | float | str:
@@ -150,12 +149,10 @@ def _tag_of(text: str) -> str:
     plain = text.replace("_", "")
     if _INTEGER.match(plain):
         return _INT
-    is_float = _FLOAT.match(plain) and (text[0] != "." or _PART.match(text))
+    is_float = _FLOAT.match(plain) and (text[0] != "." or _FRACTION.match(text))
     return _FLOATING if is_float or _NOT_FINITE.match(text) else _STR
 
 
-_KEYS = frozenset({_BOOL, _INT, _FLOATING, _NULL})
-"""What keys are that are no texts."""
 _Loader.add_implicit_resolver(_BOOL, _BOOLEAN, list("yYnN"))
 _Loader.add_constructor(_INT, _Loader.integer)
 _Loader.add_constructor(_FLOATING, _Loader.floating)
