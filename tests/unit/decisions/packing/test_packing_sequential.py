@@ -7,10 +7,12 @@ from math import fsum, inf
 from operator import le
 from random import Random
 
+import numpy as np
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
 from nodesmith.decisions.packing.byclass import pack_by_class
+from nodesmith.decisions.packing.filling import ItemPool
 from nodesmith.decisions.packing.problem import RemainingLimits
 from nodesmith.decisions.packing.reduction import parts
 from nodesmith.decisions.packing.sequential import SequentialPlan, sequential_plans
@@ -365,3 +367,16 @@ def test_of_very_many_items_a_node_chooses_among_a_sample_and_all_are_packed() -
     check(items, packing)
     assert not any(packing.left)
     assert packing.price <= 1.05 * packing.bound
+
+
+def test_a_node_is_given_what_it_held_before_until_that_is_no_longer_left() -> None:
+    items = [Item((1000, 1000, 1), 3, 3), Item((400, 400, 1), 1, 1)]
+    node = Bin("a", (1500, 1500, 10), 1.0, 0b11)
+    pool = ItemPool(items, [0b11], np.array([1.0, 1.0, 0.0]), np.array([2000.0, 800.0]))
+    assert pool.fill([node, node], None) == [((0, 1), (1, 1))] * 2
+    steps_once = pool.steps
+    pool.take(((0, 1),), 1)
+    assert pool.fill([node], None) == [((0, 1), (1, 1))]
+    assert pool.steps == steps_once + 1
+    pool.take(((1, 1),), 1)
+    assert pool.fill([node], None) == [((0, 1),)]

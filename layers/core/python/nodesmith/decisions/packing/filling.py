@@ -12,7 +12,7 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from nodesmith.decisions.packing.problem import Bin, Holds, Item
+from nodesmith.decisions.packing.problem import Bin, Holds, Item, Vector
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -41,17 +41,27 @@ class ItemPool:
             mask: np.frombuffer(bits, dtype=np.uint8) == ord("1") for mask, bits in spelled.items()
         }
         self.steps = 0
+        self._contents: dict[tuple[Vector, int, int | None], Holds] = {}
 
     def fill(self, candidates: Sequence[Bin], seed: int | None) -> list[Holds]:
         """Fill an empty node of each of these bins, starting with item `seed` if given, and return their contents.
 
         The nodes are independent of each other; filling them at once is faster. Each item is added to a node as often
-        as possible at once, so it is never considered for it again.
+        as possible at once, so it is never considered for it again. What a node held when it was filled before, it is
+        given again as long as that is left.
         """
-        filling = _Filling(self, candidates, seed)
-        while filling.narrow():
-            filling.add()
-        return filling.contents()
+        asked = {(c.capacity, c.admits, seed): c for c in candidates}
+        changed = {key: c for key, c in asked.items() if not self._is_left(self._contents.get(key))}
+        if changed:
+            filling = _Filling(self, list(changed.values()), seed)
+            while filling.narrow():
+                filling.add()
+            self._contents.update(zip(changed, filling.contents(), strict=True))
+        self.steps += len(asked) - len(changed)
+        return [self._contents[c.capacity, c.admits, seed] for c in candidates]
+
+    def _is_left(self, holds: Holds | None) -> bool:
+        return holds is not None and all(self.left[item] >= number for item, number in holds)
 
     def sample(self, waiting: _Bools) -> Indices:
         """Return the numbers of the items to choose from: all that are waiting or, of very many, evenly spread ones."""
