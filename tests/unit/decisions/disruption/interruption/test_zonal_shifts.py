@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.expiration import expired
+from nodesmith.decisions.disruption.interruption import answer
 from nodesmith.decisions.disruption.search.search import may_end, propose
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodepools.onsale import considered, on_sale
 from nodesmith.decisions.readiness.launchconditions import announcements, reaches, shift_condition
 from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.ec2.zonalshifts import (
     AUTOSHIFT,
     UNTOLD_END,
@@ -275,6 +277,17 @@ def test_nodes_in_the_zone_are_not_replaced_ahead_of_their_expiry() -> None:
     shifted = replace(ledger, zonal_shifts=away(A))
     assert not expired(shifted, seen, pools, NOW)
     assert expired(shifted, seen, pools, NOW + HOUR)
+
+
+def test_a_failing_status_check_ends_no_node_in_the_zone_until_the_shift_ends() -> None:
+    sick = builders.claim(phase=Phase.INITIALIZED, instance_id="i-1", zone=A)
+    told = [Notice(Fate.IMPAIRED, "i-1", NOW + timedelta(minutes=2), "fails EC2's check")]
+    shifted = builders.ledger(claims=(sick,), zonal_shifts=away(A))
+    found = answer(told, shifted, {}, None, NOW)
+    assert (found.changed, found.going, found.counts) == ([], [], {"NoticesPutOff": 1})
+    assert [ended.cause for ended in answer(told, shifted, {}, None, NOW + HOUR).changed] == [Fate.IMPAIRED]
+    gone = [replace(told[0], fate=Fate.TERMINATED)]
+    assert [ended.cause for ended in answer(gone, shifted, {}, None, NOW).changed] == [Fate.TERMINATED]
 
 
 def test_a_move_whose_source_is_in_the_zone_is_abandoned_even_if_its_replacements_are_ready() -> None:

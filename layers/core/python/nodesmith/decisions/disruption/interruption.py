@@ -74,7 +74,7 @@ def answer(
 
     `pools` are the valid NodePools by name. They and the snapshot matter for uncertain notices only.
     """
-    found = Answer()
+    found, away = Answer(), ledger.shifted(now)
     by_instance = {claim.instance_id: claim for claim in ledger.claims if claim.instance_id}
     for instance, notice in sorted(_foremost(notices).items()):
         claim = by_instance.get(instance)
@@ -83,6 +83,10 @@ def answer(
             continue
         if _is_of_its_stop(notice, claim):
             found.counts["NoticesOfStops"] += 1
+            continue
+        if notice.fate is Fate.IMPAIRED and claim.zone in away:
+            # Most likely the zone is to blame. EC2 is asked again on the next tick.
+            found.counts["NoticesPutOff"] += 1
             continue
         found.counts[notice.fate] += 1
         if notice.fate.is_certain:
