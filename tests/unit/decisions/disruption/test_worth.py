@@ -14,6 +14,7 @@ from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.disruption.worth import totals, worth_usd
+from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
@@ -194,6 +195,18 @@ def test_spot_replaces_spot_only_if_enough_types_are_cheaper() -> None:
     assert spot(("m5", "c5"), {SPOT_TYPES: "1"}, of=smallest).proposals
     (one,) = spot(("m5", "c5", "r5", "m5a", "c5a", "r5a", "m6i", "c6i", "r6i", "m6a", "c6a")).proposals
     assert len({o.instance_type for o in one.replacements[0].request.overrides}) == 15
+
+
+def test_six_zones_leave_as_many_types_to_spot_that_replaces_spot_as_one() -> None:
+    """A request has at most 60 offerings: with each type in each zone, these are ten types."""
+    for zones in (ZONES[:1], [f"us-east-1{letter}" for letter in "abcdef"]):
+        alone = fleet([large(capacity_type="spot")], running(shape("3", "12Gi"), {"a": 1}))
+        known = {"default": builders.nodeclass_status(zones=zones)}
+        (one,) = propose(replace(alone, ledger=replace(alone.ledger, nodeclasses=known))).proposals
+        overrides = one.replacements[0].request.overrides
+        assert len({o.instance_type for o in overrides}) == 15
+        assert {o.zone for o in overrides} == set(zones)
+        assert len(overrides) <= MAX_OVERRIDES
 
 
 def test_a_smaller_size_of_the_same_family_may_always_replace_a_spot_node() -> None:

@@ -2,8 +2,9 @@
 
 With more capacity pools to choose from, EC2 launches more reliably. All of them hold the node's pods and satisfy their
 constraints. The list ends where prices exceed a tolerance above the price the node was chosen for, but not before it
-has enough types for EC2 to choose well (AWS asks for at least ten to fifteen on spot). Where EC2 recently lacked
-capacity for many offerings, the list is as long as a request may be: finding capacity comes first.
+has enough types for EC2 to choose well (AWS asks for at least ten to fifteen on spot): if a region has so many zones
+that fewer types fill a request, further ones replace the most expensive offerings of types that occur twice. Where EC2
+recently lacked capacity for many offerings, the list is as long as a request may be: finding capacity comes first.
 
 If fewer types than the NodePool's minValues could hold a node's pods, the node is refused. A node that holds at least
 as much of every resource, and pods of the same kinds, would be refused again. So a bin is replaced by several bins that
@@ -93,7 +94,9 @@ def options(
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         wasteful = bool(kept) and offer.offering.cost_hourly_usd > on_demand
-        full = dear or wasteful or len(kept) >= MAX_OVERRIDES
+        crowded = len(kept) >= MAX_OVERRIDES
+        short = crowded and sold.capacity_type == SPOT and not enough  # in regions with many zones
+        full = dear or wasteful or (crowded and not short)
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
         if offer.offering.capacity_type != chosen.offering.capacity_type:
@@ -110,7 +113,10 @@ def options(
             continue
         if wastes or offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
             full = True  # EC2 knows no surcharges, and would choose it by its price
-        (dearer if full else kept).append(offer)
+        if crowded and not full:
+            kept = kept if offer.type_option.type.name in types else _making_room(kept, offer)
+        else:
+            (dearer if full else kept).append(offer)
         types.update(() if wastes else (offer.type_option.type.name,))
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
     refusal = _unmet(flexible, kept)
