@@ -16,7 +16,7 @@ from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -120,9 +120,14 @@ def test_facts_of_an_instance_type_unknown_at_launch_cause_no_drift() -> None:
     assert drifted(CLAIM, today(changed_pool(requirements=gpus))) == "RequirementsDrifted"
 
 
+def without_its_type(known: Catalog) -> Catalog:
+    facts = {name: one for name, one in known.facts.items() if name != CLAIM.instance_type}
+    return replace(known, facts=facts, offerings={k: v for k, v in known.offerings.items() if k in facts})
+
+
 def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
     known = embedded_catalog("us-east-1")
-    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    without = without_its_type(known)
     assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
     young = replace(CLAIM, created_at=LATER - timedelta(minutes=59))
     assert drifted(young, today(catalog=without)) == ""
@@ -135,7 +140,7 @@ def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None
         {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": [CLAIM.zone]},
     ]
     known = embedded_catalog("us-east-1")
-    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    without = without_its_type(known)
     changed, its_status = changed_class(userData="#!/bin/sh")
     now: dict[str, Any] = {
         "pool": builders.nodepool_manifest(labels={"team": "blue"}, requirements=elsewhere),
@@ -166,7 +171,11 @@ def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None
 
 def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_exist() -> None:
     offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
-    catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})
+    known = embedded_catalog("us-east-1")
+    facts = known.facts[CLAIM.instance_type]
+    assert isinstance(facts, InstanceFacts)
+    facts = replace(facts, capacity_types=("on-demand",))
+    catalog = replace(known, facts={CLAIM.instance_type: facts}, offerings={CLAIM.instance_type: (offered,)})
     assert (
         drifted(replace(CLAIM, capacity_type="on-demand"), today(catalog=catalog)) != "InstanceTypeNotFound"
     )
@@ -175,6 +184,22 @@ def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_e
     assert drifted(replace(CLAIM, capacity_type="reserved"), today(catalog=nowhere)) != "InstanceTypeNotFound"
     unknown = replace(CLAIM, capacity_type="reserved", instance_type="m0.large")
     assert drifted(unknown, today(catalog=nowhere)) == "InstanceTypeNotFound"
+
+
+@pytest.mark.parametrize("capacity_type", ["on-demand", "spot"])
+def test_a_type_or_an_offering_without_a_known_price_is_sold_all_the_same(capacity_type: str) -> None:
+    """New types have no price where the price list cannot be read; EC2 may have no spot price of a zone."""
+    known = embedded_catalog("us-east-1")
+    claim = replace(CLAIM, capacity_type=capacity_type)
+    priced = {name: offers for name, offers in known.offerings.items() if name != CLAIM.instance_type}
+    assert drifted(claim, today(catalog=replace(known, offerings=priced))) == ""
+    other = "spot" if capacity_type == "on-demand" else "on-demand"
+
+    def without_price(zone: str) -> Catalog:
+        return replace(known, offerings={**priced, CLAIM.instance_type: (Offering(zone, other, 1.0),)})
+
+    assert drifted(claim, today(catalog=without_price(CLAIM.zone))) == ""
+    assert drifted(claim, today(catalog=without_price(f"{CLAIM.zone}x"))) == "InstanceTypeNotFound"
 
 
 def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:

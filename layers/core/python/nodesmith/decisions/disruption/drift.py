@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.labels import (
     WELL_KNOWN,
 )
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog, StatedFacts
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
@@ -123,12 +123,17 @@ def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
 def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
     """Return whether the instance type is sold this way at all, whether or not it is available.
 
-    A reserved type need not be for sale in its zone: whether its reservation still exists is checked separately.
+    A type without a known price has no offering, but may be sold all the same. A reserved type need not be for sale in
+    its zone: whether its reservation still exists is checked separately.
     """
-    if claim.capacity_type == RESERVED:
-        return claim.instance_type in catalog.facts
+    facts = catalog.facts.get(claim.instance_type)
+    if facts is None or claim.capacity_type == RESERVED:
+        return facts is not None
     offered = catalog.offerings.get(claim.instance_type, ())
-    return any((o.zone, o.capacity_type) == (claim.zone, claim.capacity_type) for o in offered)
+    if isinstance(facts, StatedFacts):
+        return any((o.zone, o.capacity_type) == (claim.zone, claim.capacity_type) for o in offered)
+    zones = {offering.zone for offering in offered}
+    return claim.capacity_type in facts.capacity_types and (not zones or claim.zone in zones)
 
 
 def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
