@@ -162,7 +162,7 @@ def _of_budgets(
     for name, pool in parsed_nodepools(tuple(nodepools)).items():
         for reason in Reason:
             labels = labelled(nodepool=name, reason=reason)
-            at_once = allowed(pool.disruption.budgets, reason, counted[name], 0, now)
+            at_once = allowed(pool.disruption.budgets, reason.budgeted, counted[name], 0, now)
             most[labels] = 0 if pool.disruption.fault else counted[name] if at_once is None else at_once
             consuming[labels] = disrupted[name]
     yield _gauge(

@@ -434,6 +434,17 @@ def test_nodepools_show_allowed_disruptions_and_nodes_that_count_against_budgets
     assert set(scene.series("nodepools_nodes_consuming_budgets").values()) == {2}
 
 
+def test_budgets_for_underutilized_nodes_count_for_unbalanced_ones_in_metrics_too() -> None:
+    scene = Scene()
+    pool = nodepool_manifest()
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "0", "reasons": ["Underutilized"]}]}
+    scene.put(NODEPOOLS, pool)
+    scene.put(NODES, *[node(number, DICE) for number in range(3)])
+    most = scene.series("nodepools_allowed_disruptions")
+    assert most['{nodepool="default",reason="Unbalanced"}'] == 0
+    assert most['{nodepool="default",reason="Empty"}'] == 3
+
+
 def test_a_gauge_shows_how_long_a_kind_has_not_been_up_to_date() -> None:
     scene = Scene()
     scene.world.mark(NODES, current=False)
