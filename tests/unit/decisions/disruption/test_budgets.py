@@ -358,3 +358,27 @@ def test_a_percentage_counts_a_node_and_its_replacement_once() -> None:
     assert left(pool, Ledger(claims=CLAIMS, moves=(move,)), others[:1]) == 0
     ending = others[0].terminating("Drifted", "", NOW)
     assert left(pool, Ledger(claims=(ending, *others[1:], new))) == 0
+
+
+@pytest.mark.parametrize("cause", ["Drifted", "Underutilized", "Expired", "Unhealthy", "Deleted"])
+def test_a_percentage_counts_a_terminating_node_and_its_replacement_once(cause: str) -> None:
+    pool = nodepool({}, budgets=[{"nodes": "11%"}])
+    *others, new = CLAIMS
+    old = replace(others[0], initialized_at=NOW - timedelta(days=1))
+    ending = old.terminating(cause, "", NOW - timedelta(minutes=5))
+    if cause in ("Drifted", "Underutilized"):
+        ending = replace(ending, replaced_by=(new.name,))
+    else:
+        new = replace(new, created_at=NOW - timedelta(minutes=4))
+    assert left(pool, Ledger(claims=(ending, *others[1:], new))) == 0
+
+
+def test_a_node_that_was_bought_for_other_pods_is_no_replacement_of_an_empty_one() -> None:
+    pool = nodepool({}, budgets=[{"nodes": "20%"}])
+    later = builders.claim("default-10", phase=Phase.INITIALIZED, provider_id="aws:///a/i-10", created_at=NOW)
+    node = builders.node(later.name, provider_id=later.provider_id)
+    seen = replace(SNAPSHOT, nodes=(*SNAPSHOT.nodes, node))
+    for cause, expected in (("Empty", 2), ("Expired", 1)):
+        old = replace(CLAIMS[0], initialized_at=NOW - timedelta(days=1))
+        ending = old.terminating(cause, "", NOW - timedelta(minutes=5))
+        assert left(pool, Ledger(claims=(ending, *CLAIMS[1:], later)), snapshot=seen) == expected

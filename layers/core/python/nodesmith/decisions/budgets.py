@@ -97,17 +97,32 @@ def remaining(
         return 0
     mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]
-    sources, bought = ledger.sources, ledger.replacements
+    sources = ledger.sources
     going = [*going, *(c for c in mine if c.name in sources)]
     marked = {c.name for c in going} | _deleted(snapshot)
     disrupted = [c for c in mine if _is_disrupted(c, snapshot.node_of(c), marked)]
-    doubled = [c for c in counted if c.name in bought or c.cause == Reason.DRIFTED]
-    at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
+    nodes = len(counted) - _doubled(counted, ledger)
+    at_once = allowed(pool.disruption.budgets, reason, nodes, len(disrupted), now)
     most = pool.disruption.most_an_hour
     if budgets_only or most is None:
         return at_once
     left = max(0, most - len(departed(pool.name, ledger, going, now)))
     return left if at_once is None else min(at_once, left)
+
+
+def _doubled(counted: Collection[NodeClaim], ledger: Ledger) -> int:
+    """Return how many of these nodes exist only because they replace others that still exist.
+
+    What a move has bought is known. For other terminations, such as expiration, provisioning buys when they have begun.
+    """
+    ending = [claim for claim in counted if claim.is_ending]
+    bought = ledger.replacements | {name for claim in ending for name in claim.replaced_by}
+    alone = [claim for claim in ending if not claim.replaced_by and claim.cause != Reason.EMPTY]
+    drifted = sum(claim.cause == Reason.DRIFTED for claim in alone)
+    begun = [claim.terminating_at for claim in alone if claim.cause != Reason.DRIFTED]
+    since = min((at for at in begun if at is not None), default=None)
+    later = [c for c in counted if since is not None and c.bought_at >= since and c.name not in bought]
+    return sum(c.name in bought for c in counted) + drifted + min(len(begun), len(later))
 
 
 def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:
