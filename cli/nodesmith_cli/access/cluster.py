@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
@@ -15,7 +14,8 @@ from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, PODS, WATCHED
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith.observation.workloads import watched_kinds
 from nodesmith_cli.access.kubeconfigs import connection, loaded
-from nodesmith_cli.access.preconditions import require_kubeconfig
+from nodesmith_cli.access.preconditions import require_kubeconfig, usual_kubeconfig
+from nodesmith_formats.localsystem.contexts import kubeconfig_file
 from nodesmith_formats.manifests.manifests import Document
 
 _PRIORITIES = WatchedKind(
@@ -90,8 +90,10 @@ def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
 
 
 def _connection(context: str, kubeconfig: str) -> Connection:
-    if not kubeconfig:
-        require_kubeconfig(context)
-        if context and Path(context).is_file():
-            context, kubeconfig = "", context
-    return connection(loaded(kubeconfig, context, f"--kubeconfig {context}".rstrip()))
+    if kubeconfig:
+        return connection(loaded(kubeconfig, context, f"--kubeconfig {kubeconfig}"))
+    require_kubeconfig(context)
+    file = kubeconfig_file(context)
+    if file:
+        return connection(loaded(file, "", f"--kubeconfig {file}"))
+    return connection(loaded("", context, f"kubeconfig {usual_kubeconfig()}"))

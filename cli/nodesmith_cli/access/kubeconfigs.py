@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.access.preconditions import usual_kubeconfig
 
 if TYPE_CHECKING:  # imported only when a kubeconfig is loaded
     from kubernetes.client import Configuration
@@ -57,7 +58,7 @@ def loaded(file: str, context: str, named: str) -> Configuration:
     with _logged_errors() as logged:
         try:
             load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=file or None, context=context or None, client_configuration=made
+                config_file=file or usual_kubeconfig(), context=context or None, client_configuration=made
             )
         except (ConfigException, OSError) as error:
             raise Rejected(f"{named}: {error}") from None
@@ -93,8 +94,9 @@ def _logged_errors() -> Iterator[list[str]]:
 
 
 def _files() -> list[Path]:
-    usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
-    return [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]
+    return [
+        path for each in usual_kubeconfig().split(os.pathsep) if (path := Path(each).expanduser()).is_file()
+    ]
 
 
 def connection(configuration: Configuration) -> Connection:

@@ -13,6 +13,7 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith_formats.localsystem.contexts import ContextName, kubeconfig_file
 
 STDIN = "-"
 SIMULATOR_LIBRARIES = ("moto", "flask", "flask_cors", "cel", "cryptography", "aws_lambda_powertools")
@@ -91,18 +92,25 @@ def require_kubeconfig(context: str) -> None:
 
     Accepts a kubeconfig that cannot be parsed; loading it reports the error.
     """
-    if context and Path(context).is_file():
+    if kubeconfig_file(context):
         return
-    option = f"--kubeconfig {context}".rstrip()
-    usual = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
+    is_name = isinstance(context, ContextName)
+    option = f"{'--context' if is_name else '--kubeconfig'} {context}".rstrip()
+    usual = usual_kubeconfig()
     files = [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]
     if not files:
-        there = f" {context!r} is not a file, and" if context else ""
+        there = f" {context!r} is not a file, and" if context and not is_name else ""
         raise Rejected(f"{option}:{there} there is no kubeconfig at {usual}")
     names = sorted({name for file in files for name in _contexts(file)})
     if context and names and context not in names:
         hint = did_you_mean(context, names) or f"; contexts: {', '.join(names)}"
-        raise Rejected(f"{option}: neither a context in the kubeconfig nor a file{hint}")
+        fault = f"no such context in {usual}" if is_name else "neither a context in the kubeconfig nor a file"
+        raise Rejected(f"{option}: {fault}{hint}")
+
+
+def usual_kubeconfig() -> str:
+    """Return the path of the kubeconfig, or several paths, that is read if no option names one."""
+    return os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
 
 
 def _contexts(kubeconfig: Path) -> Iterator[str]:

@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from nodesmith.errors import Rejected
+from nodesmith_formats.localsystem.contexts import ContextName, kubeconfig_file
 
 _CLAUSE = re.compile(
     r"\s*(?:(?P<absent>!\s*(?P<not>[\w./-]+))|(?P<key>[\w./-]+)\s*"
@@ -86,13 +86,14 @@ def _clause(found: re.Match[str]) -> Clause:
 def chosen_kubeconfig(kubeconfig: str, context: str) -> str:
     """Return the value of --kubeconfig that both options mean together: a context, a file, or empty.
 
-    With a file and a context, the file becomes this process's KUBECONFIG, as if that had been set. Raises Rejected.
+    A value of --context is returned as a ContextName. With a file and a context, the file becomes this process's
+    KUBECONFIG, as if that had been set. Raises Rejected.
     """
     if not context:
         return kubeconfig
-    if not kubeconfig or kubeconfig == context:
-        return context
-    if not Path(kubeconfig).is_file():
+    file = kubeconfig_file(kubeconfig)
+    if not file and kubeconfig not in {"", context}:
         raise Rejected(f"--kubeconfig {kubeconfig}: is no file, so it cannot have --context {context}")
-    os.environ["KUBECONFIG"] = kubeconfig
-    return context
+    if file:
+        os.environ["KUBECONFIG"] = file
+    return ContextName(context)

@@ -21,6 +21,7 @@ from nodesmith_cli.commands.options import (
     YesOption,
     seconds_of,
 )
+from nodesmith_formats.localsystem.contexts import kubeconfig_file
 
 
 def migrate_command(
@@ -89,7 +90,7 @@ def migrate_command(
     """
     if drain + undo + status > 1:
         raise Rejected("--drain, --undo and --status are mutually exclusive")
-    file = kubeconfig if kubeconfig and Path(kubeconfig).is_file() else ""
+    file = kubeconfig_file(kubeconfig or "")
     if context:
         kubeconfig = chosen_kubeconfig(kubeconfig or "", context)
     if kubeconfig:

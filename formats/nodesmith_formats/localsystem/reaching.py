@@ -17,6 +17,7 @@ import yaml
 from nodesmith.errors import Rejected
 from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_formats.localsystem.contexts import kubeconfig_file
 
 EXTENSION = "nodesmith.dev/local"
 
@@ -109,13 +110,13 @@ def one_of_several(kubeconfig: str) -> str:
     system = local_system(kubeconfig)
     if system is None or len(system.clusters) == 1:
         return ""
-    context = system.current if kubeconfig == "" or Path(kubeconfig).is_file() else kubeconfig
+    context = system.current if kubeconfig == "" or kubeconfig_file(kubeconfig) else kubeconfig
     return system.clusters.get(context, "")
 
 
 def local_system(kubeconfig: str) -> Reached | None:
     """Return the local system behind a kubeconfig, or behind a context of the usual one; None if there is none."""
-    path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
+    path = kubeconfig_file(kubeconfig) or os.environ.get("KUBECONFIG", "")
     try:
         return reach(Path(path)) if path else None
     except Rejected:

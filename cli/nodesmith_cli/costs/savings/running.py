@@ -18,6 +18,7 @@ from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.access.cluster import server_of
+from nodesmith_cli.access.preconditions import usual_kubeconfig
 from nodesmith_cli.access.selecting import EVERYTHING, Selection
 from nodesmith_cli.costs.commitments import commitments_in, with_commitments
 from nodesmith_cli.costs.savings.analysis import Prepared, analysed, parsed_nodes, prepared
@@ -32,6 +33,7 @@ from nodesmith_cli.output.reporting.delivery import deliver
 from nodesmith_cli.output.safeconsole import SafeConsole
 from nodesmith_cli.planning.alternatives import for_seconds
 from nodesmith_cli.planning.running import node_settings
+from nodesmith_formats.localsystem.contexts import kubeconfig_file
 from nodesmith_formats.wording import printable
 
 OK = 0
@@ -105,11 +107,10 @@ def context_name(kubeconfig: str) -> str:
     """Return the name of a context: the given one, or the current one of the kubeconfig that was read."""
     from kubernetes.config import ConfigException, list_kube_config_contexts
 
-    is_file = bool(kubeconfig) and Path(kubeconfig).is_file()
-    if kubeconfig and not is_file:
+    if kubeconfig and not kubeconfig_file(kubeconfig):
         return kubeconfig
     try:
-        _, current = list_kube_config_contexts(kubeconfig or None)  # type: ignore[no-untyped-call]
+        _, current = list_kube_config_contexts(kubeconfig or usual_kubeconfig())  # type: ignore[no-untyped-call]
     except ConfigException:
         return ""
     return str((current or {}).get("name") or "")

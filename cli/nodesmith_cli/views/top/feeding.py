@@ -28,6 +28,7 @@ from nodesmith_cli.costs.savings.running import current_spot_prices, has_credent
 from nodesmith_cli.sharing.survey import listed
 from nodesmith_cli.views.top.fleet import KINDS, Fleet
 from nodesmith_cli.views.top.rows import Prospect
+from nodesmith_formats.localsystem.contexts import ContextName
 from nodesmith_formats.wording import printable
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.watching import ABSENT, Pauses, Watch
@@ -201,7 +202,8 @@ def _yield_to_others() -> None:
 def _prospect(kubeconfig: str) -> Prospect | str:
     """Return what `nodesmith savings` finds, or why it finds nothing."""
     command = [sys.executable, "-m", "nodesmith_cli.main", "savings", "-o", "json", "--seconds", "1"]
-    command += ["--kubeconfig", kubeconfig] if kubeconfig else []
+    option = "--context" if isinstance(kubeconfig, ContextName) else "--kubeconfig"
+    command += [option, kubeconfig] if kubeconfig else []
     try:
         done = subprocess.run(  # noqa: S603 - this program, with arguments as a list
             command,
