@@ -102,9 +102,7 @@ class Records:
 
         Raises Rejected if no decision or more than one matches.
         """
-        ids = self.ids()
-        if not ids:
-            raise Rejected(f"no decisions of cluster {self.cluster!r} are stored here")
+        ids = self._some_ids()
         if decision == LATEST:
             return self._latest(ids)
         fitting = [found for found in ids if decision in found]
@@ -116,6 +114,21 @@ class Records:
                 f"decision {decision!r}: {several}; the latest of cluster {self.cluster!r}: {shown}"
             )
         return fitting[0]
+
+    def _some_ids(self) -> list[str]:
+        ids = self.ids()
+        if not ids:
+            raise Rejected(f"no decisions of cluster {self.cluster!r} are stored here")
+        return ids
+
+    def newest_inputs(self) -> tuple[dict[str, Any], bytes]:
+        """Return the newest decision whose snapshot is stored, launched or not, and that snapshot. Raises Rejected."""
+        ids = self._some_ids()
+        for decision in ids[: -_LOOK_BACK - 1 : -1]:
+            snapshot = self.snapshot(decision)
+            if snapshot is not None:
+                return self.read(decision), snapshot
+        raise Rejected(f"decision {ids[-1]}: its snapshot was not stored")
 
     def _latest(self, ids: Sequence[str]) -> str:
         for found in ids[: -_LOOK_BACK - 1 : -1]:

@@ -23,7 +23,6 @@ from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.views.explaining.decision import catalog_of, explain, replayed
 from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, tell
 from nodesmith_formats.decisions.records import (
-    LATEST,
     Blobs,
     Bucket,
     Folder,
@@ -79,6 +78,9 @@ class Where:
                 f"no decisions found in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
                 "or use --bucket and --cluster"
             )
+        if self.cluster and self.cluster not in known:
+            hint = did_you_mean(self.cluster, known) or f"; clusters: {', '.join(sorted(known))}"
+            raise Rejected(f"no decisions of cluster {self.cluster!r} in {folder}{hint}")
         blobs = Folder(folder)
         if not self.cluster and len(known) > 1:
             others = ", ".join(sorted(known[1:]))
@@ -116,7 +118,8 @@ def show_all(where: Where, output: str) -> int:
     records, _ = where.records()
     with _reading():
         told = [_listed(record) for record in records.newest()][::-1]
-    shown = (f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told)
+    shown = [f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told]
+    shown = shown or [f"no decisions of cluster {records.cluster} are stored yet"]
     names = (f"decision/{each['id']}" for each in told)
     print_told(told, shown, output, lambda: _decisions(records.cluster, told), names)
     return SAME
@@ -164,10 +167,7 @@ def show_nodepools(name: str, where: Where, output: str) -> int:
     from nodesmith.observation.decoding import decode
     from nodesmith_cli.sharing.foreign import foreign_nodepool, said_of
 
-    record = records.read(records.find(LATEST))
-    snapshot = records.snapshot(record["id"])
-    if snapshot is None:
-        raise Rejected(f"decision {record['id']}: its snapshot was not stored")
+    record, snapshot = records.newest_inputs()
     catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
@@ -179,7 +179,8 @@ def show_nodepools(name: str, where: Where, output: str) -> int:
     found = considered(inputs)
     asked = [pool for pool in found if name in {"", pool.nodepool}]
     if not asked:
-        hint = did_you_mean(name, [pool.nodepool for pool in found])
+        names = [pool.nodepool for pool in found]
+        hint = did_you_mean(name, names) or f"; NodePools: {', '.join(names) or 'none'}"
         print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
         return UNHEARD_OF
     told = [pool_item(pool) for pool in asked]

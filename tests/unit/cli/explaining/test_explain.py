@@ -192,6 +192,26 @@ def test_a_misspelt_id_is_answered_with_a_suggestion(tmp_path: Path) -> None:
         keep(tmp_path, record(FIRST), record(SECOND)).find(SECOND.replace("bbb", "cbb"))
 
 
+def test_a_cluster_without_decisions_is_answered_with_those_that_have_some(tmp_path: Path) -> None:
+    keep(tmp_path, record())
+    for command in ("decisions", "decision", "nodepool"):
+        told = CliRunner().invoke(
+            app, ["explain", command, "--keep", str(tmp_path), "--cluster", "shap"], catch_exceptions=True
+        )
+        assert (told.exit_code, told.stdout) == (1, ""), command
+        assert str(told.exception) == f"no decisions of cluster 'shap' in {tmp_path}, did you mean 'shop'?"
+    assert told.exception.__class__ is Rejected
+
+
+def test_an_empty_list_of_decisions_says_so(tmp_path: Path) -> None:
+    (tmp_path / "clusters/shop/decisions").mkdir(parents=True)
+    arguments = ["explain", "decisions", "--keep", str(tmp_path), "--cluster", "shop"]
+
+    assert CliRunner().invoke(app, arguments).stdout == "no decisions of cluster shop are stored yet\n"
+    assert json.loads(CliRunner().invoke(app, [*arguments, "-o", "json"]).stdout) == []
+    assert CliRunner().invoke(app, [*arguments, "-o", "name"]).stdout == ""
+
+
 def test_a_snapshot_next_to_a_record_is_not_a_decision(tmp_path: Path) -> None:
     records = keep(tmp_path, record(FIRST))
     Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.snapshot.json.gz", b"")

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner, Result
+
+from nodesmith.decisions.provisioning import canonical, decide, record
 from nodesmith.decisions.provisioning.nodepools.onsale import Considered, considered
+from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith_cli.main import app
 from nodesmith_cli.views.explaining.commands import pool_item, pool_lines
-from tests.builders import NOW, catalog, expression, inputs, ledger, nodepool_manifest, snapshot
+from nodesmith_formats.decisions.records import Folder
+from tests.builders import (
+    CLUSTER,
+    NOW,
+    catalog,
+    expression,
+    inputs,
+    ledger,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+)
 
 EVERY_TYPE = len(catalog().facts)
 TYPE = "node.kubernetes.io/instance-type"
@@ -56,6 +77,32 @@ def test_types_without_capacity_on_ec2_are_shown() -> None:
     assert pool.left == 0
     assert removed(pool, "EC2 lately had no capacity") == (1, 1)
     assert "no instance type" in pool.obstacle or "none of its" in pool.obstacle
+
+
+def test_the_newest_decision_is_explained_even_if_it_launches_nothing(tmp_path: Path) -> None:
+    """A NodePool that is new, and so wrong that it launches nothing, is what people ask about."""
+    for minute, pools in enumerate((["old"], ["old", "new"], ["later"])):
+        seen = snapshot(
+            pods=pods(shape(), 1) if minute == 0 else (),
+            nodepools=[nodepool_manifest(name, requirements=[ONE_TYPE]) for name in pools],
+        )
+        at = NOW + timedelta(minutes=minute)
+        known = inputs(snapshot=seen, now=at, decision=f"{at:%Y%m%dT%H%M%SZ}-cafecafe")
+        plan = decide(known)
+        assert bool(plan.nodes) == (minute == 0)
+        Folder(tmp_path).put(
+            decision_key(CLUSTER, known.decision),
+            gzip.compress(canonical(record(known, plan, "00" * 32, {}))),
+        )
+        if pools != ["later"]:  # its function was killed before it stored the snapshot
+            encoded = encode(CLUSTER, at, Observed(nodepools=seen.nodepools))
+            Folder(tmp_path).put(decision_snapshot_key(CLUSTER, known.decision), encoded)
+
+    def explained(name: str) -> Result:
+        return CliRunner().invoke(app, ["explain", "nodepool", name, "--keep", str(tmp_path)])
+
+    assert "NodePool new: " in explained("new").stdout
+    assert "has no NodePool later; NodePools: new, old" in explained("later").stderr
 
 
 def test_text_and_json_list_the_strictest_requirement_first() -> None:
