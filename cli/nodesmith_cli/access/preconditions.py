@@ -28,8 +28,10 @@ _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 def require_files(paths: Sequence[str], purpose: str) -> None:
     """Raise Rejected if none of the files exists. `purpose` completes the message, as in `nothing to plan from`."""
+    if not paths:
+        raise Rejected(f"nothing to {purpose}: use -f FILE ({STDIN} for standard input)")
     faults = [_fault(path) for path in paths]
-    if not faults or "" in faults:
+    if "" in faults:
         return
     for fault in faults:
         typer.secho(fault, fg="red", err=True)

@@ -62,9 +62,9 @@ def demo_command(
 @local_app.command("run")
 def local_run(
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ],
+    ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     region: RegionOption = "",
     longest: Annotated[
@@ -83,7 +83,7 @@ def local_run(
 
     The exit status is 1 if pods stay pending, and 2 if the input is unusable.
     """
-    named = [*files, *(more or [])]
+    named = [*(files or []), *(more or [])]
     require_files(named, "run")
     patience_seconds = seconds_of("--for", longest)
     require_speed(speed)
@@ -139,6 +139,8 @@ def local_up(
     ] = True,
 ) -> None:
     """Run one or more clusters until Ctrl-C. Use kubectl with them, and watch nodes join, also in a browser."""
+    if files:
+        require_files(files, "start with")
     require_speed(speed, control_plane)
     require_clusters(clusters, port)
     require_region(region)

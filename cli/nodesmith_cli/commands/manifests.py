@@ -14,9 +14,9 @@ from nodesmith_cli.commands.options import DataOutputOption
 
 def convert_command(
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ],
+    ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Print every change and its risk to standard error.")
@@ -47,7 +47,7 @@ def convert_command(
 
     The exit status is 0 if everything was converted, 1 if something needs your decision, and 2 if input is unreadable.
     """
-    named = (*files, *(more or ()))
+    named = (*(files or ()), *(more or ()))
     require_files(named, "convert")
     from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
     from nodesmith_cli.manifests.converting.command import Wanted, run
@@ -66,9 +66,9 @@ def _minor(version: str) -> str:
 
 def hash_command(
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ],
+    ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     ca_bundle: Annotated[
         str,
@@ -88,9 +88,11 @@ def hash_command(
 
     The exit status is 0 if all objects were hashed, 1 if one could not be hashed, and 2 if input is unreadable.
     """
+    named = (*(files or ()), *(more or ()))
+    require_files(named, "hash")
     from nodesmith_cli.manifests.hashing import run
 
-    raise typer.Exit(run([*files, *(more or [])], ca_bundle, output))
+    raise typer.Exit(run(named, ca_bundle, output))
 
 
 def validate_command(
