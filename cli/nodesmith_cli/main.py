@@ -238,7 +238,7 @@ def schema_command(
 
 @app.command("completion", short_help="Print a script for shell completion.")
 def completion_command(
-    shell: Annotated[Shell, typer.Argument(help="The shell that will read the script.")],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell that will read the script.")],
 ) -> None:
     """Print a script with which a shell completes commands, options and the names of kubeconfig contexts.
 

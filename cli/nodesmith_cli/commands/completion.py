@@ -6,24 +6,17 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from enum import IntFlag, StrEnum
+from enum import IntFlag
 from pathlib import Path
+from typing import Literal
 
 from typer.completion import get_completion_inspect_parameters
 
 PROGRAM = "nodesmith"
 VARIABLE = "_NODESMITH_COMPLETE"
 """The variable with which the scripts of shells ask for completions."""
+Shell = Literal["bash", "zsh", "fish", "powershell"]
 _WORDS, _ACTION = "_TYPER_COMPLETE_ARGS", "_TYPER_COMPLETE_FISH_ACTION"
-
-
-class Shell(StrEnum):
-    """Shells with completion."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
 
 
 class Directive(IntFlag):
@@ -55,7 +48,7 @@ def contexts(incomplete: str) -> list[str]:
 
 def print_script(run: Callable[[], None], shell: Shell) -> None:
     """Print the script that a shell has to read. `run` is the command, which prints it when the environment asks."""
-    os.environ[VARIABLE] = f"source_{shell.value}"
+    os.environ[VARIABLE] = f"source_{shell}"
     run()
 
 

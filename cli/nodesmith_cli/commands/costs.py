@@ -15,6 +15,7 @@ from nodesmith_cli.commands.options import (
     AllNamespacesOption,
     BucketOption,
     BucketRegionOption,
+    ClusterArgument,
     ClusterRegionOption,
     ContextOption,
     KeepOption,
@@ -93,10 +94,12 @@ def savings_command(
 
 
 def ledger_command(
-    cluster: Annotated[str, typer.Argument(help="Name of the EKS cluster.")],
+    cluster: ClusterArgument,
     view: Annotated[
         Literal["costs", "moves"],
-        typer.Argument(help="costs by owner, or moves with what they promised and what came of them."),
+        typer.Argument(
+            metavar="VIEW", help="costs by owner, or moves with what they promised and what came of them."
+        ),
     ] = "costs",
     month: Annotated[str, typer.Option(help="Month in UTC, such as 2026-11. Defaults to this month.")] = "",
     by: Annotated[

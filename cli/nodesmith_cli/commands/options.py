@@ -163,23 +163,36 @@ def read_plainly(command: Any) -> Any:
 
 def _read_plainly(parameter: Any) -> None:
     described = getattr(parameter, "type_descriptor", None)
-    if described is None or parameter.required or "process_value" in vars(parameter):
+    if described is None or "process_value" in vars(parameter):
         return
     by_typer, parser = parameter.process_value, described.parameter_info.parser
     is_repeated = parameter.multiple or parameter.nargs == -1
+    choices = get_args(described.annotation) if get_origin(described.annotation) is Literal else ()
+    if parameter.required and parameter.param_type_name == "argument":
+        parameter.get_usage_pieces = lambda _context: [parameter.metavar or parameter.name]
 
     def process_value(context: Any, value: Any) -> Any:
         found: Any
         if value is None:
+            if parameter.required:
+                return by_typer(context, value)
             found = () if is_repeated else None
         elif isinstance(value, str) and described.annotation is str:
             found = parser(value) if parser else value
         elif isinstance(value, list | tuple) and described.annotation == list[str] and not parser:
             found = list(value)
-        elif value in get_args(described.annotation) and get_origin(described.annotation) is Literal:
+        elif value in choices:
             found = value
+        elif choices:
+            raise Rejected(_none_of(choices, parameter.get_error_hint(), value))
         else:
             return by_typer(context, value)
         return parameter.callback(context, parameter, found) if parameter.callback else found
 
     parameter.process_value = process_value
+
+
+def _none_of(choices: Sequence[str], option: str, value: str) -> str:
+    """Return what is wrong with a value that is no choice of an option or argument, such as `'--output' / '-o'`."""
+    named = option.replace("'", "").rpartition(" / ")[2]
+    return f"{named} {value}: must be one of {', '.join(choices)}{did_you_mean(value, choices)}"

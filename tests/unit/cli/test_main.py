@@ -181,7 +181,6 @@ VALUES: tuple[list[str], ...] = (
     [],
     ["--text", "a", "--listed", "b", "--listed", "c", "d", "e"],
     ["--choice", "two", "--number", "3", "--file", "f.yaml", "--flag", "--parsed", "x"],
-    ["--choice", "three"],
     ["--parsed", "wrong"],
     ["--number", "many"],
     ["--text"],
@@ -225,6 +224,49 @@ def test_options_have_the_values_that_typer_gives_them(arguments: list[str]) -> 
         raise AssertionError
 
     assert ran(read_plainly(get_command(own))) == ran(get_command(own))
+
+
+WRONG_CHOICES = (
+    (["validate", "-o", "jsn"], "-o jsn: must be one of text, json, did you mean 'json'?"),
+    (["top", "--sort", "weight"], "--sort weight: must be one of name, price, cpu"),
+    (["ledger", "shop", "move"], "VIEW move: must be one of costs, moves, did you mean 'moves'?"),
+    (["completion", "tcsh"], "SHELL tcsh: must be one of bash, zsh, fish, powershell"),
+    (["local", "up", "--control-plane", "reel"], "--control-plane reel: must be one of embedded, real"),
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), WRONG_CHOICES, ids=[" ".join(each) for each, _ in WRONG_CHOICES]
+)
+def test_a_wrong_choice_is_answered_as_a_wrong_format_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nodesmith", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nodesmith: {said}")
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (["connect"], "nodesmith connect [OPTIONS] CLUSTER"),
+        (["ledger"], "nodesmith ledger [OPTIONS] CLUSTER [VIEW]"),
+        (["completion"], "nodesmith completion [OPTIONS] SHELL"),
+        (["explain", "pod"], "nodesmith explain pod [OPTIONS] [NAMESPACE/]NAME"),
+        (["plan"], "nodesmith plan [OPTIONS] [FILE]..."),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_usage_is_that_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], usage: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nodesmith", *command, "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out.splitlines()[0] == f"Usage: {usage}"
 
 
 def test_asking_for_help_reads_no_yaml() -> None:
