@@ -271,12 +271,20 @@ def _save_time() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def _open_closed_streams() -> None:
+    """Open standard streams that were closed before the start, as daemons do: such input is empty, output is lost."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
 def main() -> None:
     """Run the command. An expected error prints one line to standard error and exits with status 2.
 
     So does output that cannot be written, such as to a full disk.
     """
     _save_time()
+    _open_closed_streams()
     if VARIABLE in os.environ:
         enable_completion()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-nodesmith"
@@ -288,8 +296,7 @@ def main() -> None:
                 color=False if os.environ.get("NO_COLOR") else None,
             )
         finally:
-            if sys.stdout is not None:  # None if it was closed before
-                sys.stdout.flush()
+            sys.stdout.flush()
     except NodesmithError as error:
         print(f"nodesmith: {printable_text(str(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT)

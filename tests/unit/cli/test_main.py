@@ -376,6 +376,31 @@ def test_output_to_a_full_disk_is_one_line_and_status_two(command: list[str]) ->
     assert (ran.returncode, ran.stderr) == (2, told)
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        (
+            "plan -f - <&-",
+            2,
+            "standard input: is empty\nnodesmith: nothing to plan from: -: no readable object\n",
+        ),
+        (f"plan -f {Path(EXAMPLE).parent} >&-", 0, ""),
+        (f"validate -f {EXAMPLE} >&-", 0, ""),
+        ("plan 2>&-", 2, ""),
+    ],
+)
+def test_a_stream_that_is_closed_from_the_start_is_empty(redirection: str, status: int, said: str) -> None:
+    """As a daemon starts programs."""
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m nodesmith_cli.main {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"},
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", said)
+
+
 @pytest.mark.parametrize(("value", "is_coloured"), [("", True), ("1", False)])
 def test_no_color_turns_colours_off_in_a_terminal(value: str, is_coloured: bool) -> None:
     master, slave = pty.openpty()
