@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
@@ -97,6 +98,11 @@ class Records:
             if key.endswith(_SUFFIX) and not key.endswith(_SNAPSHOT_SUFFIX)
         )
 
+    def newest_time(self) -> datetime | None:
+        """Return the time of the newest decision, in whole seconds; None if there is none."""
+        times = (_time_of(decision) for decision in reversed(self.ids()))
+        return next((time for time in times if time is not None), None)
+
     def find(self, decision: str) -> str:
         """Return the full id for a part of one, or for `latest`: the last decision that launched nodes, else the last.
 
@@ -173,6 +179,14 @@ class Records:
     def snapshot(self, decision: str) -> bytes | None:
         """Read the snapshot that a decision was made from. Returns None if it was not stored."""
         return self._blobs.get(decision_snapshot_key(self.cluster, decision))
+
+
+def _time_of(decision: str) -> datetime | None:
+    """Return the time in a decision's id, or None if a file with another name is among the records."""
+    try:
+        return datetime.strptime(decision.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def parse_record(data: bytes, name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
@@ -13,7 +14,7 @@ from typing import Literal, assert_never
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.composition import parts
 from nodesmith.registration import Registration
-from nodesmith_formats.decisions.records import Folder
+from nodesmith_formats.decisions.records import Folder, Records
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_formats.manifests.places import numbered
 from nodesmith_local.aws import LocalAws
@@ -75,6 +76,19 @@ class Place:
         return tuple(numbered(self.cluster, number) for number in range(1, self.clusters + 1))
 
 
+def _start_of(place: Place, state: Path) -> datetime:
+    """Return the time that the clocks start at: now, or after the decisions that the folder holds, whichever is later.
+
+    An earlier run is ahead of the time if its clock ran fast, and `latest` must mean a decision of this run.
+    Kubernetes' own programs keep real time.
+    """
+    now = datetime.now(UTC)
+    if place.control_plane == "real":
+        return now
+    earlier = (Records(Folder(state), name).newest_time() for name in place.names)
+    return max((now, *(at + timedelta(seconds=1) for at in earlier if at is not None)))
+
+
 class LocalSystem(Started):
     """A context manager; inside it the clusters run, served by one set of functions. See `clusters`, or `first`.
 
@@ -92,7 +106,7 @@ class LocalSystem(Started):
     ) -> None:
         self.place = place
         self.log = state / "local.log"
-        self.clock = LocalClock(place.speed)
+        self.clock = LocalClock(place.speed, start=_start_of(place, state))
         self.catalog = embedded_catalog(place.region)
         self.clusters: tuple[ServedCluster, ...]
         self.invoker: Invoker

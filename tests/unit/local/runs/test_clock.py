@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from nodesmith_formats.decisions.records import Folder
 from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.runs.system import LocalSystem, Place
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
@@ -55,3 +58,33 @@ def test_a_clock_that_another_process_reads_tells_the_same_time() -> None:
     first, shared, last = clock.now(), LocalClock.from_json(clock.to_json()).now(), clock.now()
 
     assert first <= shared <= last
+
+
+def kept(state: Path, cluster: str, *decisions: str) -> None:
+    for decision in decisions:
+        Folder(state).put(f"clusters/{cluster}/decisions/{decision}.json.gz", b"")
+
+
+def test_a_local_system_starts_after_the_decisions_that_its_folder_holds(tmp_path: Path) -> None:
+    """An earlier run was ahead of the time if its clock ran fast. Its decisions must not count as later ones."""
+    ahead = datetime.now(UTC) + timedelta(hours=4)
+    kept(tmp_path, "local", f"{ahead:%Y%m%dT%H%M%SZ}-cafecafe", "of another form", "zz")
+    kept(tmp_path, "other", f"{ahead + timedelta(days=1):%Y%m%dT%H%M%SZ}-cafecafe")
+
+    started = LocalSystem(Place("us-east-1", "local"), tmp_path).clock.now()
+    assert timedelta() < started - ahead < timedelta(minutes=1)
+
+    second = LocalSystem(Place("us-east-1", "other", clusters=2), tmp_path).clock.now()
+    assert second > started + timedelta(hours=23)
+
+
+def test_a_local_system_starts_now_if_its_folder_holds_nothing_later(tmp_path: Path) -> None:
+    kept(tmp_path, "local", "20260101T000000Z-cafecafe")
+    for place in (Place("us-east-1", "local"), Place("us-east-1", "empty")):
+        assert LocalSystem(place, tmp_path).clock.now() - datetime.now(UTC) < timedelta(seconds=2)
+
+
+def test_a_real_control_plane_keeps_to_real_time(tmp_path: Path) -> None:
+    kept(tmp_path, "local", f"{datetime.now(UTC) + timedelta(hours=4):%Y%m%dT%H%M%SZ}-cafecafe")
+    place = Place("us-east-1", "local", control_plane="real")
+    assert LocalSystem(place, tmp_path).clock.now() - datetime.now(UTC) < timedelta(seconds=2)
