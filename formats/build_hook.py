@@ -22,11 +22,11 @@ class CommitHook(BuildHookInterface[Any]):
         """Add the file, unless the build is an editable one, which reads the commit when it is asked for."""
         if version == "editable" or not (Path(self.root) / ".git").exists():
             return
-        told = subprocess.run(  # noqa: S603 a constant
+        done = subprocess.run(  # noqa: S603 a constant
             _COMMIT, cwd=self.root, capture_output=True, text=True, check=True
         )
         self._folder = tempfile.TemporaryDirectory()
         written = Path(self._folder.name) / "_commit"
-        written.write_text(told.stdout)
+        written.write_text(done.stdout)
         inside = "formats/nodesmith_formats" if self.target_name == "sdist" else "nodesmith_formats"
         build_data["force_include"][str(written)] = f"{inside}/_commit"

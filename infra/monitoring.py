@@ -114,9 +114,9 @@ def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
         if concern.talks or not vpc
     ]
     rows += [_function_graphs(concern) for concern in ("catalog", "dispatch")]
-    told = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
+    routed = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
     rows.append(
-        [*_function_graphs("routing"), _graph("routing: events for our instances, for others", *told)]
+        [*_function_graphs("routing"), _graph("routing: events for our instances, for others", *routed)]
     )
     rows.append(_queue_graphs())
     rows.append(_interruptions())

@@ -28,7 +28,7 @@ from nodesmith.observation.workloads import referred_objects
 COMPARED = (PODS, NODES, NODECLAIMS, BUDGETS)
 """Kinds with many objects, of which a delta has those that have changed."""
 _MOST_TOUCHED = 50_000
-_Aside: TypeAlias = tuple[tuple[str, ...], tuple[str, str]]
+_OtherState: TypeAlias = tuple[tuple[str, ...], tuple[str, str]]
 """What changes without a `Change`: problems, and when Karpenter last wrote an object."""
 
 
@@ -45,7 +45,7 @@ class Part:
 
     `touched` is by kind and key. `events` are the last pod events of the nodes concerned. `rest` is None if nothing has
     changed that more than the touched objects depend on; its pods are those that `sections` needs, and `tied` are all
-    that have volumes or devices. `seen` and `aside` are what the recorder notes once `rest` is encoded.
+    that have volumes or devices. `seen` and `other_state` are what the recorder notes once `rest` is encoded.
     """
 
     touched: Mapping[str, Mapping[str, Touched]]
@@ -53,7 +53,7 @@ class Part:
     rest: Observed | None
     tied: Mapping[str, ReducedPod]
     seen: int
-    aside: _Aside
+    other_state: _OtherState
 
 
 class Changes:
@@ -71,7 +71,7 @@ class Changes:
         self._rest_changes, self._rest_seen = 0, 0
         """How many changes of what more than one pod or node depends on were noted, and how many of them encoded."""
         self._is_outdated = False
-        self._aside: _Aside = (), ("", "")
+        self._other_state: _OtherState = (), ("", "")
         self._alike: dict[str, int] = {}
         """The number of pods of each shape."""
         self._newest: dict[str, ReducedPod] = {}
@@ -208,24 +208,24 @@ class Changes:
             name: {key: Touched(before, mirrors[name].objects.get(key)) for key, before in noted.items()}
             for name, noted in self._before.items()
         }
-        aside = (
+        other_state = (
             tuple(text for mirror in mirrors.values() for text in mirror.problems.values()),
             max(mirror.karpenter_wrote for mirror in mirrors.values()),
         )
         reads_all = is_proactive or _refers_to_custom(mirrors[CAPACITY_BUFFERS.name].objects.values())
         rest, tied = None, dict[str, ReducedPod]()
-        if reads_all or self._rest_changes != self._rest_seen or aside != self._aside:
+        if reads_all or self._rest_changes != self._rest_seen or other_state != self._other_state:
             pods = mirrors[PODS.name].objects
             tied = dict(self._tied)
             needed = list(pods.values()) if reads_all else [*self._samples(pods), *tied.values()]
             rest = replace(
                 observed((m for m in mirrors.values() if m.kind != PODS), {}, growths),
                 pods=needed,
-                problems=aside[0],
+                problems=other_state[0],
                 labels_kept=self.labels_kept,
             )
         events = dict(self._pod_events(touched, mirrors[NODES.name].objects, departures))
-        return Part(touched, events, rest, tied, self._rest_changes, aside)
+        return Part(touched, events, rest, tied, self._rest_changes, other_state)
 
     def _samples(self, pods: Mapping[str, ReducedPod]) -> Iterator[ReducedPod]:
         """Yield a pod of each shape, of DaemonSets the newest, as if it had no volumes or devices."""
@@ -263,7 +263,7 @@ class Changes:
         """Note from now on what differs from the whole snapshot of `everything`, which is about to be written."""
         self._before = {kind.name: {} for kind in COMPARED}
         self._is_outdated, self._rest_seen = False, self._rest_changes
-        self._aside = tuple(everything.problems), everything.karpenter_wrote
+        self._other_state = tuple(everything.problems), everything.karpenter_wrote
         self._moved = {}
         for pod in everything.pods:
             if pod.moved > self._moved.get(pod.node, 0):
@@ -275,7 +275,7 @@ class Changes:
 
     def encoded(self, part: Part) -> None:
         """Take note that the rest of a part is encoded."""
-        self._rest_seen, self._aside = part.seen, part.aside
+        self._rest_seen, self._other_state = part.seen, part.other_state
 
 
 def _is_alike(before: ReducedPod, after: ReducedPod) -> bool:

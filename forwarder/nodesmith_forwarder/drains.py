@@ -13,7 +13,7 @@ from nodesmith.observation.observed import ended_by
 from nodesmith.observation.reduction.pods import ReducedPod
 
 
-def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
+def affects_drain(change: Change, ending: Collection[str]) -> bool:
     """Return whether a change begins the end of a node, or may let one in progress proceed.
 
     `ending` are the nodes that end. A budget that allows less, or a pod that becomes unready while it terminates, lets
@@ -45,7 +45,7 @@ def can_wait(change: Change, ending: Collection[str]) -> bool:
     if change.kind == ATTACHMENTS:
         return not any(state and state.node in ending for state in (change.before, change.after))
     counts_only = change.kind == BUDGETS and not is_wanted_otherwise(change)
-    return (counts_only or _is_only_readiness(change)) and not moves_a_drain(change, ending)
+    return (counts_only or _is_only_readiness(change)) and not affects_drain(change, ending)
 
 
 def _is_only_readiness(change: Change) -> bool:

@@ -41,7 +41,7 @@ _ROOM = "changes that may use the room of CapacityBuffers, or workloads that hav
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class ReportingIntervals:
     """How often the forwarder reports when nothing has happened.
 
     Every `heartbeat` it reports that it is alive and that the snapshot is current, and writes what could wait until
@@ -70,7 +70,7 @@ class Forwarder:
         heartbeats: Heartbeats,
         clock: Clock,
         pace: Pace = Pace(),  # noqa: B008 frozen
-        rhythm: Rhythm = Rhythm(),
+        intervals: ReportingIntervals = ReportingIntervals(),
         labels_kept: tuple[str, ...] = (),
         small_bytes: int = SMALL_BYTES,
     ) -> None:
@@ -79,7 +79,7 @@ class Forwarder:
         self._hints = hints
         self._heartbeats = heartbeats
         self._clock = clock
-        self._rhythm = rhythm
+        self._intervals = intervals
         changes = Changes(labels_kept)
         self._world = World(clock, pace, changes)
         self._recorder = Recorder(cluster, changes, self._world.whole, small_bytes)
@@ -97,7 +97,7 @@ class Forwarder:
         """Whether the bucket lacks something that must be delivered."""
         self._written: tuple[datetime, bytes] | None = None
         """When the snapshot in the bucket was taken, and its digest."""
-        self._told_changed: datetime | None = None
+        self._reported_change: datetime | None = None
         """The time of the snapshot that the last heartbeat reported."""
         self.last_beat: datetime | None = None
         """When a heartbeat last reached the table."""
@@ -113,7 +113,7 @@ class Forwarder:
         while not stop.is_set():
             self.last_turn = self._clock.now()
             if self._wait():
-                self._tell()
+                self._report()
             if not all(thread.is_alive() for thread in threads) and not stop.is_set():
                 raise RuntimeError("a watch has died, its error is in the log above")
 
@@ -136,11 +136,11 @@ class Forwarder:
         now = self._clock.now()
         if self._retry_at is not None:
             return (self._retry_at - now).total_seconds()
-        heartbeat = now if self.last_beat is None else self.last_beat + self._rhythm.heartbeat
+        heartbeat = now if self.last_beat is None else self.last_beat + self._intervals.heartbeat
         moments = [heartbeat, self._renew_at, self._world.windows.next_due()]
         return (min(moment for moment in moments if moment is not None) - now).total_seconds()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now, taken = self._clock.now(), self._world.take()
         if taken is None:
             return
@@ -164,7 +164,7 @@ class Forwarder:
         if self._written is None:
             return True
         at, _ = self._written
-        return now - max(at, self.last_beat or at) > self._rhythm.heartbeat + _LATE
+        return now - max(at, self.last_beat or at) > self._intervals.heartbeat + _LATE
 
     def _is_as_written(self, part: Part | None) -> bool:
         """Return whether a new snapshot would differ from the one in the bucket only in its time."""
@@ -207,10 +207,10 @@ class Forwarder:
     def _beat(self, now: datetime) -> None:
         """Write a heartbeat when it is due, and at once if the last one may make a changed cluster look quiet."""
         changed = self._written[0] if self._written else now
-        is_news = self._told_changed is None or changed - self._told_changed > QUIET_AFTER / 2
-        if self.last_beat is None or is_news or now - self.last_beat >= self._rhythm.heartbeat:
+        is_news = self._reported_change is None or changed - self._reported_change > QUIET_AFTER / 2
+        if self.last_beat is None or is_news or now - self.last_beat >= self._intervals.heartbeat:
             self._heartbeats.beat(now, changed)
-            self.last_beat, self._told_changed = now, changed
+            self.last_beat, self._reported_change = now, changed
 
     def _send_owed(self, now: datetime) -> NodesmithError | None:
         failed = None
@@ -225,7 +225,7 @@ class Forwarder:
             del self._owed[concern]
             LOG.info("woke %s: %s", concern, why)
             if concern is Concern.PROVISIONING:
-                self._renew_at = now + self._rhythm.renewal
+                self._renew_at = now + self._intervals.renewal
         return failed
 
     def _settle(self, failed: NodesmithError | None, now: datetime) -> None:

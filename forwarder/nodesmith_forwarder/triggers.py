@@ -35,12 +35,12 @@ from nodesmith.observation.mirror import (
 )
 from nodesmith.observation.workloads import is_concerned, referred_objects, wanted
 from nodesmith_forwarder.drains import (
+    affects_drain,
     can_wait,
     conditions,
     is_of_others,
     is_wanted_otherwise,
     may_free_a_node,
-    moves_a_drain,
 )
 from nodesmith_forwarder.windows import Topic
 
@@ -82,7 +82,7 @@ def triggered(
     yield None, key
     if frees:
         yield Concern.DISRUPTION, key
-    if moves_a_drain(change, ending):
+    if affects_drain(change, ending):
         yield Concern.TERMINATION, key
     yield from ((concern, key) for concern in _concerned_with_buffers(change, buffers))
     yield from [(Concern.PROVISIONING, key)] * has_grown(change, proactive)
@@ -166,11 +166,11 @@ def _concerned_with_pools(change: Change) -> Iterator[Concern]:
         yield Concern.READINESS
     if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
         yield Concern.PROVISIONING
-    if change.kind == NODECLASSES and _is_of_no_use(change.after):
+    if change.kind == NODECLASSES and _is_unusable(change.after):
         yield Concern.LIFECYCLE
 
 
-def _is_of_no_use(nodeclass: Mapping[str, Any] | None) -> bool:
+def _is_unusable(nodeclass: Mapping[str, Any] | None) -> bool:
     """Return whether nothing may be launched from an EC2NodeClass: it is gone, being deleted, or not Ready."""
     if nodeclass is None or "deletionTimestamp" in nodeclass["metadata"]:
         return True

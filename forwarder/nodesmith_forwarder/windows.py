@@ -51,7 +51,7 @@ class _Window:
     opened_at: datetime
     newest_at: datetime
     keys: set[str] = field(default_factory=set)
-    hastened: tuple[datetime, datetime] | None = None
+    shortened_at: tuple[datetime, datetime] | None = None
     """When its end was first and last hastened."""
 
 
@@ -74,10 +74,10 @@ class Windows:
             window.newest_at = now
         return False
 
-    def hasten(self, topic: Topic, now: datetime) -> None:
+    def shorten(self, topic: Topic, now: datetime) -> None:
         """Let a topic's window close early, at the pace of HASTE: what it announces has not happened yet."""
         window = self._open.setdefault(topic, _Window(now, now))
-        window.hastened = (window.hastened[0] if window.hastened else now, now)
+        window.shortened_at = (window.shortened_at[0] if window.shortened_at else now, now)
 
     def next_due(self) -> datetime | None:
         """Return when the first window closes, or None if none is open."""
@@ -99,8 +99,8 @@ class Windows:
         idle, longest = min(pace.idle for pace in paces), min(pace.longest for pace in paces)
         due = min(window.newest_at + idle, window.opened_at + longest)
         last = self._closed_at.get(topic)
-        if window.hastened is not None:
-            first, latest = window.hastened
+        if window.shortened_at is not None:
+            first, latest = window.shortened_at
             early = min(latest + HASTE.idle, first + HASTE.longest)
             due = min(due, early if last is None else max(early, last + HASTE.longest))
         return max(due, last + APART[topic]) if topic in APART and last is not None else due

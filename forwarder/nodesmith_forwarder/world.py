@@ -222,7 +222,7 @@ class World:
             self._growths.pop(key, None)
         if not has_grown(change, self._proactive):
             return False
-        self.windows.hasten(Concern.PROVISIONING, now)
+        self.windows.shorten(Concern.PROVISIONING, now)
         namespace, _, name = change.key.partition("/")
         lacks = wanted(change.before) > self._owned[(change.kind.kind, namespace, name)]
         if change.before is not None and not (lacks and key in self._growths):

@@ -178,13 +178,13 @@ def registration_schema() -> dict[str, Any]:
 
 
 def _setting(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "string", "description": SETTINGS[name]["meaning"]}
+    described: dict[str, Any] = {"type": "string", "description": SETTINGS[name]["meaning"]}
     default = next(about.default for about in fields(Settings) if about.metadata["env"] == name)
     if isinstance(default, bool):
-        return {**told, "enum": ["true", "false"], "default": str(default).lower()}
+        return {**described, "enum": ["true", "false"], "default": str(default).lower()}
     if isinstance(default, StrEnum):
-        return {**told, "enum": [str(each) for each in type(default)], "default": str(default)}
-    return {**told, "default": str(default)} if isinstance(default, (int, float)) else told
+        return {**described, "enum": [str(each) for each in type(default)], "default": str(default)}
+    return {**described, "default": str(default)} if isinstance(default, (int, float)) else described
 
 
 def _account() -> dict[str, Any]:

@@ -157,12 +157,12 @@ class RegionStack(Stack):
 
     def _output(self, forwarder: iam.Role) -> None:
         """Output what the forwarders' configuration needs, and the deployed version and release."""
-        told = {
+        outputs = {
             "BucketName": names.bucket_name(self._region.name),
             "TableName": names.TABLE_NAME,
             "ForwarderRoleArn": forwarder.role_arn,
             "Version": __version__,
             "Release": self._platform.release,
         }
-        for name, value in told.items():
+        for name, value in outputs.items():
             CfnOutput(self, name, value=value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith_cli.migration.nodegroups.fields import UNKNOWN, Told
+from nodesmith_cli.migration.nodegroups.fields import UNKNOWN, FieldReport
 
 Json = dict[str, Any]
 CLUSTER, REGION, VERSION = "web", "us-east-1", "1.34"
@@ -474,6 +474,6 @@ def _bare(group: Json) -> Json:
     return {name: value for name, value in group.items() if name not in ("data", "configuration")}
 
 
-def unaccounted(fields: Iterable[Told]) -> list[str]:
+def unaccounted(fields: Iterable[FieldReport]) -> list[str]:
     """Return the fields that the account names only because nothing knows them."""
     return [each.field for each in fields if each.why == UNKNOWN]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from nodesmith.decisions.launch import dealt, launch_obstacle
+from nodesmith.decisions.launch import launch_obstacle, matched
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
@@ -336,7 +336,7 @@ class FakeCloud:
     def _dealt(
         self, request: LaunchRequest, launched: list[Instance], short: tuple[Shortfall, ...]
     ) -> LaunchOutcome:
-        instance = dealt(request.share, launched) if request.share else next(iter(launched), None)
+        instance = matched(request.share, launched) if request.share else next(iter(launched), None)
         return Launched(request.claim, instance, short) if instance else NoCapacity(request.claim, short)
 
     def _fleet(self, request: LaunchRequest) -> tuple[list[Instance], tuple[Shortfall, ...]]:

@@ -14,7 +14,7 @@ from tests.fakes.store import FakeStore
 
 
 @dataclass
-class Outside:
+class ClusterPorts:
     """A ledger, an account, a cluster, objects and queues, all of them empty."""
 
     now: datetime = builders.NOW

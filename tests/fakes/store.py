@@ -242,9 +242,9 @@ class FakeStore:
         self.raise_after("take_calls")
         return granted
 
-    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+    def record_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
         self.raise_before("tell_scarcity")
-        self.budget[0] = self.budget[0].told(scarcity, now)
+        self.budget[0] = self.budget[0].with_scarcity(scarcity, now)
         self.raise_after("tell_scarcity")
 
     def pause(self, pause: Pause | None) -> None:

@@ -100,7 +100,7 @@ def _denied(action: str, resource: str, message: str) -> str:
     return f"you are not allowed to call {named} on {arn or resource}"
 
 
-class Asker:
+class AwsCaller:
     """Makes AWS calls in one region. `denied` collects the calls that the caller may not make."""
 
     def __init__(self, client: Client, region: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.checks.accounts import check_pods, check_prices, check_requests
-from nodesmith_cli.audit.checks.choices import Suiting, check_min_values
+from nodesmith_cli.audit.checks.choices import AdmittingMachines, check_min_values
 from nodesmith_cli.audit.checks.fitting import check_places, check_unplaced
 from nodesmith_cli.audit.checks.nodepools import check_limits, check_reservations, check_weights
 from nodesmith_cli.audit.checks.volumes import check_volumes
 from nodesmith_cli.audit.outcome import outcome
 from nodesmith_cli.audit.reading.cluster import read_cluster
 from nodesmith_cli.audit.reading.plans import read_plan
-from nodesmith_cli.audit.topology.antiaffinity import Aversions, check_anti_affinity
+from nodesmith_cli.audit.topology.antiaffinity import AntiAffinityTerms, check_anti_affinity
 from nodesmith_cli.audit.topology.peers import Peers
 from nodesmith_cli.audit.topology.together import check_company
 from nodesmith_cli.audit.violations import Violation
@@ -42,11 +42,11 @@ def audit(
     check_places(result)
     check_limits(result)
     check_reservations(result)
-    suiting = Suiting(result)
+    suiting = AdmittingMachines(result)
     check_min_values(result, suiting, strict=rules.min_values_policy == "Strict")
     check_volumes(result)
     peers = Peers(result)
-    aversions = Aversions(result, peers)
+    aversions = AntiAffinityTerms(result, peers)
     check_weights(result, aversions, peers, suiting)
     check_anti_affinity(result, aversions)
     check_company(result, peers)

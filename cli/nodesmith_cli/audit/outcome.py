@@ -61,7 +61,7 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
         place.bound = [pod for pod in place.bound if pod.key not in spoken]
     for name, keys in plan.existing:
         _keep(result, name, _pods(cluster, keys))
-    shop = _Shop(result)
+    shop = _PurchaseCache(result)
     for node in plan.nodes:
         shop.buy(node, _pods(cluster, node.pods))
     return result
@@ -83,7 +83,7 @@ def _keep(result: Outcome, name: str, pods: list[Pod]) -> None:
     place.pods += pods
 
 
-class _Shop:
+class _PurchaseCache:
     """Computes purchases, once for each group of equal nodes, and caches machines."""
 
     def __init__(self, result: Outcome) -> None:
@@ -122,8 +122,8 @@ class _Shop:
     def _purchase(self, pool: Pool, node: PlannedNode, pods: list[Pod]) -> Purchase:
         names = tuple(dict.fromkeys((node.instance_type, *node.instance_types)))
         placings = {pod.placing: pod for pod in pods}
-        told = tuple(sorted(node.labels.items()))
-        key = (pool.name, names, node.zone, node.capacity_type, frozenset(placings), told)
+        stated = tuple(sorted(node.labels.items()))
+        key = (pool.name, names, node.zone, node.capacity_type, frozenset(placings), stated)
         if key not in self._purchases:
             made = {name: self._machine(pool, name, node) for name in names}
             machines = [each for each in made.values() if isinstance(each, Machine)]

@@ -49,13 +49,13 @@ def purchase(
     pool: Pool,
     machines: Sequence[Machine],
     pods: Iterable[Pod],
-    told: Mapping[str, str],
+    stated: Mapping[str, str],
     daemons: Sequence[Pod],
 ) -> Purchase:
-    """Return a purchase. `told` are the labels that the plan sets on the node; `pods` has one pod of each placing."""
+    """Return a purchase. `stated` are the labels that the plan sets on the node; `pods` has one pod of each placing."""
     pods = sorted(pods, key=lambda pod: pod.placing)
     keys = own_keys(pool, machines)
-    options = [[told[key]] if key in told else list(_values(pool, key, pods)) for key in keys]
+    options = [[stated[key]] if key in stated else list(_values(pool, key, pods)) for key in keys]
     tried: list[tuple[Labels, list[Misfit]]] = []
     for combination in islice(product(*options), _MOST_COMBINATIONS):
         own = dict(zip(keys, combination, strict=True))
@@ -66,7 +66,7 @@ def purchase(
     certain, unsettled = _certain(machines, good or [tried[0][0]])
     running = {each.type.name: _daemons(pool, each, good or [tried[0][0]], daemons) for each in machines}
     misfits = [] if good else min((misfits for _, misfits in tried), key=len)
-    misfits = [*_mistold(pool, machines, told), *misfits]
+    misfits = [*_misstated(pool, machines, stated), *misfits]
     return Purchase(pool, machines, certain, unsettled, running, misfits)
 
 
@@ -137,10 +137,10 @@ def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[
     return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
 
 
-def _mistold(pool: Pool, machines: Sequence[Machine], told: Mapping[str, str]) -> Iterator[Misfit]:
+def _misstated(pool: Pool, machines: Sequence[Machine], stated: Mapping[str, str]) -> Iterator[Misfit]:
     """Yield the labels that the plan sets but the node cannot have."""
     for machine in machines:
-        for key, value in sorted(told.items()):
+        for key, value in sorted(stated.items()):
             if not allows(pool, key, value) or machine.labels.get(key, value) != value:
                 why = f"the plan sets the label {key}={value}, which it cannot have"
                 yield Misfit("", machine.type.name, Kind.REQUIREMENTS, why)

@@ -161,13 +161,13 @@ def shadow_command(
     A cluster is observed after `nodesmith connect CLUSTER --observe`. Nothing is written.
     """
     from nodesmith_cli.access.awsclients import aws_client
-    from nodesmith_cli.costs.shadowing.command import kept, tell
+    from nodesmith_cli.costs.shadowing.command import kept, print_shadow
     from nodesmith_formats.decisions.records import Bucket
 
     kubeconfig = chosen_kubeconfig(kubeconfig, context)
     found = bucket or _bucket_of(region)
     shadow = kept(Bucket(aws_client("s3", region), found).get, cluster)
-    raise typer.Exit(tell(shadow, days, output, kubeconfig, is_audited=audit))
+    raise typer.Exit(print_shadow(shadow, days, output, kubeconfig, is_audited=audit))
 
 
 def _bucket_of(region: str) -> str:

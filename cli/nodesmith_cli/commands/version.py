@@ -25,12 +25,12 @@ def commit() -> str:
     if not (CHECKOUT / ".git").exists():
         return ""
     try:
-        told = subprocess.run(  # noqa: S603 a constant
+        done = subprocess.run(  # noqa: S603 a constant
             _COMMIT, cwd=CHECKOUT, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):  # git is missing, or refuses somebody else's checkout
         return ""
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 def formats() -> dict[str, int]:
@@ -61,15 +61,15 @@ def short_version() -> str:
 
 def print_version(output: str) -> None:
     """Print the release, its commit, the Python version and the formats."""
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "version": __version__,
         "commit": commit(),
         "python": platform.python_version(),
         "formats": formats(),
     }
     if output != "table":
-        print_data(told, output, "version")
+        print_data(report, output, "version")
         return
     print(f"nodesmith {short_version()}")
-    print(f"Python    {told['python']}")
-    print("Formats   " + ", ".join(f"{name} {number}" for name, number in told["formats"].items()))
+    print(f"Python    {report['python']}")
+    print("Formats   " + ", ".join(f"{name} {number}" for name, number in report["formats"].items()))

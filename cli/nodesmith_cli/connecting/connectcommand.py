@@ -14,11 +14,11 @@ from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.reading.cluster import without_credentials
-from nodesmith_cli.connecting.steps.actions import Action, RestartForwarder, Row, Standing
-from nodesmith_cli.connecting.steps.carrying import Carrier
+from nodesmith_cli.connecting.steps.actions import Action, ResourceState, RestartForwarder, Row
+from nodesmith_cli.connecting.steps.carrying import ActionRunner
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.output.printing import IS_TEXT, WIDE, interruptible, print_told
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, interruptible, print_report
 from nodesmith_formats.wording import counted, some
 
 CONNECTED, NOT_CONNECTED = 0, 1
@@ -51,8 +51,8 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
         seen = look(wanted, around)
     if how.output in IS_TEXT:
         printing.print_rows(seen.rows, seen.findings, is_wide=how.output == WIDE)
-    if seen.is_hindered or how.is_dry:
-        return _ended(seen, how, "hindered" if seen.is_hindered else "planned")
+    if seen.is_blocked or how.is_dry:
+        return _ended(seen, how, "hindered" if seen.is_blocked else "planned")
     if seen.due and how.is_asked:
         _confirm(wanted.cluster, seen.due, how)
     if how.push is not None:
@@ -61,16 +61,18 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     before = snapshots.newest()
     if not seen.due and before is not None and around.clock() - before.at < FRESH:
         return _ended(seen, how, "connected")
-    carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
+    carrier = ActionRunner(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:
         if isinstance(row.action, Action):
-            with printing.step(f"{'created' if row.standing is Standing.MADE else 'changed'} {row.object}"):
+            with printing.step(
+                f"{'created' if row.standing is ResourceState.MADE else 'changed'} {row.object}"
+            ):
                 carrier.carry_out(row.action)
-    mending = _Mending(carrier, seen.server, around.sleep)
+    mending = _PodReplacer(carrier, seen.server, around.sleep)
     with printing.working("waiting for the first snapshot", how.timeout.total_seconds()):
         written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
-        mending.mend()  # the snapshot may come from observation, not from the forwarder
+        mending.replace_pods()  # the snapshot may come from observation, not from the forwarder
         return _ended(seen, how, "connected")
     for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
         printing.say(line)
@@ -78,10 +80,10 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     return _ended(seen, how, "waiting")
 
 
-class _Mending:
+class _PodReplacer:
     """Replaces pods without credentials while waiting, since a new association takes EKS some seconds."""
 
-    def __init__(self, carrier: Carrier, server: Applier, sleep: Callable[[float], None]) -> None:
+    def __init__(self, carrier: ActionRunner, server: Applier, sleep: Callable[[float], None]) -> None:
         self._carrier, self._server, self._sleep = carrier, server, sleep
         self._since = _MEND_SECONDS
 
@@ -89,9 +91,9 @@ class _Mending:
         """Wait, then replace pods if needed."""
         self._sleep(seconds)
         self._since += seconds
-        self.mend()
+        self.replace_pods()
 
-    def mend(self) -> None:
+    def replace_pods(self) -> None:
         """Replace pods without credentials, unless they were replaced less than 30 seconds ago."""
         if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
             printing.say(f"replacing {some(pods)}: created before the Pod Identity association")
@@ -111,7 +113,7 @@ def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
 
 
 def _ended(seen: Seen, how: How, state: str) -> int:
-    is_fine = state == "connected" or (state == "planned" and not seen.is_hindered)
+    is_fine = state == "connected" or (state == "planned" and not seen.is_blocked)
     report = {
         "cluster": seen.account.cluster.name,
         "region": seen.account.region,
@@ -122,5 +124,5 @@ def _ended(seen: Seen, how: How, state: str) -> int:
     lines = {"connected": ["connected"], "hindered": [_HINDERED]}.get(state, [])
     if lines or how.output not in IS_TEXT:
         names = (row.object for row in seen.rows)
-        print_told(report, lines, how.output, names=names, schema="connection")
+        print_report(report, lines, how.output, names=names, schema="connection")
     return CONNECTED if is_fine else NOT_CONNECTED

@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
 from nodesmith_cli.connecting.steps.actions import RemoveAction, Row
 from nodesmith_cli.connecting.steps.deleting import Remover
 from nodesmith_cli.connecting.steps.leftovers import Keeping, removals
-from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
@@ -134,7 +134,7 @@ def _nodes(
 def _refuse(name: str, nodes: Sequence[str], how: HowToLeave, why: Sequence[str]) -> int:
     lines = [*(f"still exists: {node}" for node in nodes), *why]
     report = {"cluster": name, "state": "nodes", "nodes": list(nodes)}
-    print_told(report, lines, how.output, names=nodes, schema="disconnection")
+    print_report(report, lines, how.output, names=nodes, schema="disconnection")
     return LEFT
 
 
@@ -183,5 +183,5 @@ def _ended(name: str, state: str, rows: Sequence[Row], how: HowToLeave) -> int:
     report: dict[str, Any] = {"cluster": name, "state": state, "rows": printing.row_items(rows)}
     lines = {"disconnected": ["disconnected"], "left": [_NODES_LEFT]}.get(state, [])
     if lines or how.output not in IS_TEXT:
-        print_told(report, lines, how.output, names=(row.object for row in rows), schema="disconnection")
+        print_report(report, lines, how.output, names=(row.object for row in rows), schema="disconnection")
     return LEFT if state == "left" else DONE

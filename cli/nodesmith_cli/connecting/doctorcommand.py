@@ -15,12 +15,12 @@ from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
-from nodesmith_cli.connecting.steps.actions import Standing
+from nodesmith_cli.connecting.steps.actions import ResourceState
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.costs.commitments import commitments_of
-from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limits_told, read_region
-from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limit_reports, read_region
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_report
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span
@@ -42,7 +42,7 @@ def doctor(cluster: str, around: Around, output: str) -> int:
     else:
         report = {"cluster": cluster, "region": around.region, "findings": printing.as_items(found)}
         names = dict.fromkeys(each.object for each in found)
-        print_told(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
+        print_report(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
     return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
 
 
@@ -96,7 +96,7 @@ def _spending_limits(around: Around) -> Iterator[Finding]:
         remedy = "let the caller read it (dynamodb:BatchGetItem)"
         yield warning("limits", "SpendingLimits", f"cannot be read: {why_not}", remedy)
         return
-    for each in limits_told(region, around.clock()):
+    for each in limit_reports(region, around.clock()):
         (line,) = limit_lines([each])
         said = line.removeprefix(each["name"]).removeprefix(":").strip()
         if "fault" in each:
@@ -124,7 +124,7 @@ def _registration(cluster: str, text: str) -> Iterator[Finding]:
 def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
     """Yield an error for each resource that connect would create or change."""
     for row in seen.due:
-        state = "is missing" if row.standing is Standing.MADE else "differs from this release"
+        state = "is missing" if row.standing is ResourceState.MADE else "differs from this release"
         found = f"{state}: {row.detail}" if row.detail else state
         yield error("connection", row.object, found, f"nodesmith connect {cluster}")
 

@@ -45,11 +45,11 @@ def push(repository: str, say: Callable[[str], None]) -> str:
     """Build and push the forwarder's image, and return its reference by digest. Raises Rejected, Transient."""
     from nodesmith_cli.deployment.image.pushing import push_image
 
-    told: list[str] = []
+    texts: list[str] = []
 
-    def tell(what: str, sent_bytes: int) -> None:  # noqa: ARG001 (its signature)
-        if what not in told[-1:]:
-            told.append(what)
+    def on_step(what: str, sent_bytes: int) -> None:  # noqa: ARG001 (its signature)
+        if what not in texts[-1:]:
+            texts.append(what)
             say(what)
 
-    return push_image(repository, tell=tell).reference_by_digest
+    return push_image(repository, on_step=on_step).reference_by_digest

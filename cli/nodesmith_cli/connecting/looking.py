@@ -63,7 +63,7 @@ class Seen:
     rows: Sequence[Row]
 
     @property
-    def is_hindered(self) -> bool:
+    def is_blocked(self) -> bool:
         """True if an error must be fixed first."""
         return any(each.severity is Severity.ERROR for each in self.findings)
 

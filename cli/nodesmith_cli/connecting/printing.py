@@ -12,7 +12,7 @@ import typer
 
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith_cli.connecting.checks.findings import Finding
-from nodesmith_cli.connecting.steps.actions import Row, Standing
+from nodesmith_cli.connecting.steps.actions import ResourceState, Row
 from nodesmith_cli.output.printing import IS_TEXT
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.wording import printable, printable_text
@@ -20,16 +20,16 @@ from nodesmith_formats.wording import printable, printable_text
 _FILE_WIDTH = 200
 _NAMES = re.compile(r"\s\S*[/:]\S*|\s\S*\d\S*")
 """The names of objects in a step, which its remembered duration does not depend on."""
-Line = tuple[Severity | Standing, str, str]
-_COLOURS: Mapping[Severity | Standing, str] = {
+Line = tuple[Severity | ResourceState, str, str]
+_COLOURS: Mapping[Severity | ResourceState, str] = {
     Severity.ERROR: "red",
     Severity.WARNING: "yellow",
     Severity.INFO: "dim",
-    Standing.PRESENT: "dim",
-    Standing.MADE: "green",
-    Standing.CHANGED: "yellow",
-    Standing.REMOVED: "red",
-    Standing.KEPT: "dim",
+    ResourceState.PRESENT: "dim",
+    ResourceState.MADE: "green",
+    ResourceState.CHANGED: "yellow",
+    ResourceState.REMOVED: "red",
+    ResourceState.KEPT: "dim",
 }
 
 

@@ -30,7 +30,7 @@ from nodesmith.model.ledger.commitments import (
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_formats.wording import counted
 
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 _OLD = timedelta(hours=3)
 
 
@@ -104,7 +104,7 @@ def with_commitments(inputs: Inputs, found: Commitments) -> Inputs:
     return replace(inputs, ledger=replace(inputs.ledger, commitments=found))
 
 
-def told_of(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Any] | None:
+def commitments_report(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Any] | None:
     """Return the use of commitments as JSON data, None if there are none and no fault hides any.
 
     `coverage` is the part of the on-demand price of everything that runs on demand which commitments pay for.
@@ -148,12 +148,14 @@ def covered_hourly_usd(inputs: Inputs) -> float:
     return found.covered_hourly_usd if found is not None else 0.0
 
 
-def lines_of(told: Told) -> Iterator[str]:
+def lines_of(report: Report) -> Iterator[str]:
     """Yield the use of commitments in lines for people."""
-    pools: Sequence[Told] = told["pools"]
+    pools: Sequence[Report] = report["pools"]
     if pools:
-        coverage = "" if told["coverage"] is None else f", {told['coverage']:.0%} of on-demand use covered"
-        rest = f" (${told['uncoveredHourly']:.4f}/hour is not)" if told["uncoveredHourly"] else ""
+        coverage = (
+            "" if report["coverage"] is None else f", {report['coverage']:.0%} of on-demand use covered"
+        )
+        rest = f" (${report['uncoveredHourly']:.4f}/hour is not)" if report["uncoveredHourly"] else ""
         yield f"{counted(len(pools), 'commitment')}{coverage}{rest}"
     width = max((len(pool["name"]) for pool in pools), default=0)
     for pool in pools:
@@ -161,9 +163,9 @@ def lines_of(told: Told) -> Iterator[str]:
         yield f"  {pool['name']:<{width}}  {used:>9}  {pool['unused']} left of {pool['amount']} ({pool['kind']})"
         for name, ends in pool["endingSoon"].items():
             yield f"  {'':<{width}}  {name} ends at {ends}"
-    if told["isOld"]:
-        yield f"  commitments were last read at {told['readAt']}"
-    for fault in told["faults"]:
+    if report["isOld"]:
+        yield f"  commitments were last read at {report['readAt']}"
+    for fault in report["faults"]:
         yield f"  commitments could not be read: {fault}"
 
 
@@ -182,12 +184,12 @@ def covered_of(
     return {"share": round(share, 4), "running": found.usage.get((instance_type, zone), 0.0), "by": by}
 
 
-def covered_line(told: Told) -> str:
+def covered_line(report: Report) -> str:
     """Return the same in a sentence."""
-    if not told["by"]:
+    if not report["by"]:
         return "no commitment pays for it"
-    pays = "pays" if len(told["by"]) == 1 else "pay"
-    return f"{', '.join(told['by'])} {pays} for {told['share']:.0%} of {told['running']:g} such nodes"
+    pays = "pays" if len(report["by"]) == 1 else "pay"
+    return f"{', '.join(report['by'])} {pays} for {report['share']:.0%} of {report['running']:g} such nodes"
 
 
 def paid_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:

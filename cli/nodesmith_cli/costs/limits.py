@@ -15,7 +15,7 @@ from nodesmith.model.limits.spendinglimits import SpendingLimit
 from nodesmith.model.policies import USD_PER_MONTH
 from nodesmith_cli.access.ledger import TABLE
 
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 NEARLY_PERCENT = 80
 
 
@@ -31,19 +31,19 @@ def read_region(client: Any) -> tuple[Region | None, str]:
         return None, str(error)
 
 
-def limits_told(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Told]:
+def limit_reports(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Report]:
     """Return each limit of money with its use, sorted by name; `nodepools` say since when it is nearly used."""
     return [each for limit in region.limits for each in _told(region, limit, now, nodepools)]
 
 
 def _told(
     region: Region, limit: SpendingLimit, now: datetime, nodepools: Sequence[Mapping[str, Any]]
-) -> Iterator[Told]:
+) -> Iterator[Report]:
     quota = limit.quota
     if quota.fault:
         yield {"name": quota.owner, "fault": f"{quota.fault}: {quota.remedy}"}
         return
-    used = region.told(limit, now)
+    used = region.reported_use(limit, now)
     for resource, most in sorted(quota.limits.items()):
         since = _near_since(quota.owner, nodepools)
         if not since and resource == USD_PER_MONTH:
@@ -73,9 +73,9 @@ def _near_since(owner: str, nodepools: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def limit_lines(told: Sequence[Told]) -> Iterator[str]:
+def limit_lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield a line for each limit."""
-    for each in told:
+    for each in reports:
         if "fault" in each:
             yield f"{each['name']} cannot be read, so nothing is bought that it may select: {each['fault']}"
             continue

@@ -72,33 +72,33 @@ def _literal(shown: str) -> str:
 
 def _filled(parts: Sequence[_Part], data: Any, depth: int) -> tuple[str, Sequence[_Part]]:
     """Return the text of the parts up to their {end}, and the parts from there on."""
-    told: list[str] = []
+    texts: list[str] = []
     while parts:
         (kind, content), parts = parts[0], parts[1:]
         if kind == "end":
-            return "".join(told), [("end", ""), *parts]
+            return "".join(texts), [("end", ""), *parts]
         if kind == "text":
-            told.append(content)
+            texts.append(content)
         elif kind == "path":
-            told.append(" ".join(map(_shown, _found(content, data))))
+            texts.append(" ".join(map(_shown, _found(content, data))))
         else:
             found, parts = _ranged(content, parts, data, depth)
-            told.append(found)
-    return "".join(told), ()
+            texts.append(found)
+    return "".join(texts), ()
 
 
 def _ranged(content: str, parts: Sequence[_Part], data: Any, depth: int) -> tuple[str, Sequence[_Part]]:
     if depth >= _DEEPEST:
         raise Rejected(f"-o jsonpath: more than {_DEEPEST} {{range}} within each other")
     each = _found(content, data)
-    told: list[str] = []
+    texts: list[str] = []
     rest: Sequence[_Part] = ()
     for item in each or [None]:
         text, rest = _filled(parts, item, depth + 1)
-        told += [text] if each else []
+        texts += [text] if each else []
     if not rest:
         raise Rejected(f"-o jsonpath: {{range {content}}} has no {{end}}")
-    return "".join(told), rest[1:]
+    return "".join(texts), rest[1:]
 
 
 def _found(expression: str, data: Any) -> list[Any]:

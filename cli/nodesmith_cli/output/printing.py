@@ -19,15 +19,15 @@ _STOPPED = 130
 """The exit status after Ctrl-C, as of a shell."""
 
 
-def print_told(
-    told: Any,
+def print_report(
+    data: Any,
     lines: Iterable[str],
     output: str,
     page: Callable[[], tuple[Any, str]] | None = None,
     names: Iterable[str] = (),
     schema: str = "",
 ) -> None:
-    """Print `told` as data, `lines` as a table for people, or `names`, each as `kind/name`.
+    """Print `data` as data, `lines` as a table for people, or `names`, each as `kind/name`.
 
     `page` returns the HTML report and what it is about, if the command has one.
     """
@@ -41,7 +41,7 @@ def print_told(
         for name in names:
             print(printable(name))
     else:
-        print_data(told, output, schema)
+        print_data(data, output, schema)
 
 
 def interruptible(command: Callable[[], int], otherwise: str = "") -> int:
@@ -68,26 +68,26 @@ def schema_address(name: str) -> str:
     return f"{SCHEMAS}{name}.schema.json"
 
 
-def named(told: Any, schema: str) -> Any:
+def named(data: Any, schema: str) -> Any:
     """Return a document with the address of its schema as its first member. A list cannot name one."""
-    return {"$schema": schema_address(schema), **told} if schema and isinstance(told, Mapping) else told
+    return {"$schema": schema_address(schema), **data} if schema and isinstance(data, Mapping) else data
 
 
-def print_data(told: Any, output: str, schema: str = "") -> None:
+def print_data(data: Any, output: str, schema: str = "") -> None:
     """Print data as JSON, as YAML, or as what a JSONPath template selects. Raises Rejected for other formats.
 
     `schema` is the name of the document's schema, which JSON and YAML name.
     """
-    told = named(told, schema)
+    data = named(data, schema)
     if output == JSON:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(data, indent=2))
     elif output == YAML:
         import yaml
 
-        print(yaml.safe_dump(json.loads(json.dumps(told)), sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(json.loads(json.dumps(data)), sort_keys=False, allow_unicode=True), end="")
     elif output.startswith(JSONPATH):
         from nodesmith_cli.output.jsonpaths import selected
 
-        print(selected(output.removeprefix(JSONPATH), told))
+        print(selected(output.removeprefix(JSONPATH), data))
     else:
         raise Rejected(f"-o {output}: this command does not have it")

@@ -50,7 +50,7 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
     """
     kept: list[Document] = []
     faults: list[Fault] = []
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for document in documents:
         kind = str(document.manifest["kind"])
         if kind in {"NodePool", "NodeClaim"} and is_foreign(document.manifest):
@@ -71,7 +71,7 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
             if not any(is_error for _, is_error in wrong):
                 kept.append(document)
             continue
-        taken, found = _decoded(document, told)
+        taken, found = _decoded(document, reported)
         faults += found
         if taken is not None:
             kept.append(taken)
@@ -100,14 +100,14 @@ def _shown(document: Document) -> tuple[Document, list[Fault]]:
     return replace(document, manifest=manifest), found
 
 
-def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document | None, list[Fault]]:
+def _decoded(document: Document, reported: set[tuple[str, str]]) -> tuple[Document | None, list[Fault]]:
     manifest, kind = document.manifest, str(document.manifest["kind"])
     group = str(manifest["apiVersion"]).rpartition("/")[0]
     if not fields_of(type_of(group, kind)):
         return document, []
     schema, dropped = schema_of_kind(group, kind), list[str]()
     pruned = prune(schema, dict(manifest), dropped)
-    unknown = list(_unknown(document, schema, dropped, told))
+    unknown = list(_unknown(document, schema, dropped, reported))
     wrong = [document.fault(f"{why}; the object is ignored") for why in misfits(schema, pruned)]
     if wrong:
         return None, wrong + unknown
@@ -133,14 +133,14 @@ def _problems(kind: str, manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
 
 
 def _unknown(
-    document: Document, schema: Schema, dropped: Iterable[str], told: set[tuple[str, str]]
+    document: Document, schema: Schema, dropped: Iterable[str], reported: set[tuple[str, str]]
 ) -> Iterator[Fault]:
     """Yield a fault for each unknown field, except in a status, which a newer API server may have written."""
     for path in dropped:
         place = _INDEX.sub("", path)
         known = str(document.manifest["kind"]), place
-        if not path.startswith(("status", "metadata.managedFields")) and known not in told:
-            told.add(known)
+        if not path.startswith(("status", "metadata.managedFields")) and known not in reported:
+            reported.add(known)
             hint = did_you_mean(place.rpartition(".")[2], _fields_beside(schema, place))
             yield document.fault(f"{UNKNOWN}{hint.replace(',', ':', 1)}", path)
 

@@ -47,17 +47,17 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     """
     claims = (*inputs.ledger.claims, *(node.claim for node in plan.nodes))
     ledger, shared = replace(inputs.ledger, claims=claims), inputs.settings.shared_provisioning_classes
-    nodes, told, refused = list(plan.nodes), list[str](), dict[str, str]()
+    nodes, messages, refused = list(plan.nodes), list[str](), dict[str, str]()
     placed = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for request in inputs.snapshot.requests:
         if is_ours(request, ledger, shared=shared) and (why := obstacle(request, inputs.snapshot)):
-            told += [f"{said(request.key)} gets no room: {why}"] if request.lacking != 0 else []
+            messages += [f"{said(request.key)} gets no room: {why}"] if request.lacking != 0 else []
     for number, key in enumerate(turns(inputs.snapshot, ledger, inputs.now, shared=shared)):
         decision = f"{inputs.decision}-{number}"  # the names of its NodeClaims derive from it
         decided = decide_gang(replace(inputs, ledger=ledger, decision=decision), key)
         if decided is None or not decided.reserves:
             refused[key] = decided.gang.message if decided else ""
-            told.append(f"{said(key)} gets no room: {refused[key]}")
+            messages.append(f"{said(key)} gets no room: {refused[key]}")
             continue
         at = _members(decided.gang, inputs.snapshot)
         nodes += [_nominated(node, at.pop(node.claim.name, ())) for node in decided.nodes]
@@ -66,11 +66,11 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
         bought = tuple(node.claim for node in decided.nodes)
         ledger = replace(ledger, claims=(*ledger.claims, *bought), gangs=(*ledger.gangs, decided.gang))
         there = counted(len(decided.gang.places) - len(bought), "existing node")
-        told.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
+        messages.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
     on_nodes = {key: tuple(pods) for key, pods in placed.items()}
     served = {key for pods in (*on_nodes.values(), *(node.claim.nominated for node in nodes)) for key in pods}
     ignored = tuple(_now(left, refused) for group in plan.ignored if (left := _without(group, served)).pods)
-    return replace(plan, nodes=tuple(nodes), placed=on_nodes, ignored=ignored), told
+    return replace(plan, nodes=tuple(nodes), placed=on_nodes, ignored=ignored), messages
 
 
 def _members(gang: Gang, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

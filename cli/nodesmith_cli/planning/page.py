@@ -18,7 +18,7 @@ from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections, price_bars
 from nodesmith_formats.wording import counted, some
 
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 _MOST_MOVES = 12
 _RULES_FIRST = (
     "A cheaper plan is not chosen if rules come before the price: weights and limits of NodePools, constraints that "
@@ -26,7 +26,7 @@ _RULES_FIRST = (
 )
 
 
-def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Told, now: datetime) -> Html:
+def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Report, now: datetime) -> Html:
     """Return the report of a plan. `written` is its JSON data."""
     item = plan_item(plan)
     shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
@@ -85,10 +85,10 @@ def _constraints(price: float, others: Alternatives) -> Html:
         if not each.more and price - each.hourly_usd > 0.00005
     ]
     title = "What each constraint costs"
-    told = f"The plan made again without each constraint of pending pods: {others.examined} of {others.found} examined."
+    text = f"The plan made again without each constraint of pending pods: {others.examined} of {others.found} examined."
     drawn = figure(bars(title, paid), name=title) if paid else ""
     listed = table(("Constraint", "Of", "#$/hour", "Without it"), rows, title)
-    return section(title, paragraph(told), drawn, listed) if rows else Html("")
+    return section(title, paragraph(text), drawn, listed) if rows else Html("")
 
 
 def _worth(each: Alternative) -> str:
@@ -97,7 +97,7 @@ def _worth(each: Alternative) -> str:
     return f"{counted(-each.more, 'pod')} fewer would get a node" if each.more else ""
 
 
-def _each_node(nodes: Iterable[Told]) -> Html:
+def _each_node(nodes: Iterable[Report]) -> Html:
     title = "Each node to launch"
     head = ("Node", "Type", "Zone", "Sold", "#$/hour", "#CPU", "#Memory", "#Pods", "Which")
     rows = (
@@ -117,23 +117,23 @@ def _each_node(nodes: Iterable[Told]) -> Html:
     return section(title, table(head, rows, title))
 
 
-def _existing(existing: Iterable[Told]) -> Html:
+def _existing(existing: Iterable[Report]) -> Html:
     title = "Existing nodes that take pods"
     rows = ((each["node"], len(each["pods"]), some(each["pods"])) for each in existing)
     return section(title, table(("Node", "#Pods", "Which"), rows, title))
 
 
-def _buffers(told: Told | None) -> Html:
+def _buffers(report: Report | None) -> Html:
     title = "CapacityBuffers"
     rows = (
         (each["buffer"], each["count"], each["there"], each["coming"], each["bought"], each["why"])
-        for each in (told or {}).get("rooms", ())
+        for each in (report or {}).get("rooms", ())
     )
     head = ("CapacityBuffer", "#Pods", "#Have room", "#Launching", "#To launch", "Why not")
     return section(title, table(head, rows, title))
 
 
-def moves_page(written: Told, now: datetime) -> Html:
+def moves_page(written: Report, now: datetime) -> Html:
     """Return the report of moves. `written` is their JSON data."""
     moves, before, saving = written["moves"], written["priceHourly"], written["savingHourly"]
     pods = sum(len(move["destinations"]) for move in moves)
@@ -158,7 +158,7 @@ def moves_page(written: Told, now: datetime) -> Html:
     return page(title, shown, cards, sections, f"Made {format_time(now)}; nothing was changed.")
 
 
-def _moves(moves: list[Told]) -> Html:
+def _moves(moves: list[Report]) -> Html:
     if not moves:
         return Html("")
     removed, launched, links = [], [], []
@@ -191,7 +191,7 @@ def _moves(moves: list[Told]) -> Html:
     return section(title, figure(drawn, name=title), table(head, rows, title))
 
 
-def _kept(kept: Iterable[Told]) -> Html:
+def _kept(kept: Iterable[Report]) -> Html:
     title = "Nodes that stay"
     found = list(kept)
     counts = Counter(each["rule"] for each in found)
@@ -203,6 +203,6 @@ def _kept(kept: Iterable[Told]) -> Html:
     return section(title, drawn, table(("Node", "Rule", "Object", "Message"), rows, title))
 
 
-def _kinds(nodes: Iterable[Told]) -> str:
+def _kinds(nodes: Iterable[Report]) -> str:
     counts = Counter(f"{each['instanceType']} {each['capacityType']}" for each in nodes)
     return some((f"{number} × {kind}" for kind, number in counts.most_common()), 2)

@@ -145,8 +145,8 @@ def _existing(plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _unplaced(plan: Plan) -> Iterator[dict[str, str]]:
     """Yield every pod that stays pending: unplaced and ignored pods."""
-    told: Mapping[str, Any] = plan_item(replace(plan, nodes=()))
-    for group in (*told["unplaced"], *told["ignored"]):
+    item: Mapping[str, Any] = plan_item(replace(plan, nodes=()))
+    for group in (*item["unplaced"], *item["ignored"]):
         about = {name: str(group.get(name, "")) for name in ("reason", "nodePool", "blocking", "fix")}
         for pod in group["pods"]:
             yield {"pod": pod, **about}

@@ -108,9 +108,9 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
 
 
-def _buffers(told: Mapping[str, Any]) -> Table:
+def _buffers(report: Mapping[str, Any]) -> Table:
     table = plain_table("CapacityBuffer", "pods", "have room", "launching", "to launch", "")
-    for room in told["rooms"][:_MOST_ROWS]:
+    for room in report["rooms"][:_MOST_ROWS]:
         numbers = [str(room[name]) for name in ("count", "there", "coming", "bought")]
         table.add_row(room["buffer"], *numbers, Text(room["why"], style="red"))
     return table
@@ -118,12 +118,14 @@ def _buffers(told: Mapping[str, Any]) -> Table:
 
 def _cost(written: Mapping[str, Any]) -> str:
     """Return what CapacityBuffers cost, in a sentence."""
-    told = written["capacityBuffers"]
+    report = written["capacityBuffers"]
     new = sum(bool(node.get("forBuffers")) for node in written["nodes"])
-    held = f"{counted(len(told['held']), 'node')} held for buffers alone at ${told['heldHourly']:.4f}/hour"
+    held = (
+        f"{counted(len(report['held']), 'node')} held for buffers alone at ${report['heldHourly']:.4f}/hour"
+    )
     stopped = [node["stoppedHourly"] for node in written["nodes"] if "stoppedHourly" in node]
     later = f", {len(stopped)} of them to be stopped at ${sum(stopped):.4f}/hour" if stopped else ""
-    return f"{held}, {new} to launch at ${told['toLaunchHourly']:.4f}/hour{later}"
+    return f"{held}, {new} to launch at ${report['toLaunchHourly']:.4f}/hour{later}"
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:

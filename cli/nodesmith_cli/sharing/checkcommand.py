@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.output.printing import print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
 from nodesmith_cli.sharing.survey import take_survey
@@ -20,8 +20,8 @@ def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     with progress("reading the cluster", key="survey"):
         survey = take_survey(server, now)
     found, folder = findings(survey), overlay(survey)
-    told = {"overlay": folder, "findings": [asdict(each) for each in found]}
-    print_told(told, _lines(found, folder), output, schema="check")
+    report = {"overlay": folder, "findings": [asdict(each) for each in found]}
+    print_report(report, _lines(found, folder), output, schema="check")
     return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK
 
 

@@ -95,7 +95,7 @@ class Removal:
         self._delete(self._installed())
 
     def _end_nodes(self) -> bool:
-        end, told = self._clock() + self._settings.timeout, ""
+        end, shown = self._clock() + self._settings.timeout, ""
         while True:
             survey = self._look()
             self._delete([*parts.buyers(survey), *parts.claims(survey)])
@@ -103,9 +103,9 @@ class Removal:
             left = awaited(survey)
             if not left and not parts.buyers(survey):
                 return True
-            if (text := "; ".join(map(str, left))) != told:
+            if (text := "; ".join(map(str, left))) != shown:
                 self._say(f"waiting for {text}")
-                told = text
+                shown = text
             if self._clock() >= end:
                 return self._give_up(survey, left)
             self._sleep(POLL_SECONDS)

@@ -11,7 +11,7 @@ import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
-from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
@@ -68,7 +68,7 @@ def _planned(survey: Survey, output: str) -> int:
         "then the forwarder, RBAC, and the CRDs that are no longer in use",
     ]
     report = {"delete": deleted, "keep": kept, "refused": refused}
-    print_told(report, lines, output, names=deleted, schema="removal-plan")
+    print_report(report, lines, output, names=deleted, schema="removal-plan")
     return LEFT if refused else DONE
 
 
@@ -84,7 +84,7 @@ def _confirmed(survey: Survey, output: str) -> None:
 
 def _print(outcome: Outcome, output: str, *, is_done: bool) -> None:
     report = {"done": is_done, **asdict(outcome)}
-    print_told(report, _lines(outcome, is_done), output, names=outcome.deleted, schema="removal")
+    print_report(report, _lines(outcome, is_done), output, names=outcome.deleted, schema="removal")
 
 
 def _lines(outcome: Outcome, is_done: bool) -> Iterator[str]:

@@ -22,9 +22,9 @@ from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.limits.quotas import format_limits, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.awsclients import aws_client
-from nodesmith_cli.costs.commitments import commitments_of, lines_of, told_of, with_commitments
-from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
-from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.costs.commitments import commitments_of, commitments_report, lines_of, with_commitments
+from nodesmith_cli.costs.limits import limit_lines, limit_reports, read_region
+from nodesmith_cli.output.printing import print_report
 from nodesmith_cli.views.explaining.commands import SAME, Where
 from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
@@ -33,7 +33,7 @@ from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, span
 
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
@@ -42,9 +42,9 @@ def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
     """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
     held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
-    told = {**tell(snapshot, now, held), **_commitments(snapshot, blobs, now)}
-    told |= _spending_limits(where, snapshot, now)
-    print_told(told, lines(told), output, schema="status")
+    report = {**report_of(snapshot, now, held), **_commitments(snapshot, blobs, now)}
+    report |= _spending_limits(where, snapshot, now)
+    print_report(report, lines(report), output, schema="status")
     return SAME
 
 
@@ -68,8 +68,8 @@ def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict
     inputs = with_commitments(
         observed_inputs(claims, snapshot, catalog, now), commitments_of(catalog.region, blobs)
     )
-    told = told_of(inputs.ledger, catalog, now)
-    return {"commitments": told} if told is not None else {}
+    report = commitments_report(inputs.ledger, catalog, now)
+    return {"commitments": report} if report is not None else {}
 
 
 def _spending_limits(where: Where, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
@@ -79,10 +79,10 @@ def _spending_limits(where: Where, snapshot: Snapshot, now: datetime) -> dict[st
     region, why_not = read_region(aws_client("dynamodb", where.region))
     if region is None:
         return {"spendingLimitsUnknown": why_not}
-    return {"spendingLimits": limits_told(region, now, snapshot.nodepools)} if region.limits else {}
+    return {"spendingLimits": limit_reports(region, now, snapshot.nodepools)} if region.limits else {}
 
 
-def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
+def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
     """Return the status as JSON data. Interruptions are sorted by deadline, the nearest first.
 
     `held` are the nodes that only CapacityBuffers keep.
@@ -90,7 +90,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
     found = subjects(snapshot, now)
     claims = [each.claim for each in found if each.claim is not None]
     interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
-    told = [_interruption(each, each.claim, claims, snapshot, now) for each in interrupted if each.claim]
+    listed = [_interruption(each, each.claim, claims, snapshot, now) for each in interrupted if each.claim]
     waiting = [pod for pod in snapshot.pods if not pod.node and not pod.deleting]
     return {
         "nodes": len(snapshot.nodes),
@@ -110,7 +110,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "warmCapacity": _warm(claims),
         "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
         "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
-        "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
+        "interruptions": sorted(listed, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
@@ -152,7 +152,7 @@ def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]
     """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
     for overlay in overlays:
         conditions = (overlay.get("status") or {}).get("conditions") or ()
-        found: Told = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        found: Report = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
         if found.get("status") == "False":
             yield name_of(overlay), f"{found.get('reason')}: {found.get('message')}"
 
@@ -215,32 +215,32 @@ def _for(claim: NodeClaim, now: datetime) -> str:
     return span(max(0, round((now - claim.phase_since).total_seconds())))
 
 
-def lines(told: Told) -> Iterator[str]:
+def lines(report: Report) -> Iterator[str]:
     """Yield the human-readable lines."""
-    counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
-    yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
-    yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
-    for name, server in told["foreignNodePools"].items():
+    counts = [f"{report[what]} {word}" for what, word in _COUNTS if report[what]]
+    yield _count(report["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
+    yield _count(report["pods"], "pod") + (f" ({report['pending']} pending)" if report["pending"] else "")
+    for name, server in report["foreignNodePools"].items():
         yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
-    if told["nodeOverlays"]:
-        applied = told["nodeOverlays"] - len(told["leftOut"])
-        yield f"{_count(told['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
-    for name, why in told["leftOut"].items():
+    if report["nodeOverlays"]:
+        applied = report["nodeOverlays"] - len(report["leftOut"])
+        yield f"{_count(report['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
+    for name, why in report["leftOut"].items():
         yield f"  NodeOverlay {name} is left out: {why}"
-    yield from told["zonalShifts"]
-    yield from told["limits"]
-    yield from limit_lines(told.get("spendingLimits", ()))
-    if "spendingLimitsUnknown" in told:
-        yield f"SpendingLimits are not known: {told['spendingLimitsUnknown']}"
-    if told["standby"]:
-        yield f"nodesmith stands by: {told['standby']}"
-    if "commitments" in told:
-        yield from lines_of(told["commitments"])
-    if told["paused"]:
-        yield told["paused"]
-    yield from _rooms(told)
-    yield from _disrupted(told["disruptions"])
-    found = told["interruptions"]
+    yield from report["zonalShifts"]
+    yield from report["limits"]
+    yield from limit_lines(report.get("spendingLimits", ()))
+    if "spendingLimitsUnknown" in report:
+        yield f"SpendingLimits are not known: {report['spendingLimitsUnknown']}"
+    if report["standby"]:
+        yield f"nodesmith stands by: {report['standby']}"
+    if "commitments" in report:
+        yield from lines_of(report["commitments"])
+    if report["paused"]:
+        yield report["paused"]
+    yield from _rooms(report)
+    yield from _disrupted(report["disruptions"])
+    found = report["interruptions"]
     yield f"{_count(len(found), 'interruption')} in progress"
     width = max((len(each["name"]) for each in found), default=0)
     for each in found:
@@ -249,13 +249,13 @@ def lines(told: Told) -> Iterator[str]:
         yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
 
 
-def _rooms(told: Told) -> Iterator[str]:
-    buffers = told["capacityBuffers"]
+def _rooms(report: Report) -> Iterator[str]:
+    buffers = report["capacityBuffers"]
     if buffers:
-        nodes = _count(len(told["heldForBuffers"]), "node")
-        price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
+        nodes = _count(len(report["heldForBuffers"]), "node")
+        price = f"{nodes} held for them alone at ${report['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
-    warm = told["warmCapacity"]
+    warm = report["warmCapacity"]
     if warm["stopped"] or warm["preparing"]:
         stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
         yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
@@ -264,7 +264,7 @@ def _rooms(told: Told) -> Iterator[str]:
         yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}{sized}"
 
 
-def _disrupted(found: Sequence[Told]) -> Iterator[str]:
+def _disrupted(found: Sequence[Report]) -> Iterator[str]:
     if found:
         yield f"{_count(len(found), 'node')} under disruption"
     for each in found:

@@ -121,10 +121,10 @@ def modified(resource: str, name: str) -> ApiError:
 def invalid(kind: str, name: str, problems: Sequence[FieldProblem]) -> ApiError:
     """422 with one cause for each problem; `kind` includes its group (`Deployment.apps`)."""
     texts = [str(problem) for problem in problems]
-    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [{"reason": p.cause, "message": p.message, "field": p.field} for p in problems]
     details = {**_details(kind, name), "causes": causes}
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {told}', details)
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details)
 
 
 def bad_request(message: str) -> ApiError:

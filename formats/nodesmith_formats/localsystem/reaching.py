@@ -55,7 +55,7 @@ def reachable(
     chaos_url: str = "",
 ) -> dict[str, Any]:
     """Return a single-cluster kubeconfig with the data for `reach`. `cluster` is the cluster's name on EKS."""
-    told = {
+    extension = {
         "aws": aws_url,
         "region": region,
         "clock": clock.to_json(),
@@ -63,7 +63,7 @@ def reachable(
         "chaos": chaos_url,
     }
     (named,) = kubeconfig["clusters"]
-    reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
+    reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": extension}]}
     return {**kubeconfig, "clusters": [{**named, "cluster": reached}]}
 
 
@@ -78,15 +78,15 @@ def reach(kubeconfig: Path) -> Reached:
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Rejected(f"{kubeconfig}: cannot be read as a kubeconfig: {error}") from None
-    told = _told(found)
-    if not told:
+    systems = _systems(found)
+    if not systems:
         raise Rejected(
             f"{kubeconfig}: refers to a cluster that `nodesmith local up` did not create: "
             "name the kubeconfig that it wrote with --kubeconfig"
         )
-    any_of_them = next(iter(told.values()))
+    any_of_them = next(iter(systems.values()))
     clock = LocalClock.from_json(any_of_them["clock"])
-    clusters = {context: each["cluster"] for context, each in told.items()}
+    clusters = {context: each["cluster"] for context, each in systems.items()}
     current = str(found.get("current-context") or "")
     return Reached(
         kubeconfig,
@@ -123,10 +123,10 @@ def local_system(kubeconfig: str) -> Reached | None:
         return None
 
 
-def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
+def _systems(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
     """Return the data that `reachable` wrote for each cluster, by context; none if the file has another form."""
     try:
-        told = {
+        systems = {
             named["name"]: each["extension"]
             for named in kubeconfig.get("clusters") or ()
             for each in (named.get("cluster") or {}).get("extensions") or ()
@@ -135,4 +135,4 @@ def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
         contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
     except (AttributeError, KeyError, TypeError):  # `local up` has not written it
         return {}
-    return {context: told[cluster] for context, cluster in contexts.items() if cluster in told}
+    return {context: systems[cluster] for context, cluster in contexts.items() if cluster in systems}

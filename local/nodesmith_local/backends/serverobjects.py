@@ -186,11 +186,14 @@ def _resources(group: Mapping[str, Any]) -> Iterator[Resource]:
 
 def _refusal(status: int, content: bytes) -> ApiError:
     try:
-        told = json.loads(content)
+        status_body = json.loads(content)
     except ValueError:
-        told = {"message": content[:200].decode(errors="replace")}
+        status_body = {"message": content[:200].decode(errors="replace")}
     return ApiError(
-        status, str(told.get("reason") or ""), str(told.get("message") or ""), told.get("details")
+        status,
+        str(status_body.get("reason") or ""),
+        str(status_body.get("message") or ""),
+        status_body.get("details"),
     )
 
 

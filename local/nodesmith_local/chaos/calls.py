@@ -221,12 +221,12 @@ def _calling(caller: str) -> Iterator[None]:
 def _refusal(url: str, service: Service, status: int, code: str) -> AWSResponse:
     """Return a refusal in the format that the service's client reads."""
     message = "A fault of `nodesmith chaos`."
-    told = f"<Code>{code}</Code><Message>{message}</Message>"
+    content = f"<Code>{code}</Code><Message>{message}</Message>"
     match service:
         case Service.EC2:
-            body = f"<Response><Errors><Error>{told}</Error></Errors><RequestID>0</RequestID></Response>"
+            body = f"<Response><Errors><Error>{content}</Error></Errors><RequestID>0</RequestID></Response>"
         case Service.S3:
-            body = f"<Error>{told}<RequestId>0</RequestId></Error>"
+            body = f"<Error>{content}<RequestId>0</RequestId></Error>"
         case _:
             body = json.dumps({"__type": code, "message": message})
     return _response(url, status, {"x-amzn-ErrorType": code}, body.encode())

@@ -37,8 +37,8 @@ def controlling(faults: ActiveFaults) -> Iterator[str]:
             self._answer(faults.status)
 
         def do_POST(self) -> None:
-            told = self.headers.get("Content-Length") or ""
-            size = int(told) if told.isascii() and told.isdigit() else 0
+            header = self.headers.get("Content-Length") or ""
+            size = int(header) if header.isascii() and header.isdigit() else 0
             if self.headers.get_content_type() != _JSON or not 0 < size <= _LARGEST_BYTES:
                 self._say(400, {"message": f"expected {_JSON}"})
                 return

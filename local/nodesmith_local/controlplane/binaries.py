@@ -14,8 +14,8 @@ ASSETS = "KUBEBUILDER_ASSETS"
 _CHECKOUT = Path(__file__).parents[3]
 
 
-def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOUT) -> Path:
-    """Return the folder that holds all programs; `tell` receives progress messages while they are built.
+def find_binaries(on_step: Callable[[str], None] = print, checkout: Path = _CHECKOUT) -> Path:
+    """Return the folder that holds all programs; `on_step` receives progress messages while they are built.
 
     The environment variable KUBEBUILDER_ASSETS names a folder that has them (envtest's convention); then nothing is
     built. Raises Rejected with the remedy if they can be neither found nor built.
@@ -30,7 +30,7 @@ def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOU
             f"run it from a checkout, or set {ASSETS} to a folder with {', '.join(PROGRAMS)}"
         )
     build = Build(modules, checkout / "build" / "controlplane", PROGRAMS)
-    build.make(tell)
+    build.make(on_step)
     return build.folder
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nodesmith.errors import Rejected
 
-Tell = Callable[[str], None]
+OnStep = Callable[[str], None]
 _BINARY = "controlplane"
 _SOURCES = ("go.mod", "go.sum", "main.go")
 # Debugger symbols are dropped when linking (-s -w), so none are generated. That saves a sixth of the time and a fifth
@@ -44,16 +44,16 @@ class Build:
     folder: Path
     programs: tuple[str, ...]
 
-    def make(self, tell: Tell) -> None:
+    def make(self, on_step: OnStep) -> None:
         """Build unless the output is current. Raises Rejected with what to install, or with the end of Go's output."""
         if self.is_current():
             return
         go = self._go()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._alone(tell):
+            with self._alone(on_step):
                 if not self.is_current():
-                    self._build(go, tell)
+                    self._build(go, on_step)
         except OSError as error:
             needed = f": {_SPACE}" if error.errno == errno.ENOSPC else ""
             raise Rejected(f"{self.folder}: {error.strerror}{needed}, {_INSTEAD}") from None
@@ -80,13 +80,13 @@ class Build:
         if found is None:
             raise Rejected(f"{self.modules / 'go.mod'}: does not require k8s.io/kubernetes: restore the file")
         version, major, minor = found.groups()
-        told = {
+        versions = {
             "gitVersion": f"v{version}",
             "gitMajor": major,
             "gitMinor": minor,
             "gitTreeState": "clean",
         }
-        return " ".join(("-s -w", *(f"-X {_VERSIONS}.{name}={value}" for name, value in told.items())))
+        return " ".join(("-s -w", *(f"-X {_VERSIONS}.{name}={value}" for name, value in versions.items())))
 
     def _go(self) -> str:
         """Return the path of a Go that is new enough. Raises Rejected."""
@@ -106,19 +106,19 @@ class Build:
         return go
 
     @contextmanager
-    def _alone(self, tell: Tell) -> Iterator[None]:
+    def _alone(self, on_step: OnStep) -> Iterator[None]:
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                tell("another process is building the control plane: waiting for it")
+                on_step("another process is building the control plane: waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _build(self, go: str, tell: Tell) -> None:
+    def _build(self, go: str, on_step: OnStep) -> None:
         self._stamp.unlink(missing_ok=True)
-        tell("building a control plane from Go modules: about 5 minutes the first time, seconds later")
-        self._compile(go, tell)
+        on_step("building a control plane from Go modules: about 5 minutes the first time, seconds later")
+        self._compile(go, on_step)
         for name in self.programs:
             unfinished = self.folder / f".{name}"
             unfinished.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ class Build:
         unfinished.write_text(self._wanted())
         unfinished.replace(self._stamp)
 
-    def _compile(self, go: str, tell: Tell) -> None:
+    def _compile(self, go: str, on_step: OnStep) -> None:
         """Build the binary under a temporary name, then rename it, so that it is complete or absent."""
         unfinished = self.folder / f".{_BINARY}"
         output = ["-o", str(unfinished.absolute())]
@@ -139,12 +139,12 @@ class Build:
                 try:
                     process.wait(_TELL_EVERY_SECONDS)
                 except subprocess.TimeoutExpired:
-                    tell(f"building the control plane: {time.monotonic() - began:.0f} s so far")
+                    on_step(f"building the control plane: {time.monotonic() - began:.0f} s so far")
         if process.returncode:
             unfinished.unlink(missing_ok=True)
             raise Rejected(_failure(log))
         unfinished.replace(self.folder / _BINARY)
-        tell(f"the control plane is built: {time.monotonic() - began:.0f} s")
+        on_step(f"the control plane is built: {time.monotonic() - began:.0f} s")
 
 
 @contextmanager

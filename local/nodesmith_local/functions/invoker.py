@@ -164,7 +164,7 @@ def _schedules(
     """Yield the schedules of the functions that run here."""
     for concern in SCHEDULED:
         if concern in events:
-            tick = partial(_tick, events[concern], deliveries=deliveries, told_when=concern == DISPATCH.name)
+            tick = partial(_tick, events[concern], deliveries=deliveries, with_time=concern == DISPATCH.name)
             yield Schedule(concern, tick, REGION_TICK_MINUTES[concern] * MINUTE_SECONDS)
 
 
@@ -173,9 +173,9 @@ def _tick(
     at: datetime,
     *,
     deliveries: Callable[[str], Iterable[float]],
-    told_when: bool,
+    with_time: bool,
 ) -> None:
     """Invoke with the input that EventBridge Scheduler is configured to pass."""
     for seconds in deliveries(invocations.function.concern):
-        payload = {"why": "tick", **({"at": format_time(at)} if told_when else {})}
+        payload = {"why": "tick", **({"at": format_time(at)} if with_time else {})}
         invocations.accept(payload, after_seconds=seconds)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from nodesmith.decisions.disruption import moves as steps
-from nodesmith.decisions.disruption.moves import LookAgain, Scene, next_step
+from nodesmith.decisions.disruption.moves import LookAgain, StepInputs, next_step
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.search.search import look_again, may_end
 from nodesmith.decisions.provisioning import Inputs
@@ -54,9 +54,9 @@ class Moves:
                 if move is None or not self._take_step(move):
                     break
 
-    def _scene(self) -> Scene:
+    def _scene(self) -> StepInputs:
         inputs = self.fleet.cluster.inputs("scene")
-        return Scene.of(inputs.snapshot, inputs.ledger, inputs.now)
+        return StepInputs.of(inputs.snapshot, inputs.ledger, inputs.now)
 
     def _take_step(self, move: Move) -> bool:
         """Take a move one step further; return whether another may follow at once."""
@@ -77,7 +77,7 @@ class Moves:
                 self._abandon(move, step.why)
             case steps.Retry():
                 raise AssertionError("EC2 always answers in a simulation")
-            case steps.TidyUp():
+            case steps.TerminateUnused():
                 self.fleet.end(step.claims)
             case steps.ForgetMove():
                 del self.fleet.cluster.moves[move.id]

@@ -34,20 +34,20 @@ def simulate(
     seeds: Sequence[int],
     chances: Chances,
     jobs: int,
-    told: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> dict[str, list[Outcome]]:
     """Simulate each side with each seed; return the outcomes by side, in the order of `seeds`.
 
-    `jobs` is how many run at once; with one, they run in this process. `told` is called with the share that is done.
+    `jobs` is how many run at once; with one, they run in this process. `on_progress` gets the share that is done.
     Raises Rejected if a process dies, which lack of memory is the usual cause of.
     """
     tasks = list(product(sides, seeds))
     if jobs <= 1 or len(tasks) == 1:
         found = []
         for number, (side, seed) in enumerate(tasks):
-            found.append(_alone(sides[side], seed, chances, number, len(tasks), told))
+            found.append(_alone(sides[side], seed, chances, number, len(tasks), on_progress))
     else:
-        found = _side_by_side(sides, tasks, chances, jobs, told)
+        found = _side_by_side(sides, tasks, chances, jobs, on_progress)
     grouped: dict[str, list[Outcome]] = {side: [] for side in sides}
     for (side, _), outcome in zip(tasks, found, strict=True):
         grouped[side].append(outcome)
@@ -55,9 +55,9 @@ def simulate(
 
 
 def _alone(
-    trace: Trace, seed: int, chances: Chances, number: int, of: int, told: Callable[[float], None]
+    trace: Trace, seed: int, chances: Chances, number: int, of: int, on_progress: Callable[[float], None]
 ) -> Outcome:
-    return Simulation(trace, seed, chances, lambda share: told((number + share) / of)).run()
+    return Simulation(trace, seed, chances, lambda share: on_progress((number + share) / of)).run()
 
 
 def _side_by_side(
@@ -65,7 +65,7 @@ def _side_by_side(
     tasks: Sequence[tuple[str, int]],
     chances: Chances,
     jobs: int,
-    told: Callable[[float], None],
+    on_progress: Callable[[float], None],
 ) -> list[Outcome]:
     shares = _PROCESSES.Array("d", len(tasks) + 1)  # the last one is not 0 once children are to stop
     given = pickle.dumps((dict(sides), chances))
@@ -77,7 +77,7 @@ def _side_by_side(
         try:
             while pending:
                 _, pending = wait(pending, timeout=_LOOK_EVERY_SECONDS)
-                told(sum(shares[:]) / len(tasks))
+                on_progress(sum(shares[:]) / len(tasks))
         finally:  # at Ctrl-C the pool would run all tasks to their end
             shares[-1] = 1.0
             pool.shutdown(wait=False, cancel_futures=True)
@@ -97,11 +97,11 @@ def _begin(given: bytes, shares: Any) -> None:
 
 
 def _one(number: int, side: str, seed: int) -> Outcome:
-    def told(share: float) -> None:
+    def on_progress(share: float) -> None:
         if _state["shares"][-1]:
             raise _Stopped
         _state["shares"][number] = share
 
-    outcome = Simulation(_state["sides"][side], seed, _state["chances"], told).run()
+    outcome = Simulation(_state["sides"][side], seed, _state["chances"], on_progress).run()
     _state["shares"][number] = 1.0
     return outcome

@@ -31,17 +31,17 @@ ROUTINE = timedelta(minutes=5)
 got no node are decided about although nothing has changed.
 """
 _CONCERNS = ("provision", "end", "disrupt", "routine")
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 
 @dataclass(slots=True)
 class Simulation:
-    """One life of a trace with one seed. `told` is called with the share of the time that has passed."""
+    """One life of a trace with one seed. `on_progress` is called with the share of the time that has passed."""
 
     trace: Trace
     seed: int = 0
     chances: Chances = field(default_factory=Chances)
-    told: Told = lambda _: None
+    on_progress: OnProgress = lambda _: None
     cluster: Cluster = field(init=False)
     fleet: Fleet = field(init=False)
     moves: Moves = field(init=False)
@@ -82,7 +82,7 @@ class Simulation:
                     self._work(concern)
             share = (moment - self.trace.start) / self.trace.span
             if share - last >= 0.01:
-                self.told(share)
+                self.on_progress(share)
                 last = share
         self.cluster.now = end
         return self._outcome()

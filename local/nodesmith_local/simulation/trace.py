@@ -50,7 +50,7 @@ class Trace:
     start: datetime
     end: datetime
     boot_seconds: tuple[float, ...] = BOOT_SECONDS
-    told: Mapping[str, int] = field(default_factory=FrozenMap)
+    omissions: Mapping[str, int] = field(default_factory=FrozenMap)
     """What could not be used of the source, in a few words, and how often."""
 
     @property

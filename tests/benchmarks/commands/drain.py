@@ -277,7 +277,7 @@ class Drain:
     def _forward(self) -> None:
         while not self._stop.is_set():
             if self._forwarder._wait():
-                self._forwarder._tell()
+                self._forwarder._report()
 
     def _serve(self) -> None:
         """Run one execution environment of termination; only one waits for messages at a time."""

@@ -34,20 +34,20 @@ def figures(nodes: int = NODES, days: int = DAYS, seeds: int = SEEDS) -> list[Fi
     seconds = (time.process_time() - began) / seeds
     costs = [run["usd"] for run in runs]
     error = 100 * (sum(costs) / len(costs) / found.usd - 1)
-    different = [*found.differences, *map(str, found.trace.told)]
+    different = [*found.differences, *map(str, found.trace.omissions)]
     note = (
         f"{found.decisions} decisions of {days} days, {found.repeated} made again; "
         f"{len(fleet.cloud.instances)} instances launched"
     )
     evictions = sum(run["evictions"] for run in runs) / len(runs)
-    told = (
+    omissions = (
         f"recorded {found.usd:.2f} USD; simulated {min(costs):.2f} to {max(costs):.2f} with {seeds} seeds; "
         f"{evictions:.0f} evictions"
     )
     return [
         Figure("replay-differences", len(different), "decisions", 0, "; ".join(different[:3]) or note),
         Figure("replay-repeated", found.repeated, "decisions", at_least=found.decisions, note=note),
-        Figure("simulate-error-percent", abs(error), "%", 10, told),
+        Figure("simulate-error-percent", abs(error), "%", 10, omissions),
         Figure(
             "simulate-week-cpu-s",
             seconds * 7 / days,

@@ -30,7 +30,7 @@ _PRICES_MOVE = 0.06
 
 
 @dataclass(slots=True)
-class Outside:
+class ClusterPorts:
     """The source of changes. `work` is how long each Job's pod (by key) takes from its start."""
 
     dice: random.Random = field(default_factory=lambda: random.Random(5))  # noqa: S311

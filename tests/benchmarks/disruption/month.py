@@ -22,7 +22,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Reason
 from tests import builders
 from tests.benchmarks.disruption.consolidated import price_hourly_usd
-from tests.benchmarks.disruption.days import HOUR, Outside, begun_anew, image_of
+from tests.benchmarks.disruption.days import HOUR, ClusterPorts, begun_anew, image_of
 from tests.benchmarks.disruption.fleets import launched
 from tests.benchmarks.figures import Figure
 from tests.objects.fleets import Worker, fleet, pool
@@ -42,7 +42,7 @@ class Life:
     evictions: int = 0
     renewed: int = 0
     repeated: int = 0
-    outside: Outside = field(default_factory=Outside)
+    outside: ClusterPorts = field(default_factory=ClusterPorts)
 
 
 def figures(*, days: int) -> list[Figure]:

@@ -104,8 +104,8 @@ def test_commits_of_two_clusters_that_both_fit_do_not_disturb_each_other(stores:
     west.commit(0, [pending("b")], "d")
     spending = east.load().spending
     assert spending.region is not None
-    assert spending.region.launches.lately(NOW) == 2
-    assert spending.launches.lately(NOW) == 1
+    assert spending.region.launches.recent(NOW) == 2
+    assert spending.launches.recent(NOW) == 1
 
 
 def test_what_a_claim_took_is_released_once_it_has_failed(stores: Stores) -> None:
@@ -184,7 +184,7 @@ def test_limits_are_written_only_if_they_or_the_clusters_have_changed() -> None:
 def test_all_clusters_read_with_their_ledger_that_ec2_has_throttled_a_call(stores: Stores) -> None:
     east, west = stores("east"), stores("west")
     assert not west.load().spending.is_short_of_calls(NOW)
-    east.tell_scarcity(Scarcity(is_throttled=True), NOW)
+    east.record_scarcity(Scarcity(is_throttled=True), NOW)
     assert west.load().spending.is_short_of_calls(NOW)
     assert not west.load().spending.is_short_of_calls(NOW + SHORT_FOR)
 
@@ -194,8 +194,8 @@ def test_all_clusters_read_with_their_ledger_in_which_zones_one_has_found_nothin
 ) -> None:
     east, west = stores("east"), stores("west")
     until = NOW + timedelta(minutes=3)
-    east.tell_scarcity(Scarcity(lost={("spot", "us-east-1a"): until}), NOW)
-    east.tell_scarcity(Scarcity(lost={("on-demand", "us-east-1a"): until}), NOW)
+    east.record_scarcity(Scarcity(lost={("spot", "us-east-1a"): until}), NOW)
+    east.record_scarcity(Scarcity(lost={("on-demand", "us-east-1a"): until}), NOW)
     west.take_calls(1, NOW)
     ledger = west.load()
     assert ledger.lost_zones(NOW) == {("spot", "us-east-1a"), ("on-demand", "us-east-1a")}
@@ -206,5 +206,5 @@ def test_a_zone_is_not_lost_for_longer_than_a_back_off_may_last_whatever_the_sha
     stores: Stores,
 ) -> None:
     east, west = stores("east"), stores("west")
-    east.tell_scarcity(Scarcity(lost={("spot", "us-east-1a"): NOW + timedelta(days=1)}), NOW)
+    east.record_scarcity(Scarcity(lost={("spot", "us-east-1a"): NOW + timedelta(days=1)}), NOW)
     assert west.load().lost_zones(NOW) == frozenset()

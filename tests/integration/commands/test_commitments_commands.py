@@ -21,7 +21,13 @@ from nodesmith.model.ledger.commitments import (
     Commitments,
     book_item,
 )
-from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, lines_of, told_of
+from nodesmith_cli.costs.commitments import (
+    commitments_of,
+    commitments_report,
+    covered_line,
+    covered_of,
+    lines_of,
+)
 from nodesmith_cli.main import app
 from tests.builders import NOW, ZONES, claim, cluster_info, ledger
 from tests.fakes.blobs import FakeBlobs
@@ -140,7 +146,7 @@ def running(count: int) -> Any:
 
 
 def test_status_shows_use_coverage_end_and_what_could_not_be_read() -> None:
-    told = told_of(running(1), embedded_catalog("us-east-1"), NOW)
+    told = commitments_report(running(1), embedded_catalog("us-east-1"), NOW)
     assert told is not None
     assert list(lines_of(told)) == [
         "1 commitment, 100% of on-demand use covered",

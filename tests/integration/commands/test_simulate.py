@@ -54,7 +54,7 @@ def test_what_was_recorded_is_decided_again_and_costs_about_the_same(kept: Path)
     assert of_recording["decisions"] == of_recording["repeated"] > 5
     assert of_recording["differences"] == []
     assert cost["baseline"] == pytest.approx(of_recording["usd"], rel=0.15)
-    assert "decisions are kept" in found["told"][0]
+    assert "decisions are kept" in found["notes"][0]
     assert found["figures"][-1]["baseline"] == 0  # pods without a node
 
 

@@ -270,19 +270,19 @@ def test_while_calls_are_short_plans_have_few_nodes() -> None:
     sharing(first, second)
     own, settings = Allowance(second.store, second.clock), NodeSettings(fragility_tolerance=0.01)
     assert own.has_turn(second.store.load().spending)
-    assert own.thrifty(settings) == settings
+    assert own.with_fewer_nodes(settings) == settings
     throttled(first)
 
     assert own.has_turn(second.store.load().spending)
 
-    assert own.thrifty(settings).fragility_tolerance == 0
-    assert own.thrifty(settings).few_nodes_tolerance == FEW_NODES_TOLERANCE
+    assert own.with_fewer_nodes(settings).fragility_tolerance == 0
+    assert own.with_fewer_nodes(settings).few_nodes_tolerance == FEW_NODES_TOLERANCE
 
 
 def test_while_calls_are_short_a_cluster_in_line_decides_nothing_before_its_turn() -> None:
     world = with_pools(1)
     world.store.region, budget = [Region("")], CallBudget(calls=0, at=world.now)
-    budget = budget.told(Scarcity(is_throttled=True), world.now)
+    budget = budget.with_scarcity(Scarcity(is_throttled=True), world.now)
     before = [f"other-{number}" for number in range(30)]
     for name in before:
         _, budget = budget.take(name, 1, world.now - timedelta(seconds=1))
@@ -304,7 +304,7 @@ def short_of_calls() -> World:
     """Return a world whose region has 47 other clusters, and one call left for now."""
     world = with_pools(1)
     world.store.region = [Region("")]
-    budget = CallBudget().told(Scarcity(is_throttled=True), world.now)
+    budget = CallBudget().with_scarcity(Scarcity(is_throttled=True), world.now)
     for number in range(47):
         _, budget = budget.take(f"other-{number}", 1, world.now - timedelta(seconds=1))
     world.store.budget[0] = replace(budget, calls=1, waiting_since={})
@@ -323,7 +323,7 @@ def test_while_calls_are_short_the_next_purchase_waits_for_the_clusters_part_of_
 def test_while_calls_are_short_a_cluster_alone_need_not_wait_for_others_after_a_purchase() -> None:
     world = with_pools(3)
     world.store.region = [Region("")]
-    world.store.budget[0] = CallBudget().told(Scarcity(is_throttled=True), world.now)
+    world.store.budget[0] = CallBudget().with_scarcity(Scarcity(is_throttled=True), world.now)
 
     assert len(run(world).launched) == 3
     assert woken(world) == [LOCKED_WHILE_SHORT]

@@ -43,7 +43,7 @@ from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call
-from tests.fakes.outside import Outside
+from tests.fakes.outside import ClusterPorts
 from tests.smallworld.world import World, catalog, pod_manifest
 
 KEY = snapshot_key(CLUSTER)
@@ -67,7 +67,7 @@ def node_manifest(claim: NodeClaim) -> Manifest:
     }
 
 
-class Scene(Outside):
+class Scene(ClusterPorts):
     """A cluster with everything that the tests need, and a clock."""
 
     def hold(self, *claims: NodeClaim) -> None:

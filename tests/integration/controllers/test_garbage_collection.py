@@ -27,7 +27,7 @@ from tests import builders
 from tests.builders import CLUSTER, NOW, ZONES
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call
-from tests.fakes.outside import Outside
+from tests.fakes.outside import ClusterPorts
 from tests.samples import sampled, spread
 from tests.smallworld.world import Boundaries, Killed, Watched, World, pod_manifest
 
@@ -47,7 +47,7 @@ def provider_id(instance: str) -> str:
 
 
 @dataclass
-class Yard(Outside):
+class Yard(ClusterPorts):
     """A cluster with many leftovers. `survivors` are the instances that must survive garbage collection."""
 
     boundaries: Boundaries = field(default_factory=Boundaries)

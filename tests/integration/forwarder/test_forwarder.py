@@ -25,7 +25,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder import watching
-from nodesmith_forwarder.forwarder import Forwarder, Rhythm
+from nodesmith_forwarder.forwarder import Forwarder, ReportingIntervals
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from nodesmith_local.apiserver import Store, Write
 from nodesmith_local.apiserver.requests.subresources import bound
@@ -40,7 +40,7 @@ from tests.servers.served import CRDS, created
 
 ROOT = Path(__file__).parents[3]
 SPEED = 20.0
-BRISK = Rhythm(heartbeat=timedelta(seconds=5))
+BRISK = ReportingIntervals(heartbeat=timedelta(seconds=5))
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 POOL = {
     "apiVersion": "karpenter.sh/v1",
@@ -66,10 +66,10 @@ class Stage:
         return self.server.store
 
     @contextmanager
-    def forwarding(self, rhythm: Rhythm | None = None, **options: Any) -> Iterator[Forwarder]:
+    def forwarding(self, intervals: ReportingIntervals | None = None, **options: Any) -> Iterator[Forwarder]:
         api = ApiServer(connect(self.server.url, "", lambda: "token"))
         outside = (self.blobs, self.hints, self.heartbeats, self.clock)
-        forwarder = Forwarder("east", api, *outside, rhythm=rhythm or Rhythm(), **options)
+        forwarder = Forwarder("east", api, *outside, intervals=intervals or ReportingIntervals(), **options)
         stop = Event()
         thread = Thread(target=forwarder.run, args=(stop,), daemon=True)
         thread.start()
@@ -270,8 +270,8 @@ def test_a_new_nodepool_wakes_readiness_and_a_new_status_only_provisioning(stage
 
 def test_the_hint_is_renewed_while_a_pod_stays_pending(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
-    rhythm = Rhythm(renewal=timedelta(seconds=5))
-    with stage.forwarding(rhythm):
+    intervals = ReportingIntervals(renewal=timedelta(seconds=5))
+    with stage.forwarding(intervals):
         eventually(lambda: stage.told(Concern.PROVISIONING) >= 3)
         bind(stage.store, "a")
         eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
@@ -385,7 +385,7 @@ def test_an_api_server_restored_from_an_older_state_is_listed_again(stage: Stage
 
 def test_nothing_is_written_while_the_api_server_is_unreachable(stage: Stage) -> None:
     told = stage.heartbeats.beats
-    with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=2))):
+    with stage.forwarding(ReportingIntervals(heartbeat=timedelta(seconds=2))):
         eventually(lambda: len(told) >= 2)
         stage.server.stop()
 

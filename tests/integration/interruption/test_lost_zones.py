@@ -93,7 +93,7 @@ def test_while_calls_are_short_nodes_that_one_zone_alone_may_provide_are_bought_
     world.store.budget[0] = CallBudget(
         calls=1, at=now, asked_at={"test": now}, waiting_since={"test": now - LONG}
     )
-    world.store.budget[0] = world.store.budget[0].told(Scarcity(is_throttled=True), now)
+    world.store.budget[0] = world.store.budget[0].with_scarcity(Scarcity(is_throttled=True), now)
     cloud = Lost(clock=world.clock)
 
     (name,) = provision(replace(world.provisioning(), cloud=cloud)).launched

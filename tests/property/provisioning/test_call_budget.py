@@ -91,7 +91,7 @@ def test_each_of_many_clusters_gets_calls_although_its_share_of_a_period_is_less
 
 @pytest.mark.parametrize("clusters", [10, 40, 100])
 def test_each_cluster_that_comes_at_its_turn_gets_a_call_in_each_round(clusters: int) -> None:
-    budget = CallBudget(calls=0, at=NOW).told(Scarcity(is_throttled=True), NOW)
+    budget = CallBudget(calls=0, at=NOW).with_scarcity(Scarcity(is_throttled=True), NOW)
     asks = [(NOW + timedelta(milliseconds=number), str(number)) for number in range(clusters)]
     heapify(asks)
     got: dict[str, list[datetime]] = {name: [] for _, name in asks}
@@ -113,7 +113,7 @@ def test_if_clusters_buy_once_a_round_ec2s_instances_last_for_five_minutes(clust
     heapify(asks)
     while asks[0][0] < end:
         now, name = heappop(asks)
-        calls, budget = budget.told(Scarcity(is_throttled=True), now).take(name, 1, now)
+        calls, budget = budget.with_scarcity(Scarcity(is_throttled=True), now).take(name, 1, now)
         made += calls
         again = budget.next_round(calls, now) if calls else budget.turn(name, now)
         heappush(asks, (again + timedelta(seconds=0.2), name))
@@ -121,7 +121,7 @@ def test_if_clusters_buy_once_a_round_ec2s_instances_last_for_five_minutes(clust
 
 
 def test_a_round_lasts_no_longer_than_a_cluster_counts_as_one_that_shares_the_budget() -> None:
-    budget = CallBudget().told(Scarcity(is_throttled=True), NOW)
+    budget = CallBudget().with_scarcity(Scarcity(is_throttled=True), NOW)
     for number in range(500):
         _, budget = budget.take(str(number), 1, NOW)
     assert timedelta(seconds=20) < budget.next_round(5, NOW) - NOW < ACTIVE_FOR

@@ -18,7 +18,7 @@ from nodesmith.decisions.provisioning import decide, plan_item
 from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith_cli.main import app
 from nodesmith_cli.views.explaining.stay import why_it_stays
-from nodesmith_cli.views.status import lines, tell
+from nodesmith_cli.views.status import lines, report_of
 from nodesmith_formats.decisions.summaries import summary
 from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest, pods, shape
 from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import (
@@ -159,7 +159,7 @@ def test_plan_counts_the_replicas_of_a_workload_in_the_files(tmp_path: Path) -> 
 
 def test_status_tells_what_the_nodes_held_for_buffers_cost() -> None:
     known = of_one_type()
-    printed = list(lines(tell(known.snapshot, NOW, held_for_buffers(known))))
+    printed = list(lines(report_of(known.snapshot, NOW, held_for_buffers(known))))
     assert "1 CapacityBuffer, 1 node held for them alone at $0.1920/hour" in printed
     assert "  default/room  room for 2 pods, it is resolved" in printed
 

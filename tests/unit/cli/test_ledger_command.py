@@ -32,7 +32,7 @@ from nodesmith.model.costs.allocations import (
 )
 from nodesmith_cli.costs.showback.command import Wanted, run
 from nodesmith_cli.costs.showback.grouping import grouped, in_dollars
-from nodesmith_cli.costs.showback.reading import Books, read_month
+from nodesmith_cli.costs.showback.reading import BookedCosts, read_month
 from nodesmith_cli.costs.showback.writing import ROW_COLUMNS, all_rows, to_csv, to_parquet
 from nodesmith_formats.decisions.records import Folder
 
@@ -126,16 +126,18 @@ def test_a_month_in_the_future_or_of_another_form_is_refused() -> None:
 def test_a_month_without_costs_is_refused_with_those_that_have_some(folder: Folder) -> None:
     put(folder, MONTHS, "2026-09", ROWS)
     with pytest.raises(Rejected, match="no booked costs in 2026-08; there are some in 2026-09"):
-        Books(folder, "test").month(datetime(2026, 8, 1, tzinfo=UTC), NOW)
+        BookedCosts(folder, "test").month(datetime(2026, 8, 1, tzinfo=UTC), NOW)
 
 
 def test_days_are_read_instead_of_their_hours_and_a_month_instead_of_its_days(folder: Folder) -> None:
     november = datetime(2026, 11, 1, tzinfo=UTC)
     put(folder, DAYS, "2026-11-25", [row(500)])
     put(folder, HOURS, "2026-11-25/07", [row(9)])
-    assert sum(each.nano_usd for each in Books(folder, "test").month(november, NOW)) == 750 * NANO // 100
+    assert (
+        sum(each.nano_usd for each in BookedCosts(folder, "test").month(november, NOW)) == 750 * NANO // 100
+    )
     put(folder, MONTHS, "2026-11", [row(1000)])
-    assert [each.nano_usd for each in Books(folder, "test").month(november, NOW)] == [10 * NANO]
+    assert [each.nano_usd for each in BookedCosts(folder, "test").month(november, NOW)] == [10 * NANO]
 
 
 def test_an_object_that_is_damaged_or_missing_is_told_and_the_rest_is_shown(

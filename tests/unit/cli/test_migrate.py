@@ -14,7 +14,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
 from nodesmith_cli.manifests.validating.command import check
 from nodesmith_cli.migration.nodegroups.command import Migration, as_yaml, manifests_of, migrated, report
-from nodesmith_cli.migration.nodegroups.fields import Account, Outcome, Told
+from nodesmith_cli.migration.nodegroups.fields import Account, FieldReport, Outcome
 from nodesmith_cli.migration.nodegroups.groups import (
     NODEGROUP,
     SCALING_GROUP,
@@ -81,7 +81,7 @@ def requirement(name: str, key: str) -> list[str]:
     return next((each.get("values", [each["operator"]]) for each in found if each["key"] == key), [])
 
 
-def told(name: str, field: str) -> Told:
+def told(name: str, field: str) -> FieldReport:
     (member,) = whole()[name].members
     return next(each for each in member.account.all() if each.field == field)
 

@@ -44,7 +44,7 @@ from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
 from tests import builders
 from tests.builders import NOW, claim
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.outside import Outside
+from tests.fakes.outside import ClusterPorts
 
 RUNNING = claim(phase=Phase.INITIALIZED, instance_id="i-default-x1", node_name="node-a")
 ENDING = RUNNING.terminating("Deleted", "somebody did", NOW)
@@ -56,9 +56,9 @@ def manifest_of(node: str = "node-a", of: NodeClaim = RUNNING, *finalizers: str)
     return {"metadata": metadata, "spec": {"providerID": of.provider_id}}
 
 
-def world(*claims: NodeClaim, nodes: Sequence[dict[str, Any]] = ()) -> Outside:
+def world(*claims: NodeClaim, nodes: Sequence[dict[str, Any]] = ()) -> ClusterPorts:
     """Return a ledger with claims, their NodeClaim objects, and Nodes."""
-    outside = Outside()
+    outside = ClusterPorts()
     for each in claims:
         outside.store.claims[each.name] = each
         show(each, outside.cluster)
@@ -67,22 +67,22 @@ def world(*claims: NodeClaim, nodes: Sequence[dict[str, Any]] = ()) -> Outside:
     return outside
 
 
-def do(outside: Outside, command: Command) -> None:
+def do(outside: ClusterPorts, command: Command) -> None:
     snapshot = builders.snapshot(nodes=(builders.node("node-a", provider_id=RUNNING.provider_id),))
     carry_out(command, snapshot, outside.store, outside.cloud, outside.cluster)
 
 
-def end(outside: Outside, command: SingleEnding) -> None:
+def end(outside: ClusterPorts, command: SingleEnding) -> None:
     carry_out_end(command, outside.store, outside.cluster)
 
 
-def calls(outside: Outside) -> list[tuple[str, ...]]:
+def calls(outside: ClusterPorts) -> list[tuple[str, ...]]:
     """Return the writes to EC2 and the cluster, without the texts of Events."""
     every = [*outside.cloud.calls, *outside.cluster.calls]
     return [(each.method, *(() if each.method == "publish" else each.about)) for each in every]
 
 
-def reasons(outside: Outside) -> list[tuple[str, str, str]]:
+def reasons(outside: ClusterPorts) -> list[tuple[str, str, str]]:
     return [(event.kind, event.name, event.reason) for event in outside.cluster.events]
 
 
@@ -323,7 +323,7 @@ def on_node(pod: str) -> PodOnNode:
     return PodOnNode(f"default/{pod}", "node-a", 30)
 
 
-def running(outside: Outside, *pods: str) -> None:
+def running(outside: ClusterPorts, *pods: str) -> None:
     for pod in pods:
         metadata = {"name": pod, "namespace": "default", "uid": f"uid-{pod}"}
         outside.cluster.pods[f"default/{pod}"] = {"metadata": metadata, "spec": {"nodeName": "node-a"}}

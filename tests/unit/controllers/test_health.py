@@ -191,7 +191,7 @@ class PublishedEvents:
     def __init__(self) -> None:
         self.changes: list[tuple[str, str, str, str]] = []
 
-    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+    def publish(self, changes: Iterable[Mapping[str, str]]) -> None:
         self.changes += [(c["state"], c["cluster"], c["concern"], c["kind"]) for c in changes]
 
 
@@ -524,7 +524,7 @@ class Bus:
 def test_any_number_of_changes_is_sent_to_the_bus_with_the_region() -> None:
     bus = Bus()
 
-    HealthEvents(bus, "eu-west-1").tell({"state": "unwell", "kind": str(n)} for n in range(23))
+    HealthEvents(bus, "eu-west-1").publish({"state": "unwell", "kind": str(n)} for n in range(23))
 
     assert len(bus.entries) == 23
     assert {(each["Source"], each["DetailType"]) for each in bus.entries} == {
@@ -535,4 +535,4 @@ def test_any_number_of_changes_is_sent_to_the_bus_with_the_region() -> None:
 
 def test_an_event_that_is_not_accepted_is_sent_again_by_the_next_check() -> None:
     with pytest.raises(Transient, match="1 events were not accepted"):
-        HealthEvents(Bus(failed=1), "eu-west-1").tell([{"state": "unwell"}])
+        HealthEvents(Bus(failed=1), "eu-west-1").publish([{"state": "unwell"}])

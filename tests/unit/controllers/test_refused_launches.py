@@ -45,7 +45,7 @@ from nodesmith.model.nodeclasses.status import Subnet
 from tests import builders
 from tests.builders import NOW, ZONES
 from tests.fakes.cloud import FakeCloud
-from tests.fakes.outside import Outside
+from tests.fakes.outside import ClusterPorts
 from tests.smallworld.world import World, pod_manifest
 
 
@@ -97,7 +97,7 @@ def instance(claim: str = "default-x1", pool: OfferingKey = POOL) -> Instance:
     return Instance(f"i-{claim}", claim, pool.instance_type, pool.zone, "spot", "ami-1", "pending", NOW)
 
 
-def settle(outside: Outside, *outcomes: LaunchOutcome) -> Settled:
+def settle(outside: ClusterPorts, *outcomes: LaunchOutcome) -> Settled:
     """Launch a claim for each outcome, which is EC2's."""
     claims = [pending(outcome.claim) for outcome in outcomes]
     ledger = outside.store.load()
@@ -107,19 +107,19 @@ def settle(outside: Outside, *outcomes: LaunchOutcome) -> Settled:
     return launch(claims, [], ledger, lambda *_: None, outside.store, outside.cloud, outside.clock)
 
 
-def saved(outside: Outside, name: str = "default-x1") -> NodeClaim:
+def saved(outside: ClusterPorts, name: str = "default-x1") -> NodeClaim:
     return outside.store.claims[name]
 
 
 def test_without_claims_ec2_is_not_called() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     assert settle(outside) == Settled()
     assert start([], outside.store.load(), outside.store, outside.cloud, outside.clock) == Settled()
     assert outside.cloud.calls == []
 
 
 def test_a_launched_claim_advances_and_its_nodepool_s_back_off_ends() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.store.nodepool_backoffs["default"] = Backoff(NOW, 2, "Unauthorized")
     settled = settle(outside, Launched("default-x1", instance()))
     assert (settled.launched, settled.given_up) == (["default-x1"], [])
@@ -129,7 +129,7 @@ def test_a_launched_claim_advances_and_its_nodepool_s_back_off_ends() -> None:
 
 
 def test_an_instance_of_another_claim_is_not_adopted() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.store.claims["default-x2"] = builders.claim("default-x2", instance_id="i-default-x1")
     settled = settle(outside, Launched("default-x1", instance()))
     assert (settled.launched, settled.given_up) == ([], ["default-x1"])
@@ -137,20 +137,20 @@ def test_an_instance_of_another_claim_is_not_adopted() -> None:
 
 
 def test_a_repeated_launch_adopts_its_own_instance() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.store.claims["default-x1"] = replace(pending(), instance_id="i-default-x1")
     assert settle(outside, Launched("default-x1", instance())).launched == ["default-x1"]
 
 
 def test_a_claim_that_another_run_has_settled_counts_as_launched() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.store.claims["default-x1"] = replace(pending(), revision=5)
     assert settle(outside, Launched("default-x1", instance())).launched == ["default-x1"]
     assert saved(outside).revision == 5
 
 
 def test_pools_and_subnets_without_capacity_are_avoided_and_the_claim_is_given_up() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     short = (Shortfall(POOL, LACKING),)
     full = (SubnetShortfall("subnet-a", "InsufficientFreeAddressesInSubnet"),)
     settled = settle(outside, NoCapacity("default-x1", short, subnets=full))
@@ -163,7 +163,7 @@ def test_pools_and_subnets_without_capacity_are_avoided_and_the_claim_is_given_u
 
 
 def test_a_pool_that_served_a_launch_is_available_again_unless_it_was_interrupted() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     late = NOW + timedelta(minutes=2)
     outside.store.unavailable = {POOL: Backoff(late, 1, LACKING), OTHER: Backoff(late, 1, Fate.SPOT)}
     two = Launched("default-x1", instance()), Launched("default-x2", instance("default-x2", OTHER))
@@ -172,7 +172,7 @@ def test_a_pool_that_served_a_launch_is_available_again_unless_it_was_interrupte
 
 
 def test_a_zone_without_any_capacity_is_told_to_the_region() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     kinds = [f"{series}.{size}" for series in ("c5", "m5") for size in ("l", "xl", "2xl", "4xl", "8xl")]
     short = tuple(Shortfall(OfferingKey("spot", kind, ZONES[0]), LACKING) for kind in kinds)
     settle(outside, NoCapacity("default-x1", short))
@@ -183,7 +183,7 @@ def test_a_zone_without_any_capacity_is_told_to_the_region() -> None:
 
 @pytest.mark.parametrize("nothing_begun", [True, False])
 def test_a_launch_that_ec2_refused_for_now_may_be_repeated_at_once(nothing_begun: bool) -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     deferred = Deferred("default-x1", "RequestLimitExceeded", "later", nothing_begun)
     settled = settle(outside, deferred)
     assert settled.deferred == [deferred]
@@ -201,14 +201,14 @@ class WithoutTemplates(FakeCloud):
 
 
 def test_claims_whose_templates_cannot_be_made_may_be_launched_by_the_next_run() -> None:
-    outside = Outside(cloud=WithoutTemplates())
+    outside = ClusterPorts(cloud=WithoutTemplates())
     with pytest.raises(Transient, match="InternalError"):
         settle(outside, Deferred("default-x1", "", ""), Deferred("default-x2", "", ""))
     assert [saved(outside, f"default-x{n}").launch[ATTEMPTED_AT] for n in (1, 2)] == [None, None]
 
 
 def test_the_next_run_finds_the_instance_of_a_call_whose_answer_was_lost() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settle(outside, Deferred("default-x1", "ReadTimeoutError", "no answer"))
     outside.cloud.instances["i-default-x1"] = instance()
     found = resume_launches(outside)
@@ -216,7 +216,7 @@ def test_the_next_run_finds_the_instance_of_a_call_whose_answer_was_lost() -> No
 
 
 def test_a_call_that_gave_no_instance_is_not_repeated_at_once() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = settle(outside, Unfulfilled("default-x1", "InternalError", "try later"))
     assert (settled.given_up, settled.is_throttled) == (["default-x1"], True)
     assert settled.postponed == ["NodeClaim default-x1: InternalError: try later"]
@@ -225,7 +225,7 @@ def test_a_call_that_gave_no_instance_is_not_repeated_at_once() -> None:
 
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_missing_template_ends_the_claim_only_if_its_token_is_used_up(is_answered: bool) -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = settle(outside, TemplateMissing("default-x1", is_answered))
     assert settled.given_up == (["default-x1"] if is_answered else [])
     assert [each.reason for each in settled.deferred] == ([] if is_answered else ["LaunchTemplateNotFound"])
@@ -254,7 +254,7 @@ class RefusingStart(FakeCloud):
         return dict.fromkeys(instances, self.refusal)
 
 
-def starting(outside: Outside) -> NodeClaim:
+def starting(outside: ClusterPorts) -> NodeClaim:
     """Return a claim of a stopped instance, which is to be started."""
     known = {"instance_type": POOL.instance_type, "zone": POOL.zone, "capacity_type": "spot"}
     claim = builders.claim(
@@ -264,14 +264,14 @@ def starting(outside: Outside) -> NodeClaim:
     return claim
 
 
-def refuse(outside: Outside, refusal: StartRefusal) -> Settled:
+def refuse(outside: ClusterPorts, refusal: StartRefusal) -> Settled:
     cloud = RefusingStart()
     cloud.refusal = refusal
     return start([starting(outside)], outside.store.load(), outside.store, cloud, outside.clock)
 
 
 def test_an_instance_without_capacity_for_its_start_is_given_up_and_its_pool_avoided() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = refuse(outside, StartRefusal(LACKING, "none left", is_short=True))
     assert (settled.given_up, settled.launched, settled.deferred) == (["default-x1"], [], [])
     assert (saved(outside).phase, saved(outside).reason) == (Phase.GIVEN_UP, "InsufficientCapacity")
@@ -279,7 +279,7 @@ def test_an_instance_without_capacity_for_its_start_is_given_up_and_its_pool_avo
 
 
 def test_an_instance_that_cannot_start_is_given_up_and_its_pool_is_not_avoided() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = refuse(outside, StartRefusal("IncorrectInstanceState", "it is terminated"))
     assert settled.given_up == ["default-x1"]
     assert saved(outside).reason == "StartRefused"
@@ -288,7 +288,7 @@ def test_an_instance_that_cannot_start_is_given_up_and_its_pool_is_not_avoided()
 
 
 def test_a_start_that_may_succeed_in_a_moment_is_repeated() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = refuse(outside, StartRefusal("RequestLimitExceeded", "later", passes=True))
     assert [each.reason for each in settled.deferred] == ["RequestLimitExceeded"]
     assert (settled.given_up, settled.launched) == ([], [])
@@ -297,7 +297,7 @@ def test_a_start_that_may_succeed_in_a_moment_is_repeated() -> None:
 
 
 def test_an_instance_that_starts_leaves_its_claim_to_the_lifecycle() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     claim = starting(outside)
     settled = start([claim], outside.store.load(), outside.store, outside.cloud, outside.clock)
     assert settled.launched == [claim.name]
@@ -306,7 +306,7 @@ def test_an_instance_that_starts_leaves_its_claim_to_the_lifecycle() -> None:
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_start_does_not_fail_if_another_run_has_changed_the_claim(passes: bool) -> None:
-    outside = Outside()
+    outside = ClusterPorts()
 
     def changed(method: str) -> None:
         if method == "save":
@@ -318,7 +318,7 @@ def test_a_start_does_not_fail_if_another_run_has_changed_the_claim(passes: bool
     assert len(settled.given_up) == (not passes)
 
 
-def resume(outside: Outside, *claims: NodeClaim, left: int = 16) -> Settled:
+def resume(outside: ClusterPorts, *claims: NodeClaim, left: int = 16) -> Settled:
     """Resume the starts of claims that another run has left; `left` calls may be made."""
     outside.store.claims.update({claim.name: claim for claim in claims})
     allowance = Allowance(outside.store, outside.clock, left=left)
@@ -331,7 +331,7 @@ def left_starting(name: str, ago: timedelta) -> NodeClaim:
 
 
 def test_a_start_is_resumed_once_no_other_run_can_be_at_it() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     settled = resume(outside, left_starting("a", LEASE), left_starting("b", LEASE - timedelta(seconds=1)))
     assert settled.launched == ["a"]
     assert [each.about for each in outside.cloud.calls] == [("i-a",)]
@@ -340,14 +340,14 @@ def test_a_start_is_resumed_once_no_other_run_can_be_at_it() -> None:
 
 
 def test_starts_for_which_no_call_is_left_are_resumed_by_a_later_run() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.store.locks[Concern.PROVISIONING] = NOW + LEASE, False  # another run makes many calls
     settled = resume(outside, left_starting("a", LEASE), left_starting("b", LEASE), left=1)
     assert (settled.launched, settled.is_cut) == ([], True)
 
 
 def test_only_starting_claims_are_started() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     assert resume(outside, replace(left_starting("a", LEASE), phase=Phase.STOPPED)) == Settled()
     assert outside.cloud.calls == []
 
@@ -360,7 +360,7 @@ def test_the_first_lease_to_end_is_the_next_moment() -> None:
     assert leased_until([replace(claims[1], phase=Phase.STOPPED)], NOW) is None
 
 
-def resume_launches(outside: Outside, *claims: NodeClaim) -> Settled:
+def resume_launches(outside: ClusterPorts, *claims: NodeClaim) -> Settled:
     """Carry on with claims that another run has left pending."""
     outside.store.claims.update({claim.name: claim for claim in claims})
     allowance = Allowance(outside.store, outside.clock)
@@ -375,18 +375,18 @@ def left_pending(name: str = "default-x1", fleet: FleetShare | None = None, **fi
     return replace(pending(name), launch=launch, **fields)
 
 
-def methods(outside: Outside) -> list[str]:
+def methods(outside: ClusterPorts) -> list[str]:
     return [call.method for call in outside.cloud.calls]
 
 
 def test_a_claim_that_another_run_may_be_launching_is_left_to_it() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     assert resume_launches(outside, pending()) == Settled()
     assert outside.cloud.calls == []
 
 
 def test_an_instance_that_an_earlier_run_launched_is_adopted_without_another_launch() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.cloud.instances["i-default-x1"] = instance()
     settled = resume_launches(outside, left_pending())
     assert settled.launched == ["default-x1"]
@@ -395,7 +395,7 @@ def test_an_instance_that_an_earlier_run_launched_is_adopted_without_another_lau
 
 
 def test_an_instance_that_has_ended_is_not_adopted() -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.cloud.instances["i-default-x1"] = replace(instance(), state="terminated")
     outside.cloud.answers["default-x1"] = Refused("default-x1", "LaunchFailed", "no")
     assert resume_launches(outside, left_pending()).given_up == ["default-x1"]
@@ -404,7 +404,7 @@ def test_an_instance_that_has_ended_is_not_adopted() -> None:
 
 @pytest.mark.parametrize("shown", [1, 2], ids=["a part of them", "all of them"])
 def test_claims_of_one_call_get_its_instances_only_once_ec2_shows_all(shown: int) -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.cloud.clock = outside.clock
     for number in range(shown):
         id_ = f"i-{number}"
@@ -422,7 +422,7 @@ def test_claims_of_one_call_get_its_instances_only_once_ec2_shows_all(shown: int
 
 @pytest.mark.parametrize(("seconds", "is_over"), [(299, False), (300, True)])
 def test_a_claim_without_an_instance_is_given_up_after_five_minutes(seconds: int, is_over: bool) -> None:
-    outside = Outside()
+    outside = ClusterPorts()
     outside.cloud.answers["default-x1"] = Deferred("default-x1", "RequestTimeout", "later")
     settled = resume_launches(outside, left_pending(created_at=NOW - timedelta(seconds=seconds)))
     assert settled.given_up == (["default-x1"] if is_over else [])
@@ -440,7 +440,7 @@ class NotingCloud(FakeCloud):
 
 def test_a_launch_is_repeated_with_the_same_request() -> None:
     cloud = NotingCloud()
-    outside = Outside(cloud=cloud)
+    outside = ClusterPorts(cloud=cloud)
     outside.cloud.answers["default-x1"] = Launched("default-x1", instance())
     settled = resume_launches(outside, left_pending())
     assert settled.launched == ["default-x1"]
@@ -450,7 +450,7 @@ def test_a_launch_is_repeated_with_the_same_request() -> None:
 
 
 @dataclass
-class Buying(Outside):
+class Buying(ClusterPorts):
     """A run that buys."""
 
     metrics: Metrics = field(default_factory=Metrics)

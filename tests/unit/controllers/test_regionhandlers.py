@@ -33,7 +33,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Outside:
+class ClusterPorts:
     """Records invocations and delays. Some functions do not exist, and some cannot be reached."""
 
     def __init__(self, *, missing: str = "", away: str = "") -> None:
@@ -82,7 +82,7 @@ class Routed:
 def test_an_eventbridge_event_is_routed_with_the_functions_account() -> None:
     routed = Routed()
 
-    routing_events(Outside().parts(Concern.ROUTING), routed.route, routed.tick)(EVENT, CONTEXT)
+    routing_events(ClusterPorts().parts(Concern.ROUTING), routed.route, routed.tick)(EVENT, CONTEXT)
 
     assert routed.events == [(EVENT, builders.ACCOUNT)]
     assert routed.ticks == 0
@@ -91,13 +91,13 @@ def test_an_eventbridge_event_is_routed_with_the_functions_account() -> None:
 def test_a_tick_of_routing_is_not_an_event() -> None:
     routed = Routed()
 
-    routing_events(Outside().parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
+    routing_events(ClusterPorts().parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
 
     assert (routed.events, routed.ticks) == ([], 1)
 
 
 def test_an_event_that_cannot_be_routed_is_retried_unchanged_until_no_attempts_are_left() -> None:
-    outside, routed = Outside(), Routed(Transient("DynamoDB is away"))
+    outside, routed = ClusterPorts(), Routed(Transient("DynamoDB is away"))
     handle = routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)
 
     handle(EVENT, CONTEXT)
@@ -112,7 +112,7 @@ def test_an_event_that_cannot_be_routed_is_retried_unchanged_until_no_attempts_a
 
 
 def test_a_rejected_event_is_not_retried() -> None:
-    outside, routed = Outside(), Routed(Rejected("no event"))
+    outside, routed = ClusterPorts(), Routed(Rejected("no event"))
 
     routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)(EVENT, CONTEXT)
 
@@ -120,7 +120,7 @@ def test_a_rejected_event_is_not_retried() -> None:
 
 
 def test_a_failed_tick_is_not_retried_since_the_next_one_follows() -> None:
-    outside, routed = Outside(), Routed(Transient("EC2 is away"))
+    outside, routed = ClusterPorts(), Routed(Transient("EC2 is away"))
 
     with pytest.raises(Transient, match="EC2 is away"):
         routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
@@ -133,7 +133,7 @@ def records(*bodies: str) -> Mapping[str, Any]:
 
 def test_delayed_invocations_are_invoked_and_only_failed_ones_are_redelivered() -> None:
     ticks: list[Mapping[str, Any]] = []
-    outside = Outside(missing="repair", away="termination")
+    outside = ClusterPorts(missing="repair", away="termination")
     handle = delayed_or_scheduled(outside.parts(Concern.DISPATCH), ticks.append)
     gone, later = (DelayedInvocation(concern, "", {}) for concern in (Concern.REPAIR, Concern.TERMINATION))
 
@@ -147,6 +147,8 @@ def test_delayed_invocations_are_invoked_and_only_failed_ones_are_redelivered() 
 def test_a_scheduled_event_runs_dispatch_without_records() -> None:
     ticks: list[Mapping[str, Any]] = []
 
-    answer = delayed_or_scheduled(Outside().parts(Concern.DISPATCH), ticks.append)({"why": "tick"}, CONTEXT)
+    answer = delayed_or_scheduled(ClusterPorts().parts(Concern.DISPATCH), ticks.append)(
+        {"why": "tick"}, CONTEXT
+    )
 
     assert (answer, ticks) == (None, [{"why": "tick"}])

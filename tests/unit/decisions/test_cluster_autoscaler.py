@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.unschedulable import tell_pods, tell_unplaced, write_unplaced
+from nodesmith.controllers.launching.unschedulable import publish_pods, publish_unplaced, write_unplaced
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.lifecycle import next_steps as lifecycle_steps
@@ -133,7 +133,7 @@ def test_the_event_of_a_pod_that_wants_to_wait_is_no_warning() -> None:
     pod, blobs, cluster = waiting("5m", MINUTE), FakeBlobs(), FakeCluster()
     write_unplaced(blobs, CLUSTER, decide(builders.inputs(pods=[pod])), NOW)
     seen = builders.snapshot(pods=[pod])
-    assert tell_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW, as_autoscaler=True) == 1
+    assert publish_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW, as_autoscaler=True) == 1
     (event,) = cluster.events
     assert (event.reason, event.warning) == ("ScaleUpDelayed", False)
 
@@ -379,9 +379,9 @@ def test_pods_get_cluster_autoscalers_events_only_if_the_cluster_asks_for_them()
     assert pool is not None
     seen = builders.snapshot(pods=pods)
     without, with_limit, unlimited = FakeCluster(), FakeCluster(), FakeCluster()
-    tell_pods(without, [old, new], seen, {}, NOW)
-    tell_pods(with_limit, [old, new], seen, {}, NOW, {"default": pool})
-    tell_pods(unlimited, [old, new], seen, {}, NOW, {})
+    publish_pods(without, [old, new], seen, {}, NOW)
+    publish_pods(with_limit, [old, new], seen, {}, NOW, {"default": pool})
+    publish_pods(unlimited, [old, new], seen, {}, NOW, {})
 
     assert [event.reason for event in without.events] == ["Nominated"]
     assert [(event.reason, event.message) for event in with_limit.events] == [
@@ -400,7 +400,7 @@ def test_a_scale_up_by_a_stopped_instance_counts_nodes_and_no_other_stopped_inst
         "default-new", phase=Phase.STARTING, started_at=NOW, nominated=(pods[0].key,), **warm
     )
     cluster = FakeCluster()
-    tell_pods(cluster, [old, stopped, new], builders.snapshot(pods=pods), {}, NOW, {})
+    publish_pods(cluster, [old, stopped, new], builders.snapshot(pods=pods), {}, NOW, {})
     assert cluster.events[0].message == "pod triggered scale-up: [{default 1->2 (max: 2147483647)}]"
 
 
@@ -409,7 +409,7 @@ def test_pods_without_a_node_get_the_event_that_they_triggered_no_scale_up_with_
     blobs, cluster = FakeBlobs(), FakeCluster()
     write_unplaced(blobs, CLUSTER, decide(builders.inputs(pods=huge)), NOW)
     seen = builders.snapshot(pods=huge)
-    tell_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW, as_autoscaler=True)
+    publish_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW, as_autoscaler=True)
 
     ours, theirs = cluster.events
     assert (ours.reason, ours.warning) == ("FailedScheduling", True)

@@ -27,7 +27,7 @@ from nodesmith.model.costs.shadow import (
     Shadow,
     Tally,
     read_shadow,
-    told,
+    shortened_faults,
     write_shadow,
 )
 from nodesmith.model.karpenter.nodepools import parse_nodepool
@@ -270,7 +270,7 @@ def test_a_cluster_without_nodepools_is_told_what_to_apply() -> None:
 
 
 def test_faults_are_cut_in_length_and_number_and_stay_on_one_line() -> None:
-    found = told(["a\nb" * 5000, *(str(number) for number in range(500))])
+    found = shortened_faults(["a\nb" * 5000, *(str(number) for number in range(500))])
     assert len(found) == MOST_FAULTS
     assert len(found[0]) == LONGEST_FAULT
     assert "\n" not in found[0]

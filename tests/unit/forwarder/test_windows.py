@@ -116,7 +116,7 @@ def test_news_for_the_snapshot_alone_goes_into_the_next_snapshot() -> None:
 
 def test_what_is_announced_closes_a_window_early_although_news_keeps_coming() -> None:
     windows = Windows(Pace())
-    windows.hasten(PODS, at(0))
+    windows.shorten(PODS, at(0))
     for tenth in range(5):
         windows.note(PODS, f"pod-{tenth}", at(tenth / 10))
     assert windows.next_due() == at(0.2)
@@ -125,14 +125,14 @@ def test_what_is_announced_closes_a_window_early_although_news_keeps_coming() ->
 
 def test_announcements_close_windows_at_most_once_a_second() -> None:
     windows = Windows(Pace())
-    windows.hasten(PODS, at(0))
+    windows.shorten(PODS, at(0))
     assert windows.take(at(0.2)) == {PODS: 0}
-    windows.hasten(PODS, at(0.3))
+    windows.shorten(PODS, at(0.3))
     assert windows.next_due() == at(1.2)
 
 
 def test_announcements_that_keep_coming_hold_a_window_open_for_a_second_at_most() -> None:
     windows = Windows(Pace())
     for tenth in range(30):
-        windows.hasten(PODS, at(tenth / 10))
+        windows.shorten(PODS, at(tenth / 10))
     assert windows.next_due() == at(1)

@@ -68,12 +68,12 @@ def check_prices(result: Outcome) -> None:
                 Kind.PRICE, node.name, f"has the price {node.price_hourly}, but {where} costs {offered[0]}"
             )
     total = sum(node.price_hourly for node in plan.nodes)
-    told, bound = plan.numbers.get("priceHourly"), plan.numbers.get("lowerBoundHourly")
+    stated, bound = plan.numbers.get("priceHourly"), plan.numbers.get("lowerBoundHourly")
     slack = _ROUNDING * (len(plan.nodes) + 1)
-    if told is not None and not isclose(told, total, rel_tol=1e-6, abs_tol=slack):
-        result.report(Kind.SUM, "priceHourly", f"is {told}, but the nodes cost {total}")
-    if told is not None and bound is not None and bound > told * (1 + 1e-6) + slack:
-        result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is above the plan's price, {told}")
+    if stated is not None and not isclose(stated, total, rel_tol=1e-6, abs_tol=slack):
+        result.report(Kind.SUM, "priceHourly", f"is {stated}, but the nodes cost {total}")
+    if stated is not None and bound is not None and bound > stated * (1 + 1e-6) + slack:
+        result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is above the plan's price, {stated}")
 
 
 def _machine_prices(bought: Purchase | None, node: PlannedNode) -> list[float]:
@@ -101,9 +101,9 @@ def check_requests(result: Outcome) -> None:
             continue
         pods = needs_of(place.pods)
         least = plus(pods, needs_of(bought.daemons.get(node.instance_type, ())))
-        told = {n: a for n, a in node.requests.items() if not n.startswith(_ATTACHABLE)}
-        for name in sorted(least.keys() | told.keys()):
-            said, asked = told.get(name, 0), least.get(name, 0)
+        stated = {n: a for n, a in node.requests.items() if not n.startswith(_ATTACHABLE)}
+        for name in sorted(least.keys() | stated.keys()):
+            said, asked = stated.get(name, 0), least.get(name, 0)
             if not asked <= said <= pods.get(name, 0) + every.get(name, 0):
                 what = (
                     f"pods and DaemonSets request {shown(name, asked)}, but requests has {shown(name, said)}"

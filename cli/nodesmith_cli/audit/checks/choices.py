@@ -17,7 +17,7 @@ from nodesmith_cli.audit.violations import Kind
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
-class _Suited(NamedTuple):
+class _AdmittingMachine(NamedTuple):
     """A machine that admits some pods, with its DaemonSet pods and the resources that these leave."""
 
     machine: Machine
@@ -30,19 +30,19 @@ class _Suited(NamedTuple):
         return has_room and not finds_port_taken(pods, self.daemons)
 
 
-class Suiting:
+class AdmittingMachines:
     """A cache of the machines that admit pods, by NodePool and node constraints."""
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
-        self._suited: dict[tuple[str, frozenset[str]], list[_Suited]] = {}
+        self._suited: dict[tuple[str, frozenset[str]], list[_AdmittingMachine]] = {}
 
     def machines(self, pool: Pool, pods: Sequence[Pod]) -> Iterator[Machine]:
         """Yield the machines that could host all these pods on one node, regardless of other nodes."""
         needs = needs_of(pods)
         return (suited.machine for suited in self._suitable(pool, pods) if suited.holds(pods, needs))
 
-    def _suitable(self, pool: Pool, pods: Sequence[Pod]) -> list[_Suited]:
+    def _suitable(self, pool: Pool, pods: Sequence[Pod]) -> list[_AdmittingMachine]:
         placings = {pod.placing: pod for pod in pods}
         key = (pool.name, frozenset(placings))
         if key not in self._suited:
@@ -65,13 +65,13 @@ def _machines(pool: Pool) -> Iterator[Machine]:
                 yield made
 
 
-def _suited(machine: Machine, daemons: Sequence[Pod]) -> _Suited:
+def _suited(machine: Machine, daemons: Sequence[Pod]) -> _AdmittingMachine:
     taken = needs_of(daemons)
     room = {name: amount - taken.get(name, 0) for name, amount in machine.type.allocatable.items()}
-    return _Suited(machine, daemons, room)
+    return _AdmittingMachine(machine, daemons, room)
 
 
-def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None:
+def check_min_values(result: Outcome, suiting: AdmittingMachines, *, strict: bool) -> None:
     """Check that each node keeps the choice that minValues require, or as much as exists unless `strict`.
 
     The plan lists the types offered in the node's zone. Types that are only offered in other zones count as well.

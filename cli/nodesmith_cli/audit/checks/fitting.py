@@ -11,7 +11,7 @@ from nodesmith_cli.audit.reading.fields import Amounts, plus, shown
 from nodesmith_cli.audit.reading.places import Place
 from nodesmith_cli.audit.reading.pods import Pod, finds_port_taken, needs_of, port_clashes
 from nodesmith_cli.audit.reading.selectors import refusals
-from nodesmith_cli.audit.topology.antiaffinity import Aversions
+from nodesmith_cli.audit.topology.antiaffinity import AntiAffinityTerms
 from nodesmith_cli.audit.violations import Kind
 
 _OWN_PLACES = ("volumes", "resourceClaims")
@@ -102,7 +102,7 @@ def _check_ports(result: Outcome, place: Place, resident: Iterable[Pod]) -> None
             )
 
 
-def check_unplaced(result: Outcome, aversions: Aversions) -> None:
+def check_unplaced(result: Outcome, aversions: AntiAffinityTerms) -> None:
     """Report the unplaced pods that would fit on an existing node after the plan, as a warning.
 
     Only pods without constraints on other pods, volumes and device claims are checked, since their case is clear.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from nodesmith_cli.audit.checks.choices import Suiting
+from nodesmith_cli.audit.checks.choices import AdmittingMachines
 from nodesmith_cli.audit.machines import capacity_of
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.reading.fields import HOSTNAME, Amounts, dig, shown
 from nodesmith_cli.audit.reading.places import Place, pool_use
 from nodesmith_cli.audit.reading.pods import Pod
 from nodesmith_cli.audit.reading.pools import RESERVATION_ID, Pool
-from nodesmith_cli.audit.topology.antiaffinity import Aversions
+from nodesmith_cli.audit.topology.antiaffinity import AntiAffinityTerms
 from nodesmith_cli.audit.topology.peers import Alike, Peers
 from nodesmith_cli.audit.violations import Kind
 
@@ -54,7 +54,9 @@ def use_of_limits(result: Outcome, pool: Pool) -> Amounts:
     return used
 
 
-def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: Suiting) -> None:
+def check_weights(
+    result: Outcome, aversions: AntiAffinityTerms, peers: Peers, suiting: AdmittingMachines
+) -> None:
     """Check that no node comes from a NodePool if one with a higher weight could host all of its pods.
 
     Skips nodes whose pods depend on other pods or volumes, or have preferences. Also skips nodes whose pods are
@@ -63,7 +65,7 @@ def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: 
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
         left = {pool.name: _left(result, pool) for pool in by_weight}
-        judge, minded = _Judge(suiting, left), _minded(result, peers)
+        judge, minded = _Judge(suiting, left), _affecting(result, peers)
         for node in result.plan.nodes:
             place, bought = result.places.get(node.name), result.purchases.get(node.name)
             if (
@@ -87,7 +89,7 @@ def _left(result: Outcome, pool: Pool) -> Amounts:
     return {name: limit - used[name] for name, limit in pool.limits.items()}
 
 
-def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
+def _is_rooted(pod: Pod, aversions: AntiAffinityTerms) -> bool:
     """Return whether a pod's placement depends on volumes, other pods, or preferences, which may outweigh a weight."""
     spec = pod.spec
     spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
@@ -103,7 +105,7 @@ def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
     return bool(spec.get("volumes") or soft or preferred or apart or shunned or affinity[1].get(_REQUIRED))
 
 
-def _minded(result: Outcome, peers: Peers) -> set[int]:
+def _affecting(result: Outcome, peers: Peers) -> set[int]:
     """Return the identities (see `Peers.alike`) of pods that affect others in domains wider than a node."""
     found: dict[tuple[str, str], Sequence[Alike]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
@@ -119,7 +121,7 @@ def _minded(result: Outcome, peers: Peers) -> set[int]:
 class _Judge:
     """Evaluates which NodePools could host the pods of a node within the rest of their limits."""
 
-    def __init__(self, suiting: Suiting, left: Mapping[str, Amounts]) -> None:
+    def __init__(self, suiting: AdmittingMachines, left: Mapping[str, Amounts]) -> None:
         self._suiting, self._left = suiting, left
 
     def could_sell(self, pool: Pool, place: Place) -> bool:

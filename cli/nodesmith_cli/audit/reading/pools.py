@@ -133,9 +133,9 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
 
 def _divided(kind: InstanceType, about: Manifest) -> InstanceType:
     """Return a type with what the device plugin of its nodes offers in place of whole GPUs, as its NodePool says."""
-    told = dig(about, "annotations", _GPU_PARTS)
+    stated = dig(about, "annotations", _GPU_PARTS)
     gpus = kind.capacity.of(_GPU)
-    pairs = [part.strip().partition("=") for part in told.split(",")] if told and gpus else []
+    pairs = [part.strip().partition("=") for part in stated.split(",")] if stated and gpus else []
     if not pairs or not all(number.isdecimal() for _, _, number in pairs):
         return kind
     parts = {name: int(number) * gpus for name, _, number in pairs}
@@ -155,12 +155,12 @@ def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
     )
 
 
-def _closed(pool: Manifest, nodeclass: Manifest | None, told: bool) -> str:
+def _closed(pool: Manifest, nodeclass: Manifest | None, stated: bool) -> str:
     if "deletionTimestamp" in pool["metadata"]:
         return "it is being deleted"
     if pool["spec"].get("replicas") is not None:
         return FIXED
-    if told and nodeclass is None:
+    if stated and nodeclass is None:
         return "its EC2NodeClass does not exist"
     if nodeclass and "deletionTimestamp" in nodeclass["metadata"]:
         return "its EC2NodeClass is being deleted"

@@ -15,7 +15,7 @@ from nodesmith_cli.audit.topology.peers import Alike, Peers, Term
 from nodesmith_cli.audit.violations import Kind
 
 
-class _Aversion:
+class _AntiAffinityTerm:
     """A term, with the number of pods in each domain that it selects (`met`) and that have it (`held`)."""
 
     def __init__(self, term: Term) -> None:
@@ -24,14 +24,14 @@ class _Aversion:
         self.held: Counter[str] = Counter()
 
 
-class Aversions:
+class AntiAffinityTerms:
     """All required anti-affinity terms of a plan's pods and of existing pods."""
 
     def __init__(self, result: Outcome, peers: Peers) -> None:
         self._peers = peers
         self._places = result.places
-        self._by_term: dict[tuple[str, str], _Aversion] = {}
-        self._about: dict[int, list[_Aversion]] = {}
+        self._by_term: dict[tuple[str, str], _AntiAffinityTerm] = {}
+        self._about: dict[int, list[_AntiAffinityTerm]] = {}
         for place in result.places.values():
             for pod in () if place.closed else (*place.bound, *place.pods):
                 self._hold(pod, place)
@@ -42,28 +42,28 @@ class Aversions:
 
     def _hold(self, pod: Pod, place: Place) -> None:
         for term in {_key(t): t for t in self._peers.affinity_terms(pod, "podAntiAffinity")}.values():
-            aversion = self._by_term.setdefault(_key(term), _Aversion(term))
+            aversion = self._by_term.setdefault(_key(term), _AntiAffinityTerm(term))
             domain = place.labels.get(term.topology_key)
             if domain is not None:
                 aversion.held[domain] += 1
 
-    def _meet(self, aversion: _Aversion, alike: Alike) -> None:
+    def _meet(self, aversion: _AntiAffinityTerm, alike: Alike) -> None:
         for name, count in alike.on.items():
             domain = self._places[name].labels.get(aversion.term.topology_key)
             if domain is not None:
                 aversion.met[domain] += count
 
-    def of(self, pod: Pod) -> dict[tuple[str, str], _Aversion]:
+    def of(self, pod: Pod) -> dict[tuple[str, str], _AntiAffinityTerm]:
         """Return the anti-affinity terms of a pod."""
         terms = self._peers.affinity_terms(pod, "podAntiAffinity")
         return {_key(term): self._by_term[_key(term)] for term in terms if _key(term) in self._by_term}
 
-    def about(self, pod: Pod) -> Sequence[_Aversion]:
+    def about(self, pod: Pod) -> Sequence[_AntiAffinityTerm]:
         """Return the anti-affinity terms of other pods that select a pod."""
         return self._about.get(id(self._peers.alike(pod)), ())
 
 
-def check_anti_affinity(result: Outcome, aversions: Aversions) -> None:
+def check_anti_affinity(result: Outcome, aversions: AntiAffinityTerms) -> None:
     """Check that no pod of the plan shares a domain with a pod that it excludes, or that excludes it."""
     for pod, place in result.placed():
         _judge(result, pod, place, aversions.of(pod), aversions.about(pod))
@@ -77,8 +77,8 @@ def _judge(
     result: Outcome,
     pod: Pod,
     place: Place,
-    own: Mapping[tuple[str, str], _Aversion],
-    objecting: Iterable[_Aversion],
+    own: Mapping[tuple[str, str], _AntiAffinityTerm],
+    objecting: Iterable[_AntiAffinityTerm],
 ) -> None:
     for aversion in own.values():
         key = aversion.term.topology_key

@@ -40,9 +40,9 @@ class Batch:
     pods: list[str]
 
     @property
-    def likeness(self) -> tuple[object, ...]:
+    def equivalence_key(self) -> tuple[object, ...]:
         gives = tuple((id(tally), domain) for tally, domain, _ in self.gives)
-        return gives, *(rule.likeness for rule in self.rules)
+        return gives, *(rule.equivalence_key for rule in self.rules)
 
     @property
     def tallies(self) -> set[Tally]:
@@ -100,7 +100,9 @@ def compacted(batches: Iterable[Batch]) -> list[Batch]:
     for batch in live:
         batch.gives = [(t, d, a) for t, d, a in batch.gives if matters(t, d, affinity=a)]
         if batch.rules or batch.gives:
-            found.setdefault(batch.likeness, Batch(batch.rules, batch.gives, [])).pods.extend(batch.pods)
+            found.setdefault(batch.equivalence_key, Batch(batch.rules, batch.gives, [])).pods.extend(
+                batch.pods
+            )
     return list(found.values())
 
 
@@ -163,7 +165,7 @@ class Backtracking:
                 return
 
 
-class Complaint(NamedTuple):
+class BindingFailure(NamedTuple):
     """The reason why a pod cannot be bound."""
 
     kind: Kind
@@ -171,7 +173,7 @@ class Complaint(NamedTuple):
     why: str
 
 
-def complaints(batches: Iterable[Batch]) -> list[Complaint]:
+def complaints(batches: Iterable[Batch]) -> list[BindingFailure]:
     """Return the pods that cannot be bound as planned in any order, or nothing if there is an order.
 
     For a large plan with interdependent pods, only the quick search runs, which may report a valid plan.
@@ -212,12 +214,12 @@ def _undo_with_harm(batches: Sequence[Batch]) -> bool:
     return bool(free)
 
 
-def _complaints(batch: Batch) -> Iterator[Complaint]:
+def _complaints(batch: Batch) -> Iterator[BindingFailure]:
     more = f" (and {len(batch.pods) - 1} similar pods)" if len(batch.pods) > 1 else ""
     for rule in batch.rules:
         if rule.excess > 0:
             kind, why = _words(rule)
-            yield Complaint(kind, batch.pods[0], f"{why}, in any order of binding{more}")
+            yield BindingFailure(kind, batch.pods[0], f"{why}, in any order of binding{more}")
 
 
 def _words(rule: Rule) -> tuple[Kind, str]:

@@ -123,7 +123,7 @@ class SpreadRule:
         return ((self.tally, self.domain),)
 
     @property
-    def likeness(self) -> tuple[object, ...]:
+    def equivalence_key(self) -> tuple[object, ...]:
         """A value that is equal for equivalent rules."""
         return id(self.tally), self.domain, self.max_skew, self.matches, self.counted
 
@@ -152,7 +152,7 @@ class AffinityRule:
         return all(tally.lasting[domain] > 0 for tally, domain in self.seats)
 
     @property
-    def likeness(self) -> tuple[object, ...]:
+    def equivalence_key(self) -> tuple[object, ...]:
         """A value that is equal for equivalent rules."""
         return (*((id(tally), domain) for tally, domain in self.seats), self.counted)
 

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.model.functions import Concern
-from nodesmith_cli.access.awssession import Asker
+from nodesmith_cli.access.awssession import AwsCaller
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.observed import Account
 
@@ -71,7 +71,7 @@ def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
         )
 
 
-class QuotaReading(Asker):
+class QuotaReading(AwsCaller):
     """Reads quotas and their use."""
 
     def quotas(self) -> Quotas:

@@ -10,13 +10,13 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.adapters.ownedresources import bare
 from nodesmith.registration import LONGEST_ROLE_NAME, parameter_name
-from nodesmith_cli.access.awssession import Asker, if_there
+from nodesmith_cli.access.awssession import AwsCaller, if_there
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
 
 SPOT_PATH = "/aws-service-role/spot.amazonaws.com/"
 
 
-class AccountReading(Asker):
+class AccountReading(AwsCaller):
     """Reads everything outside EKS."""
 
     def stack(self) -> RegionStack | None:

@@ -9,7 +9,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.registration import default_node_role
-from nodesmith_cli.access.awssession import Asker, asking, if_there
+from nodesmith_cli.access.awssession import AwsCaller, asking, if_there
 from nodesmith_cli.access.kubeconfigs import regions_of
 from nodesmith_cli.connecting.checks.problems import talking_roles
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.steps.actions import AGENT
 from nodesmith_cli.connecting.wanted import Wanted, readable
 
 
-class EksReading(Asker):
+class EksReading(AwsCaller):
     """Reads the resources of EKS."""
 
     def entries(

@@ -203,7 +203,7 @@ Action: TypeAlias = (
 )
 
 
-class Standing(StrEnum):
+class ResourceState(StrEnum):
     """The state of a resource, and what happens to it."""
 
     PRESENT = "present"
@@ -218,21 +218,21 @@ class Row:
     """One resource of a connected cluster."""
 
     object: str
-    standing: Standing
+    standing: ResourceState
     detail: str = ""
     action: Action | RemoveAction | None = None
 
 
 def present(what: str, detail: str = "") -> Row:
     """Return the row of a resource that is correct."""
-    return Row(what, Standing.PRESENT, detail)
+    return Row(what, ResourceState.PRESENT, detail)
 
 
 def made(what: str, detail: str, action: Action) -> Row:
     """Return the row of a missing resource, with the action that creates it."""
-    return Row(what, Standing.MADE, detail, action)
+    return Row(what, ResourceState.MADE, detail, action)
 
 
 def changed(what: str, detail: str, action: Action) -> Row:
     """Return the row of a resource that differs, with the action that changes it."""
-    return Row(what, Standing.CHANGED, detail, action)
+    return Row(what, ResourceState.CHANGED, detail, action)

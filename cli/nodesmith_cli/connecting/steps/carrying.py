@@ -38,7 +38,7 @@ _UNKNOWN_ROLE = "InvalidParameterException"
 _MODE_SECONDS, _IAM_SECONDS, _CRD_SECONDS, _POLL_SECONDS = 600.0, 60.0, 60.0, 5.0
 
 
-class Carrier:
+class ActionRunner:
     """Carries out actions on one account and cluster. `sleep` waits for a number of seconds."""
 
     def __init__(

@@ -21,8 +21,8 @@ from nodesmith_cli.connecting.steps.actions import (
     DeleteRegistration,
     DeleteTemplates,
     RemoveAction,
+    ResourceState,
     Row,
-    Standing,
     Untag,
 )
 from nodesmith_formats.wording import counted, some
@@ -158,8 +158,8 @@ def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
 
 
 def _goes(what: str, detail: str, action: RemoveAction) -> Row:
-    return Row(what, Standing.REMOVED, detail, action)
+    return Row(what, ResourceState.REMOVED, detail, action)
 
 
 def _stays(what: str, why: str) -> Row:
-    return Row(what, Standing.KEPT, why)
+    return Row(what, ResourceState.KEPT, why)

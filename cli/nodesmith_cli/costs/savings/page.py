@@ -108,15 +108,15 @@ def _prices(written: Report) -> Html:
         for colour, (name, key) in enumerate(names)
     ]
     reachable, option = written["reachable"], written["spotOption"]
-    told = (
+    text = (
         f"{counted(reachable['moves'], 'move')} with {counted(reachable['evictions'], 'restart')} of pods"
         f"{'' if reachable['isFinished'] else '; the search was not finished, so more may be reachable'}."
     )
     if written["repacked"]["ofWhichSpotMonthly"]:
         part = _dollars(written["repacked"]["ofWhichSpotMonthly"])
-        told += f" {part} of the saving comes from spot that the NodePools allow already."
+        text += f" {part} of the saving comes from spot that the NodePools allow already."
     if option and option["furtherSavingMonthly"]:
-        told += (
+        text += (
             f" An option that is in none of the figures: {counted(option['pods'], 'pod')} on spot instead of on-demand"
             f" would save {_dollars(option['furtherSavingMonthly'])} a month more."
         )
@@ -134,7 +134,7 @@ def _prices(written: Report) -> Html:
         "Price a month",
     )
     drawn = figure(bars("Price a month", rows), name="Price a month")
-    return section("Price a month", drawn, paragraph(told), listed)
+    return section("Price a month", drawn, paragraph(text), listed)
 
 
 def _spending(written: Report) -> Html:
@@ -153,9 +153,9 @@ def _fleet(written: Report) -> Html:
         Kind(e["zone"], e["instanceType"], e["capacityType"], e["nodes"], e["hourly"])
         for e in written["fleet"]
     ]
-    told = "Each tile is a kind of node, and its area is what these nodes cost."
+    text = "Each tile is a kind of node, and its area is what these nodes cost."
     return section(
-        "Nodes by zone and type", figure(fleet_map("Nodes by zone and type", kinds), told, "Nodes")
+        "Nodes by zone and type", figure(fleet_map("Nodes by zone and type", kinds), text, "Nodes")
     )
 
 
@@ -182,7 +182,7 @@ def _obstacles(written: Report) -> Iterator[Html]:
     costs.sort(key=lambda cost: (-cost[3], cost[0], cost[1]))
     paid = [Bar(f"{what}, {on}", usd, _dollars(usd), 1) for what, on, _, usd in costs if usd][:_MOST_BARS]
     examined = written["constraints"]
-    told = (
+    text = (
         f"The plan made again without each constraint: {examined['examined']} of {examined['found']} examined. "
         "A difference within the planner's tolerance counts as 0."
     )
@@ -193,7 +193,7 @@ def _obstacles(written: Report) -> Iterator[Html]:
             "What constraints cost",
         )
         drawn = figure(bars("What constraints cost a month", paid), name="Chart") if paid else ""
-        yield section("What constraints cost", paragraph(told), drawn, listed)
+        yield section("What constraints cost", paragraph(text), drawn, listed)
 
 
 def _opportunities(written: Report) -> Iterator[Html]:

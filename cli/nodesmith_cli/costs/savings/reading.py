@@ -135,7 +135,7 @@ def _listed(server: ApiServer, kind: WatchedKind) -> list[dict[str, Any]]:
     """Return the objects of a kind; none if its CRD is not installed. Raises Transient."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return [lighter(item) for item in served(server, kind)]
+            return [trimmed(item) for item in served(server, kind)]
         except Expired:
             if attempt == _ATTEMPTS:
                 raise
@@ -151,7 +151,7 @@ def _missing(kind: WatchedKind, error: Transient) -> Missing:
     return Missing(kind.kind, "may not be listed (403 Forbidden)", _MEANINGS.get(kind.kind, _OTHERWISE))
 
 
-def lighter(item: dict[str, Any]) -> dict[str, Any]:
+def trimmed(item: dict[str, Any]) -> dict[str, Any]:
     """Return an object without the large parts that no decision reads, so that thousands of pods fit in memory."""
     metadata, spec, status = (item.get(part) for part in ("metadata", "spec", "status"))
     if isinstance(metadata, dict):

@@ -75,7 +75,7 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
     plan = Plan()
     for attempt in range(_ROUNDS):
         plan = decide(_without(inputs, priced - staying.keys()))
-        homeless = _homeless(inputs, plan, staying)
+        homeless = _with_unplaced_pods(inputs, plan, staying)
         if not homeless:
             break
         if attempt == _ROUNDS - 1:
@@ -120,7 +120,7 @@ def _without(inputs: Inputs, names: Collection[str]) -> Inputs:
     return replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=claims))
 
 
-def _homeless(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) -> dict[str, str]:
+def _with_unplaced_pods(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) -> dict[str, str]:
     """Return the nodes whose pods the plan leaves without a place, each with the reason."""
     placed = {key for node in plan.nodes for key in node.claim.nominated}
     placed |= {key for keys in (plan.placed or {}).values() for key in keys}

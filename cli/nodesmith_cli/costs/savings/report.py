@@ -311,63 +311,67 @@ def _of_selection(selector: str) -> Iterator[str]:
 
 
 def _of_prices(found: Analysis, spot: str) -> list[str]:
-    told = [
+    sentences = [
         "Prices are AWS list prices of instances: Savings Plans, other discounts, volumes and traffic are not known."
     ]
     has_spot = any(each.price and each.price.estimated for each in found.priced)
     if spot != "EC2" and (has_spot or found.spot or found.whole.estimated_hourly_usd):
-        told.append(
+        sentences.append(
             "Spot prices are estimated as 35 % of on-demand: with AWS credentials they are read from EC2."
         )
     assumed = sum(each.is_assumed for each in found.priced)
     if assumed:
-        told.append(
+        sentences.append(
             f"{counted(assumed, 'node')} without a label for the capacity type: on-demand is assumed."
         )
     reserved = sum(each.capacity_type == RESERVED for each in found.priced)
     if reserved:
-        told.append(
+        sentences.append(
             f"Capacity reservations count as 0 USD, because they are paid for anyway: {counted(reserved, 'node')}."
         )
     if any(each.owner.software == AUTO_MODE for each in found.priced):
-        told.append("The fee of EKS Auto Mode for each instance is not included.")
+        sentences.append("The fee of EKS Auto Mode for each instance is not included.")
     unknown = len(found.nodes) - len(found.priced)
     if unknown:
-        told.append(f"In none of the figures: {counted(unknown, 'node')} of unknown price, and their pods.")
-    return told
+        sentences.append(
+            f"In none of the figures: {counted(unknown, 'node')} of unknown price, and their pods."
+        )
+    return sentences
 
 
 def _of_plans(found: Analysis) -> list[str]:
-    told = [
+    sentences = [
         "Repacked: a plan for all pods at once, whatever delays it (PodDisruptionBudgets, do-not-disrupt).",
         _REACHABLE,
     ]
     foreign = sorted({e.owner.software for e in found.priced if not e.owner.is_ours})
     if foreign:
-        told.append(
+        sentences.append(
             f"nodesmith leaves nodes of others alone ({', '.join(foreign)}): for these, the figures assume that their "
             "pods move to its NodePools and that you scale the groups down."
         )
     if found.are_assumed:
-        told.append(
+        sentences.append(
             "There is no NodePool for nodesmith in the cluster: NodePools like the present nodes are assumed. "
             "--write-nodepools FILE writes them."
         )
     left = min(MOST, found.constraints.found) - found.constraints.examined
     if left or not found.moves.is_finished:
-        told.append("There was no time for all moves and all costs of constraints: --seconds grants more.")
-    return told
+        sentences.append(
+            "There was no time for all moves and all costs of constraints: --seconds grants more."
+        )
+    return sentences
 
 
 def _of_objects(found: Analysis) -> list[str]:
-    told: list[str] = []
+    sentences: list[str] = []
     if found.pending:
-        told.append(f"In none of the figures: {counted(found.pending, 'pod')} without a node.")
+        sentences.append(f"In none of the figures: {counted(found.pending, 'pod')} without a node.")
     if found.claims_without_nodes:
-        told.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
+        sentences.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
     static: Sequence[str] = sorted(found.whole.kept)
     if static:
-        told.append(
+        sentences.append(
             f"{counted(len(static), 'node')} stay as they are: no NodePool accepts their pods, or it is static."
         )
-    return told
+    return sentences

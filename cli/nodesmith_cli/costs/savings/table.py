@@ -239,8 +239,10 @@ def _oversized(to: Console, oversized: Report) -> None:
     if not oversized["isKnown"]:
         to.print(_line(f"· Use of requests is not known: {oversized['why']}."), style="dim")
     elif oversized["workloads"]:
-        told = "· Requests beyond use are from one sample: peaks are higher. They are in none of the figures."
-        to.print(_line(told), style="dim")
+        caveat = (
+            "· Requests beyond use are from one sample: peaks are higher. They are in none of the figures."
+        )
+        to.print(_line(caveat), style="dim")
 
 
 def _unknown(unknown: Sequence[Report]) -> Table:

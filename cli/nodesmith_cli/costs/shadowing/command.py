@@ -36,7 +36,9 @@ def kept(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
     return read_shadow(data, key)
 
 
-def tell(shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_audited: bool = False) -> int:
+def print_shadow(
+    shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_audited: bool = False
+) -> int:
     """Print what is kept, and return the exit status. Raises Rejected, Transient."""
     written = report(shadow, days)
     if is_audited:

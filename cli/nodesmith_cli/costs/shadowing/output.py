@@ -166,8 +166,8 @@ def _sections(written: Report) -> Iterator[Html]:
     ]
     titles = ("Assumption", "Value", "Source", "If it were", "Then")
     yield frame.section("Assumptions", frame.table(titles, effects, "Assumptions"))
-    told = (*written["simplified"], *_audits(written), *written["faults"])
-    yield frame.section("How to read the figures", frame.items(told))
+    texts = (*written["simplified"], *_audits(written), *written["faults"])
+    yield frame.section("How to read the figures", frame.items(texts))
 
 
 def _audits(written: Report) -> list[str]:

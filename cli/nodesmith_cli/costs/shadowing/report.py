@@ -74,8 +74,8 @@ def _side(tally: Tally, seconds: float) -> dict[str, Any]:
 
 def _agreement(total: Span) -> dict[str, Any]:
     """Return how well the shadow of Karpenter's algorithm tells the cluster: near for one that Karpenter serves."""
-    actual, told = (total.tallies.get(name, Tally()) for name in (ACTUAL, KARPENTER))
-    percent = 100 * (told.usd / actual.usd - 1) if actual.usd else None
+    actual, karpenter = (total.tallies.get(name, Tally()) for name in (ACTUAL, KARPENTER))
+    percent = 100 * (karpenter.usd / actual.usd - 1) if actual.usd else None
     return {"shadow": KARPENTER, "differencePercent": None if percent is None else round(percent, 2)}
 
 

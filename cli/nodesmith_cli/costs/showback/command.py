@@ -14,7 +14,7 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.model.costs.allocations import ALLOCATIONS, Allocation, MoveOutcome
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.costs.showback.grouping import Group, grouped, in_dollars
-from nodesmith_cli.costs.showback.reading import Books, read_month
+from nodesmith_cli.costs.showback.reading import BookedCosts, read_month
 from nodesmith_cli.costs.showback.writing import (
     GROUP_COLUMNS,
     ROW_COLUMNS,
@@ -61,7 +61,7 @@ def run(wanted: Wanted, view: str, output: str, now: datetime) -> int:
         raise Rejected(f"-o {output}: moves are shown as table or json")
     month = read_month(wanted.month, now)
     _, blobs = wanted.where.records()
-    books = Books(blobs, wanted.cluster)
+    books = BookedCosts(blobs, wanted.cluster)
     with progress("reading hours of nodes", key="ledger-reading"):
         found = books.moves(month) if view == "moves" else ()
         rows = books.month(month, now) if view != "moves" else ()

@@ -43,7 +43,7 @@ def read_month(text: str, now: datetime) -> datetime:
 
 
 @dataclass(slots=True)
-class Books:
+class BookedCosts:
     """What is booked of a cluster. `faults` are sentences about objects that are missing or damaged."""
 
     blobs: Blobs

@@ -54,8 +54,8 @@ def _chosen(index: Manifest, platform: str, reference: Reference) -> Descriptor:
     where = str(reference.by_digest(index.descriptor.digest))
     offered: dict[str, Any] = {}
     for entry in index.document.get("manifests") or ():
-        told = entry.get("platform") or {}
-        offered.setdefault(f"{told.get('os')}/{told.get('architecture')}", entry)
+        stated = entry.get("platform") or {}
+        offered.setdefault(f"{stated.get('os')}/{stated.get('architecture')}", entry)
     if platform not in offered:
         there = ", ".join(sorted(offered.keys() - {"unknown/unknown"})) or "none"
         raise Rejected(f"{where} has no image for {platform}; available: {there}")
@@ -76,8 +76,8 @@ def _layers(manifest: Manifest, config: Mapping[str, Any], reference: Reference)
 
 def _python(config: Mapping[str, Any], reference: Reference) -> str:
     """Return the version in the environment of Python's official images. Raises Rejected if it is missing."""
-    told = dict(variable.partition("=")[::2] for variable in (config.get("config") or {}).get("Env") or ())
-    version = told.get("PYTHON_VERSION", "")
+    stated = dict(variable.partition("=")[::2] for variable in (config.get("config") or {}).get("Env") or ())
+    version = stated.get("PYTHON_VERSION", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) != 2:
         raise Rejected(f"{reference} is not an official Python image: its environment has no PYTHON_VERSION")

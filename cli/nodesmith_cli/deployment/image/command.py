@@ -69,7 +69,7 @@ def push(
     console = SafeConsole(stderr=True)
     try:
         with _Steps(console) as steps:
-            pushed = push_image(repository, options, steps.tell)
+            pushed = push_image(repository, options, steps.on_step)
     except Transient as error:
         print(f"nodesmith: {printable(str(error))}", file=sys.stderr)
         return MAY_PASS
@@ -77,7 +77,7 @@ def push(
         _show(console, pushed)
         print(pushed.reference_by_digest)
     else:
-        print_data(pushed.told(), output, "image")
+        print_data(pushed.report(), output, "image")
     return OK
 
 
@@ -93,7 +93,7 @@ class _Steps:
     def __exit__(self, *_: object) -> None:
         self._shown.close()
 
-    def tell(self, what: str, _sent_bytes: int) -> None:
+    def on_step(self, what: str, _sent_bytes: int) -> None:
         """Show a step, unless it is the one that is shown."""
         if what != self._step:
             self._step = what

@@ -20,7 +20,7 @@ _OBJECT = re.compile(r"^(?:<.*?>|\w+\(host=.*?\)): ")  # urllib3 puts the connec
 
 
 @contextmanager
-def told(
+def failure(
     reference: Reference, credentials: Credentials | None, about: str, *, missing_is_fine: bool = False
 ) -> Iterator[None]:
     """Translate errors of dxf and requests into Rejected or Transient. With `missing_is_fine`, ignore a 404."""

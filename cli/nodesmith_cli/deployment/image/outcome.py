@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nodesmith_cli.deployment.image.references import Reference
 
-Fate = Literal["there", "mounted", "uploaded", "missing"]
+PartResult = Literal["there", "mounted", "uploaded", "missing"]
 """The part existed, was mounted from another repository, was uploaded, or is missing (in a dry run)."""
 
 
@@ -19,7 +19,7 @@ class PushedPart:
     what: str
     digest: str
     size: int
-    fate: Fate
+    fate: PartResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PushedImage:
         """The immutable reference to use in Kubernetes manifests."""
         return str(self.target.by_digest(self.digest))
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return the result as JSON data."""
         return {
             "reference": self.reference_by_digest,

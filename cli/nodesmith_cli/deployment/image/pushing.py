@@ -25,7 +25,7 @@ from nodesmith_cli.deployment.image.layers import Layer, package_entries, write_
 from nodesmith_cli.deployment.image.outcome import PushedImage, PushedPart
 from nodesmith_cli.deployment.image.references import Reference, parse_reference, parse_target
 from nodesmith_cli.deployment.image.registry import Repository
-from nodesmith_cli.deployment.image.sending import Part, Sender, Tell, say_nothing
+from nodesmith_cli.deployment.image.sending import OnStep, Part, Sender, say_nothing
 from nodesmith_cli.deployment.image.wheels import MACHINES, fetch_wheels, wheel_entries
 from nodesmith_formats.shipped import shipped
 
@@ -61,8 +61,10 @@ class _Image:
     layers: Sequence[Layer]
 
 
-def push_image(reference: str, options: PushOptions = PushOptions(), tell: Tell = say_nothing) -> PushedImage:
-    """Build the forwarder's image, push it to `reference`, and return the result. `tell` is called for each step.
+def push_image(
+    reference: str, options: PushOptions = PushOptions(), on_step: OnStep = say_nothing
+) -> PushedImage:
+    """Build the forwarder's image, push it to `reference`, and return the result. `on_step` is called for each step.
 
     Raises Rejected for permanent errors (a reference, a permission, a digest), and Transient for others.
     """
@@ -73,10 +75,10 @@ def push_image(reference: str, options: PushOptions = PushOptions(), tell: Tell 
         opened = _Repositories(stack, target, options)
         repository = opened.target()
         repository.digest_of(target.tag)  # fail early, before the build, if access is denied
-        bases = {platform: _base(platform, recipe, options.base, opened, tell) for platform in platforms}
+        bases = {platform: _base(platform, recipe, options.base, opened, on_step) for platform in platforms}
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nodesmith-image-")))
-        images = _build(bases, recipe, options, folder, tell)
-        sender = Sender(repository, folder, tell, is_dry=options.dry_run)
+        images = _build(bases, recipe, options, folder, on_step)
+        sender = Sender(repository, folder, on_step, is_dry=options.dry_run)
         sent = [part for image in images.values() for part in _send(image, opened, sender)]
         index = _index(images)
         sent.append(sender.document(index, target.tag, "index"))
@@ -121,7 +123,7 @@ def _platforms(wanted: Sequence[str]) -> list[str]:
     return sorted(set(wanted))
 
 
-def _base(platform: str, recipe: Recipe, override: str, opened: _Repositories, tell: Tell) -> Base:
+def _base(platform: str, recipe: Recipe, override: str, opened: _Repositories, on_step: OnStep) -> Base:
     """Read the base image: the pinned one, the pinned one from a mirror, or another one with a tag or digest."""
     pinned = recipe.bases.get(platform.split("/")[1])
     if pinned is None:
@@ -129,18 +131,18 @@ def _base(platform: str, recipe: Recipe, override: str, opened: _Repositories, t
     named = parse_reference(override) if override else pinned
     if not (named.digest or named.tag):
         named = replace(named, digest=pinned.digest)
-    tell(f"reading {named} for {platform}", 0)
+    on_step(f"reading {named} for {platform}", 0)
     return read_base(opened.of(named), named.digest or named.tag, platform)
 
 
 def _build(
-    bases: Mapping[str, Base], recipe: Recipe, options: PushOptions, folder: Path, tell: Tell
+    bases: Mapping[str, Base], recipe: Recipe, options: PushOptions, folder: Path, on_step: OnStep
 ) -> dict[str, _Image]:
     packages = [Path(str(files(name))) for name in _PACKAGES]
     entries = {name: entry for package in packages for name, entry in package_entries(package).items()}
     code = write_layer(folder / "code.tar.gz", entries, recipe.folder, " and ".join(_PACKAGES))
     for platform, base in bases.items():
-        tell(f"fetching wheels for {platform}, Python {base.python}", 0)
+        on_step(f"fetching wheels for {platform}, Python {base.python}", 0)
 
     def made(platform: str) -> _Image:
         base = bases[platform]
@@ -161,8 +163,10 @@ def _dependencies(platform: str, python: str, recipe: Recipe, options: PushOptio
 def _image(base: Base, recipe: Recipe, layers: Sequence[Layer]) -> _Image:
     config = documents.configuration(base.config, recipe, layers, __version__)
     own = [Descriptor(documents.LAYER, layer.digest, layer.size) for layer in layers]
-    told = {_BASE_NAME: base.reference.name, _BASE_DIGEST: base.reference.digest}
-    return _Image(base, config, documents.manifest(config.descriptor, [*base.layers, *own], told), layers)
+    base_annotations = {_BASE_NAME: base.reference.name, _BASE_DIGEST: base.reference.digest}
+    return _Image(
+        base, config, documents.manifest(config.descriptor, [*base.layers, *own], base_annotations), layers
+    )
 
 
 def _index(images: Mapping[str, _Image]) -> Encoded:

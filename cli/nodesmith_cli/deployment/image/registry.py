@@ -18,7 +18,7 @@ from dxf.exceptions import DXFMountFailed
 from nodesmith.errors import Rejected
 from nodesmith_cli.deployment.image.credentials import Credentials
 from nodesmith_cli.deployment.image.documents import Descriptor, Encoded
-from nodesmith_cli.deployment.image.failures import told
+from nodesmith_cli.deployment.image.failures import failure
 from nodesmith_cli.deployment.image.references import Reference
 
 Sent = Callable[[int], None]
@@ -162,7 +162,7 @@ class Repository:
         dxf.authenticate(name, password, actions, response)
 
     def _told(self, about: str, *, missing_is_fine: bool = False) -> AbstractContextManager[None]:
-        return told(self.reference, self._credentials, about, missing_is_fine=missing_is_fine)
+        return failure(self.reference, self._credentials, about, missing_is_fine=missing_is_fine)
 
 
 def _document(content: bytes, where: str) -> Mapping[str, Any]:

@@ -10,10 +10,10 @@ from typing import Literal
 
 from nodesmith.errors import Transient
 from nodesmith_cli.deployment.image.documents import Descriptor, Encoded
-from nodesmith_cli.deployment.image.outcome import Fate, PushedPart
+from nodesmith_cli.deployment.image.outcome import PartResult, PushedPart
 from nodesmith_cli.deployment.image.registry import Repository
 
-Tell = Callable[[str, int], None]
+OnStep = Callable[[str, int], None]
 """Called with the current step, and the number of bytes sent since the last call."""
 
 _TRIES = 3
@@ -37,9 +37,9 @@ class Part:
 class Sender:
     """Sends parts to one repository. In a dry run, it only checks which ones exist."""
 
-    def __init__(self, target: Repository, folder: Path, tell: Tell, *, is_dry: bool) -> None:
-        self._target, self._folder, self._tell, self._is_dry = target, folder, tell, is_dry
-        self._done: dict[str, Fate] = {}
+    def __init__(self, target: Repository, folder: Path, on_step: OnStep, *, is_dry: bool) -> None:
+        self._target, self._folder, self._on_step, self._is_dry = target, folder, on_step, is_dry
+        self._done: dict[str, PartResult] = {}
 
     def blob(self, part: Part) -> PushedPart:
         """Send a blob unless it exists. Raises Rejected, Transient."""
@@ -57,20 +57,20 @@ class Sender:
     def document(self, encoded: Encoded, tag_or_digest: str, what: str) -> PushedPart:
         """Store a manifest or an index unless it exists."""
         digest = encoded.descriptor.digest
-        fate: Fate = "missing" if self._is_dry else "uploaded"
+        fate: PartResult = "missing" if self._is_dry else "uploaded"
         if self._target.digest_of(tag_or_digest) == digest:
             fate = "there"
         elif not self._is_dry:
-            self._tell(f"storing the {what} {tag_or_digest}", 0)
+            self._on_step(f"storing the {what} {tag_or_digest}", 0)
             self._target.put(encoded, tag_or_digest)
         return PushedPart(what, digest, encoded.descriptor.size, fate)
 
-    def _fate(self, part: Part) -> Fate:
+    def _fate(self, part: Part) -> PartResult:
         if self._target.has(part.descriptor):
             return "there"
         return "missing" if self._is_dry else self._again(part)
 
-    def _again(self, part: Part) -> Fate:
+    def _again(self, part: Part) -> PartResult:
         """Send a part, and retry after transient errors, such as broken connections."""
         for tries in range(1, _TRIES + 1):
             try:
@@ -78,7 +78,7 @@ class Sender:
             except Transient as error:
                 if tries == _TRIES:
                     raise Transient(f"{error}; run the command again to continue") from None
-                self._tell(f"retrying: {error}", 0)
+                self._on_step(f"retrying: {error}", 0)
                 time.sleep(_PAUSE_SECONDS * tries)
         raise AssertionError("unreachable")
 
@@ -90,11 +90,11 @@ class Sender:
         if is_near and self._target.mount(part.descriptor, source):
             return "mounted"
         path = self._folder / part.descriptor.digest.replace(":", "-")
-        self._tell(f"reading {part.what}", 0)
+        self._on_step(f"reading {part.what}", 0)
         part.origin.download(part.descriptor, path)
         return self._upload(part, path)
 
     def _upload(self, part: Part, path: Path) -> Literal["uploaded"]:
         about = f"sending {part.what}"
-        self._target.upload(part.descriptor, path, lambda sent: self._tell(about, sent))
+        self._target.upload(part.descriptor, path, lambda sent: self._on_step(about, sent))
         return "uploaded"

@@ -92,8 +92,8 @@ def _pip(python: str, architecture: str) -> list[str]:
 
 def _failure(said: str, python: str, architecture: str) -> Rejected | Transient:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
-    about = f"wheels for Python {python} on linux/{architecture}: pip reports\n{told}"
+    output = "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
+    about = f"wheels for Python {python} on linux/{architecture}: pip reports\n{output}"
     stays = "No matching distribution" in said or "DO NOT MATCH THE HASHES" in said
     return Rejected(about) if stays and "Retrying" not in said else Transient(about)
 

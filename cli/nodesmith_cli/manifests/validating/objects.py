@@ -35,7 +35,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
     for document in documents:
         findings += [*_findings(document), *autoscaler_findings(document)]
         findings += [*placement_findings(document), *proactive_findings(document)]
-    return findings + list(_given_twice(documents)), conversion
+    return findings + list(_duplicates(documents)), conversion
 
 
 def _findings(document: Document) -> list[Finding]:
@@ -94,7 +94,7 @@ def _is_of_its_time(api_version: str, kind: str) -> bool:
     return is_first == (kind in {"Provisioner", "AWSNodeTemplate"})
 
 
-def _given_twice(documents: Sequence[Document]) -> Iterator[Finding]:
+def _duplicates(documents: Sequence[Document]) -> Iterator[Finding]:
     known: dict[object, Document] = {}
     for document in documents:
         earlier = known.setdefault(document.identity, document)

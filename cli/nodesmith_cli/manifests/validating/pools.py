@@ -167,7 +167,7 @@ def _dollar_findings(pool: NodePool, document: Document) -> Iterator[Finding]:
 
 def _same_pods(first: Template, second: Template) -> bool:
     """Return whether two NodePools of the same weight accept the same pods on the same instance types."""
-    if first.pool.weight != second.pool.weight or _keeping_off(first) != _keeping_off(second):
+    if first.pool.weight != second.pool.weight or _repelling_taints(first) != _repelling_taints(second):
         return False
     if _is_windows(first) != _is_windows(second):
         return False
@@ -181,7 +181,7 @@ def _asked(template: Template) -> Requirements:
     return template.pool.requirements.union(Requirements.from_labels(template.pool.labels))
 
 
-def _keeping_off(template: Template) -> frozenset[Taint]:
+def _repelling_taints(template: Template) -> frozenset[Taint]:
     return frozenset(taint for taint in template.pool.taints if taint.effect != Effect.PREFER_NO_SCHEDULE)
 
 

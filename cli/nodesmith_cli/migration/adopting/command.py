@@ -24,7 +24,7 @@ from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.adopting.look import Row, State, look
 from nodesmith_cli.migration.adopting.outside import Controller, Ec2Machines, ServedObjects
 from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
-from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_formats.wording import counted
 
 DONE, LEFT = 0, 1
@@ -73,7 +73,7 @@ def _adopt(name: str, around: Around, how: How) -> int:
     reached = _reach(name, around)
     running = [each for each in reached.objects.controllers() if each.replicas]
     signs = reached.objects.karpenter()
-    hindrance = _hindrance(signs, running, how)
+    hindrance = _obstacle(signs, running, how)
     if hindrance and not how.is_dry:
         raise Rejected(f"{hindrance}. Nothing was changed")
     with printing.working("reading the cluster"):
@@ -149,7 +149,7 @@ def _reach(name: str, around: Around) -> _Reached:
     return _Reached(run, objects)
 
 
-def _hindrance(signs: Sequence[str], running: Sequence[Controller], how: How) -> str:
+def _obstacle(signs: Sequence[str], running: Sequence[Controller], how: How) -> str:
     """Return why adoption may not begin, empty if it may."""
     if not signs:
         return ""
@@ -192,7 +192,7 @@ def _show(name: str, state: str, rows: Sequence[Row], why: str, how: How) -> Non
     report = {"cluster": name, "state": state, "rows": items, "why": why}
     lines = list(_lines(name, state, rows, why))
     if lines or how.output not in IS_TEXT:
-        print_told(report, lines, how.output, names=(row.object for row in rows), schema="takeover")
+        print_report(report, lines, how.output, names=(row.object for row in rows), schema="takeover")
 
 
 def _lines(name: str, state: str, rows: Sequence[Row], why: str) -> Iterator[str]:

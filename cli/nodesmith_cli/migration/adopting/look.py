@@ -10,7 +10,7 @@ from enum import StrEnum
 from nodesmith.adapters.ec2.instances import Machine
 from nodesmith.decisions.disruption.drift import Today, drifted
 from nodesmith.decisions.readiness.launchconditions import rehashed
-from nodesmith.decisions.takeover import KARPENTER, Around, claim_of, holders_of
+from nodesmith.decisions.takeover import KARPENTER, ClusterContext, claim_of, holders_of
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaimobjects import ORIGIN
@@ -144,10 +144,10 @@ def _is_done(manifest: Manifest, claim: NodeClaim | None, machines: Mapping[str,
     return is_marked(manifest) and machine is not None and MANAGED_BY_TAG in machine.tags
 
 
-def _around(read: Read) -> Around:
+def _around(read: Read) -> ClusterContext:
     pools = parsed_nodepools(tuple(reduce_custom(each) for each in read.nodepools if not is_foreign(each)))
     parsed = parse_nodeclasses(tuple(map(reduce_custom, read.nodeclasses)))
-    return Around(
+    return ClusterContext(
         read.cluster,
         pools,
         {each.value.name: each.value for each in parsed if each.value is not None},
@@ -169,7 +169,7 @@ def _nodes(manifests: Iterable[Manifest]) -> Iterator[Node]:
             yield node
 
 
-def _renewed(claim: NodeClaim, around: Around, read: Read) -> NodeClaim:
+def _renewed(claim: NodeClaim, around: ClusterContext, read: Read) -> NodeClaim:
     """Return a claim with hashes of the current version, by Karpenter's rule. Raises Rejected."""
     cluster = read.ledger.cluster
     if cluster is None:

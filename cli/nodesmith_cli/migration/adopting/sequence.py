@@ -216,14 +216,14 @@ def release(run: Takeover, timeout: timedelta) -> Result:
 
 def _awaited(run: Takeover, timeout: timedelta) -> list[tuple[str, str]]:
     """Wait until everything is settled, and return what is not after `timeout`."""
-    end, told = run.clock() + timeout, ""
+    end, last_text = run.clock() + timeout, ""
     while True:
         left = unsettled(run.store.load(), run.objects.nodeclaims())
         if not left or run.clock() >= end:
             return left
-        if (text := ", ".join(f"{about}: {why}" for about, why in left[:5])) != told:
+        if (text := ", ".join(f"{about}: {why}" for about, why in left[:5])) != last_text:
             run.say(f"waiting for {text}")
-            told = text
+            last_text = text
         run.sleep(POLL.total_seconds())
 
 

@@ -102,7 +102,7 @@ def _never_let_go(pods: Sequence[Pod], snapshot: Snapshot) -> Iterator[str]:
     allowances = Allowances(snapshot.budgets)
     guarded: dict[str, list[str]] = {}
     for pod in pods:
-        if allowances.never_let_go(pod):
+        if allowances.is_never_evictable(pod):
             guards = allowances.guards(pod.shape)
             names = " and ".join(sorted(each.key for each in guards))
             why = f"PodDisruptionBudget {names} never allows an eviction"
@@ -131,13 +131,15 @@ def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: date
     if standby := shown_standby(ours):
         return Room(obstacles=(f"nodesmith buys nothing: {standby[:MOST]}",))
     unready = {name_of(each): why for each in ours if (why := _unready(each))}
-    told = tuple(f"NodePool {name} is not Ready: {why}" for name, why in sorted(unready.items()))
+    unready_pools = tuple(f"NodePool {name} is not Ready: {why}" for name, why in sorted(unready.items()))
     if len(unready) == len(ours):
-        return Room(obstacles=told or ("nodesmith has no NodePool: nothing would be bought for its pods",))
+        return Room(
+            obstacles=unready_pools or ("nodesmith has no NodePool: nothing would be bought for its pods",)
+        )
     if not seen.pods:
         return Room()
     planned_nodes, reasons = _placed(seen, list(_without(seen, documents, unready)), catalog, now)
-    return Room(planned_nodes, (*reasons, *told) if reasons else ())
+    return Room(planned_nodes, (*reasons, *unready_pools) if reasons else ())
 
 
 def _placed(

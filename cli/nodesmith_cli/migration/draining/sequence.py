@@ -127,7 +127,7 @@ def _refuse_growth(group: NodeGroup, progress: Progress) -> None:
 
 def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], progress: Progress) -> None:
     """Evict the pods of some nodes, and end each instance once its pods run elsewhere."""
-    left, end, told = dict(batch), run.clock() + run.rules.timeout, dict[str, str]()
+    left, end, shown = dict(batch), run.clock() + run.rules.timeout, dict[str, str]()
     while left:
         standing = patiently(run, lambda: looked_at(run, left, progress))
         for instance, found in standing.items():
@@ -141,9 +141,9 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
                 run.say(f"{name}: not drained in time: {progress.failed[instance]}")
             return
         for instance, node in left.items():
-            if told.get(instance) != standing[instance].reason:
-                told[instance] = standing[instance].reason
-                run.say(f"{name}: {_named(node, instance)} waits: {told[instance]}")
+            if shown.get(instance) != standing[instance].reason:
+                shown[instance] = standing[instance].reason
+                run.say(f"{name}: {_named(node, instance)} waits: {shown[instance]}")
         if left:
             run.sleep(POLL.total_seconds())
 

@@ -37,14 +37,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DrainObstacle:
     """Why a node cannot end yet, empty if it can. `is_held` if only pods are left that must not be evicted."""
 
     reason: str = ""
     is_held: bool = False
 
 
-def looked_at(run: Drain, batch: Mapping[str, Manifest | None], progress: Progress) -> dict[str, Standing]:
+def looked_at(
+    run: Drain, batch: Mapping[str, Manifest | None], progress: Progress
+) -> dict[str, DrainObstacle]:
     """Request the evictions that are possible now, and return the standing of each node."""
     snapshot = run.objects.looked_at([name_of(node) for node in batch.values() if node])
     pods = {node: [each for each in found if leaves(each)] for node, found in by_node(snapshot.pods).items()}
@@ -90,30 +92,30 @@ def _standing(
     refused: Mapping[str, str],
     waiting: Sequence[str],
     progress: Progress,
-) -> Standing:
+) -> DrainObstacle:
     if node is None:
-        return Standing()
+        return DrainObstacle()
     held = {pod.key: why for pod in pods if (why := held_reason(pod, run.clock()))}
     moving = [pod for pod in pods if pod.key not in held]
     if moving:
         first = min(moving, key=lambda pod: (pod.key not in refused, pod.key))
         why = refused.get(first.key) or "is terminating"
         more = f" and {counted(len(moving) - 1, 'other pod')}" if len(moving) > 1 else ""
-        return Standing(f"pod {first.key}{more}: {why}")
+        return DrainObstacle(f"pod {first.key}{more}: {why}")
     if waiting:
-        return Standing(f"no node yet for {some(waiting, SHOWN)}")
+        return DrainObstacle(f"no node yet for {some(waiting, SHOWN)}")
     if held:
         key = min(held)
-        return Standing(f"pod {key} {held[key]}", is_held=True)
+        return DrainObstacle(f"pod {key} {held[key]}", is_held=True)
     return _detached(run, name_of(node), progress)
 
 
-def _detached(run: Drain, node: str, progress: Progress) -> Standing:
+def _detached(run: Drain, node: str, progress: Progress) -> DrainObstacle:
     """Return an empty standing once no volume is attached to a node without pods, or after two minutes."""
     since = progress.emptied.setdefault(node, run.clock())
     if run.clock() - since >= _DETACHED_WITHIN or not (volumes := run.objects.volumes_of(node)):
-        return Standing()
-    return Standing(f"volumes are still attached: {some(volumes, SHOWN)}")
+        return DrainObstacle()
+    return DrainObstacle(f"volumes are still attached: {some(volumes, SHOWN)}")
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:

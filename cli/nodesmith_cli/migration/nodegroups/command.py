@@ -15,7 +15,7 @@ from rich.text import Text
 
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith_cli.migration.nodegroups.fields import Outcome, Told
+from nodesmith_cli.migration.nodegroups.fields import FieldReport, Outcome
 from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, Found
 from nodesmith_cli.migration.nodegroups.merging import Merged, merged
 from nodesmith_cli.migration.nodegroups.placing import Placing, placing
@@ -213,7 +213,7 @@ def _print_pool(side: Console, each: Merged) -> None:
     table = Table(title=printable(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("field", "outcome", "became", "reason or remedy"):
         table.add_column(name, overflow="fold")
-    rows = dict.fromkeys(row for member in each.members for row in map(_row, _worth_telling(member)))
+    rows = dict.fromkeys(row for member in each.members for row in map(_row, _worth_showing(member)))
     for field, outcome, became, why in rows:
         table.add_row(
             *(Text(printable(text)) for text in (field, outcome, became, why)),
@@ -229,12 +229,16 @@ def _print_pool(side: Console, each: Merged) -> None:
         side.print(f"{why}; --one-per-group keeps them apart", style="dim")
 
 
-def _row(told: Told) -> tuple[str, str, str, str]:
-    return told.field, str(told.outcome), told.became, told.why
+def _row(field_report: FieldReport) -> tuple[str, str, str, str]:
+    return field_report.field, str(field_report.outcome), field_report.became, field_report.why
 
 
-def _worth_telling(member: Converted) -> Iterator[Told]:
-    return (told for told in member.account.all() if told.outcome is not Outcome.KEPT and not told.is_quiet)
+def _worth_showing(member: Converted) -> Iterator[FieldReport]:
+    return (
+        field_report
+        for field_report in member.account.all()
+        if field_report.outcome is not Outcome.KEPT and not field_report.is_quiet
+    )
 
 
 def _print_placing(side: Console, found: Placing | None) -> None:
@@ -261,7 +265,7 @@ def report(done: Migration) -> dict[str, Any]:
                     {
                         "name": member.group.name,
                         "kind": str(member.group.kind),
-                        "fields": [_field(told) for told in member.account.all()],
+                        "fields": [_field(field_report) for field_report in member.account.all()],
                     }
                     for member in each.members
                 ],
@@ -274,11 +278,11 @@ def report(done: Migration) -> dict[str, Any]:
     }
 
 
-def _field(told: Told) -> dict[str, Any]:
+def _field(field_report: FieldReport) -> dict[str, Any]:
     return {
-        "field": told.field,
-        "value": told.value,
-        "outcome": str(told.outcome),
-        "became": told.became,
-        "remedy" if told.outcome is Outcome.NO_EQUAL else "reason": told.why,
+        "field": field_report.field,
+        "value": field_report.value,
+        "outcome": str(field_report.outcome),
+        "became": field_report.became,
+        "remedy" if field_report.outcome is Outcome.NO_EQUAL else "reason": field_report.why,
     }

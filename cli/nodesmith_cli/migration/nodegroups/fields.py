@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FieldReport:
     """One field of a group. `why` is the reason of a change, or the remedy for a field without an equal.
 
     `is_quiet` is True if nothing has to be done about it, so that tables leave it out.
@@ -47,7 +47,7 @@ class Account:
 
     def __init__(self, sources: Mapping[str, Mapping[str, Any]]) -> None:
         self._sources = sources
-        self._told: dict[Path, Told] = {}
+        self._reports: dict[Path, FieldReport] = {}
 
     def get(self, *path: str) -> Any:
         """Return the value at a path, or None."""
@@ -75,26 +75,26 @@ class Account:
 
     def retell(self, path: Path, outcome: Outcome, why: str) -> None:
         """Replace what was recorded about a field."""
-        self._told.pop(path, None)
+        self._reports.pop(path, None)
         self._tell(path, outcome, "", why, is_quiet=False)
 
-    def all(self) -> list[Told]:
+    def all(self) -> list[FieldReport]:
         """Return all fields in their order. Those that nothing has accounted for have no equal."""
-        found: list[Told] = []
+        found: list[FieldReport] = []
         seen: set[Path] = set()
         for path in self._leaves():
-            covering = next((path[:n] for n in range(1, len(path) + 1) if path[:n] in self._told), None)
+            covering = next((path[:n] for n in range(1, len(path) + 1) if path[:n] in self._reports), None)
             if covering is None:
-                found.append(Told(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", UNKNOWN))
+                found.append(FieldReport(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", UNKNOWN))
             elif covering not in seen:
                 seen.add(covering)
-                found.append(self._told[covering])
+                found.append(self._reports[covering])
         return found
 
     def _tell(self, path: Path, outcome: Outcome, became: str, why: str, *, is_quiet: bool) -> None:
         value = self.get(*path)
-        if value is not None and path not in self._told:
-            self._told[path] = Told(_text(path), _short(value), outcome, became, why, is_quiet)
+        if value is not None and path not in self._reports:
+            self._reports[path] = FieldReport(_text(path), _short(value), outcome, became, why, is_quiet)
 
     def _leaves(self) -> Iterator[Path]:
         for source, fields in self._sources.items():

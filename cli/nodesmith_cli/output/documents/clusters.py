@@ -163,7 +163,7 @@ class PodSeen(TypedDict):
     ageSeconds: int
 
 
-class PodTold(TypedDict):
+class PodReport(TypedDict):
     """What blocks a pod, or where it goes: `nodesmith explain pod NAME -o json`."""
 
     pod: Pod
@@ -229,7 +229,7 @@ class Covered(TypedDict):
     by: Mapping[str, float]
 
 
-class NodeTold(TypedDict):
+class NodeReport(TypedDict):
     """What a node is, waits for, or stays for: `nodesmith explain node NAME -o json`."""
 
     node: str | None

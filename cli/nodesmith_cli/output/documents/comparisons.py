@@ -96,7 +96,7 @@ Simulation = TypedDict(
         "seeds": int,
         "interval": Annotated[str, "what low and high are"],
         "changes": Sequence[str],
-        "told": Annotated[Sequence[str], "what the reader must know"],
+        "notes": Annotated[Sequence[str], "what the reader must know"],
         "recorded": Annotated[Mapping[str, Any] | None, "what the records say, and whether a replay agrees"],
         "figures": Sequence[Figure],
         "nodepools": Sequence[SimulatedPool],

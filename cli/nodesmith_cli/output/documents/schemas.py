@@ -39,7 +39,7 @@ from nodesmith_cli.output.documents.actions import (
     Takeover,
     Version,
 )
-from nodesmith_cli.output.documents.clusters import Chaos, Faults, NodeTold, PodTold, Status, Top
+from nodesmith_cli.output.documents.clusters import Chaos, Faults, NodeReport, PodReport, Status, Top
 from nodesmith_cli.output.documents.comparisons import Costs, Run, Shadow, Simulation
 from nodesmith_cli.output.documents.plans import Decision, Moves, Plan
 from nodesmith_cli.output.documents.savings import Savings
@@ -58,9 +58,9 @@ DOCUMENTS: Mapping[str, Any] = {
     "image": Image,
     "migration": Migration,
     "moves": Moves,
-    "node": NodeTold,
+    "node": NodeReport,
     "plan": Plan,
-    "pod": PodTold,
+    "pod": PodReport,
     "removal": Removal,
     "removal-plan": RemovalPlan,
     "rollback": Rollback,

@@ -72,13 +72,13 @@ def _told(rows: Sequence[Bar]) -> str:
     return "; ".join(f"{fitted(row.label, 400)} {row.value}" for row in rows[:_TOLD]) + more
 
 
-def picture(title: str, told: str, height: float, content: Sequence[Html]) -> Html:
+def picture(title: str, description: str, height: float, content: Sequence[Html]) -> Html:
     """Return an SVG image with a title and a text alternative, which states what the picture shows."""
     return element(
         "svg",
         element("title", title),
         *content,
         role="img",
-        aria_label=f"{title}: {told}",
+        aria_label=f"{title}: {description}",
         viewBox=f"0 0 {WIDTH} {height:.0f}",
     )

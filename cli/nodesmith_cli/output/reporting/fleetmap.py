@@ -169,17 +169,17 @@ def _key(top: float, classes: Sequence[str]) -> Html:
         x = _GUTTER + n * 130
         parts.append(element("rect", class_=name, x=x, y=top - 11, width=14, height=13, rx=3))
         parts.append(element("text", name.replace("-", " "), class_="v s", x=x + 22, y=top))
-    told = "area: price; marks: nodes"
-    parts.append(element("text", told, class_="v s", x=WIDTH, y=top, text_anchor="end"))
+    legend = "area: price; marks: nodes"
+    parts.append(element("text", legend, class_="v s", x=WIDTH, y=top, text_anchor="end"))
     return joined(parts)
 
 
 def _told(kinds: Sequence[Kind], zones: Sequence[tuple[str, Sequence[Kind]]]) -> str:
-    told = [
+    texts = [
         f"{zone} {counted(sum(kind.nodes for kind in members), 'node')} at "
         f"${fsum(kind.hourly_usd for kind in members):,.2f} an hour"
         for zone, members in zones
     ]
     free = sum(kind.nodes for kind in kinds if kind.hourly_usd <= 0)
-    told += [f"{counted(free, 'node')} without a known price"] if free else []
-    return "; ".join(told) or "no nodes"
+    texts += [f"{counted(free, 'node')} without a known price"] if free else []
+    return "; ".join(texts) or "no nodes"

@@ -54,12 +54,12 @@ def flow(title: str, columns: Sequence[Column], links: Iterable[Link]) -> Html:
     places = _placed(columns)
     height = max((place.y + place.height for place in places.values()), default=float(_HEAD)) + 6
     parts = [*_titles(columns), *_bands(links, places), *(_drawn(place) for place in places.values())]
-    told = "; ".join(
+    description = "; ".join(
         f"{column.title}: "
         + ", ".join(fitted(f"{box.title} {' '.join(box.lines)}", 700) for box in column.boxes)
         for column in columns
     )
-    return picture(title, told, height, parts)
+    return picture(title, description, height, parts)
 
 
 def _folded(columns: Sequence[Column], links: Sequence[Link]) -> tuple[list[Column], list[Link]]:

@@ -77,8 +77,8 @@ def paragraph(shown: object, class_: str | None = None) -> Html:
 
 def figure(drawn: Html, caption: str = "", name: str = "") -> Html:
     """Return a picture, which scrolls if the window is narrow. `name` is what a screen reader calls that region."""
-    told = [element("figcaption", caption)] if caption else []
-    return element("figure", scrolling(drawn, name or "Picture"), *told)
+    captions = [element("figcaption", caption)] if caption else []
+    return element("figure", scrolling(drawn, name or "Picture"), *captions)
 
 
 def items(shown: Iterable[object]) -> Html:

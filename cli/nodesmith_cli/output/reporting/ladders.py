@@ -31,8 +31,10 @@ def ladder(title: str, choices: Sequence[Choice]) -> Html:
     more = len(choices) - len(shown)
     if more:
         parts.append(element("text", f"and {more:,} more choices", class_="v s", x=0, y=bottom + 14))
-    told = "; ".join(f"{fitted(each.label, 400)} at {money(each.chosen)}, {each.note}" for each in shown)
-    return picture(title, told or "no choices", bottom + (22 if more else 4), parts)
+    description = "; ".join(
+        f"{fitted(each.label, 400)} at {money(each.chosen)}, {each.note}" for each in shown
+    )
+    return picture(title, description or "no choices", bottom + (22 if more else 4), parts)
 
 
 def money(amount: float) -> str:

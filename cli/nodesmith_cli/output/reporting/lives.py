@@ -99,13 +99,13 @@ def _key(top: float, more: int) -> Html:
         parts.append(element("rect", class_=name, x=x, y=top - 10, width=14, height=12, rx=2))
         parts.append(element("text", what, class_="v s", x=x + 22, y=top))
     if more > 0:
-        told = f"and {counted(more, 'more node')}"
-        parts.append(element("text", told, class_="v s", x=WIDTH, y=top, text_anchor="end"))
+        legend = f"and {counted(more, 'more node')}"
+        parts.append(element("text", legend, class_="v s", x=WIDTH, y=top, text_anchor="end"))
     return joined(parts)
 
 
 def _told(lives: Sequence[Life], marks: Sequence[Mark]) -> str:
-    told = [f"{fitted(life.name, 300)} {fitted(life.what, 500)}".strip() for life in lives[:12]]
-    told += [f"and {len(lives) - 12} more"] if len(lives) > 12 else []
-    told += [f"{mark.what} at {_time(mark.at)}" for mark in marks]
-    return "; ".join(told) or "no nodes"
+    texts = [f"{fitted(life.name, 300)} {fitted(life.what, 500)}".strip() for life in lives[:12]]
+    texts += [f"and {len(lives) - 12} more"] if len(lives) > 12 else []
+    texts += [f"{mark.what} at {_time(mark.at)}" for mark in marks]
+    return "; ".join(texts) or "no nodes"

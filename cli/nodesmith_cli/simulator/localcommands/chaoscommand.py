@@ -11,7 +11,7 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.output.printing import aligned, print_told
+from nodesmith_cli.output.printing import aligned, print_report
 from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, reach
 from nodesmith_local.chaos.faults import FAULTS, faults_of
 
@@ -22,11 +22,11 @@ _TITLES = ("NAME", "STATE", "LEFT", "HITS", "RECOVERED AFTER", "FUNCTIONS")
 
 def list_faults(output: str) -> int:
     """Print the faults that can be started."""
-    told = [
+    offered = [
         {"name": kind.value, "does": each.does, "services": list(each.services), "shows": each.shows}
         for kind, each in FAULTS.items()
     ]
-    print_told({"faults": told}, _offered(told), output, schema="faults")
+    print_report({"faults": offered}, _offered(offered), output, schema="faults")
     return _OK
 
 
@@ -73,7 +73,7 @@ def status(kubeconfig: Path | None, output: str) -> int:
 def _print(faults: Sequence[Mapping[str, Any]], output: str, more: Iterable[str]) -> None:
     table = aligned([_TITLES, *map(_row, faults)]) if faults else ()
     lines = [*table, *_waiting(faults), *_unmet(faults), *more]
-    print_told({"faults": faults}, lines, output, schema="chaos")
+    print_report({"faults": faults}, lines, output, schema="chaos")
 
 
 def _row(fault: Mapping[str, Any]) -> Sequence[str]:

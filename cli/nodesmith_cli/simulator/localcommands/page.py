@@ -58,9 +58,9 @@ def run_page(
 
 
 def _notices(outcome: Outcome) -> Html:
-    told = [*map(str, outcome.faults), *outcome.problems()]
-    told += [f"time is up: {outcome.unrest}"] if outcome.unrest else []
-    return section("What to know first", *(paragraph(each, "note warn") for each in told))
+    texts = [*map(str, outcome.faults), *outcome.problems()]
+    texts += [f"time is up: {outcome.unrest}"] if outcome.unrest else []
+    return section("What to know first", *(paragraph(each, "note warn") for each in texts))
 
 
 def _cards(report: Report) -> list[Card]:
@@ -117,8 +117,8 @@ def _fleet(title: str, report: Report) -> Html:
 def _decision(number: int, decided: Decided) -> Iterator[Html]:
     record, shapes = decided
     plan = record["plan"]
-    told = f"{summary(record)}. {price_and_bound(plan)}." if plan["nodes"] else f"{summary(record)}."
-    yield section(f"Decision {number}: {record['id']}", paragraph(told))
+    text = f"{summary(record)}. {price_and_bound(plan)}." if plan["nodes"] else f"{summary(record)}."
+    yield section(f"Decision {number}: {record['id']}", paragraph(text))
     yield from list(decision_sections(plan, shapes))[:2]
 
 
@@ -169,10 +169,10 @@ def demo_sections(shrunk: Iterable[Shrunk], interrupted: Iterable[Interrupted]) 
     """Yield the demo's further acts: the fleet shrinks, and EC2 reclaims nodes."""
     for each in shrunk:
         saved = f"${each.saving_yearly_usd:,.0f} less in a year"
-        told = f"From {_hourly(each.before.price)} to {_hourly(each.after.price)} an hour: {saved}."
+        text = f"From {_hourly(each.before.price)} to {_hourly(each.after.price)} an hour: {saved}."
         why = [m["why"] for r in each.decisions if not r["again"] for m in r["plan"]["moves"]]
         yield section(
-            "Half of the pods are removed", paragraph(told), *(paragraph(line, "note") for line in why)
+            "Half of the pods are removed", paragraph(text), *(paragraph(line, "note") for line in why)
         )
         yield _fleet("The fleet afterwards", each.after)
     for found in interrupted:

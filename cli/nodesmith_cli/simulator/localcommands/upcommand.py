@@ -83,7 +83,7 @@ def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:
 
     def timeline(cluster: str) -> Timeline:
         named = cluster if place.clusters > 1 else ""
-        return Timeline(None if to.is_terminal else lambda entry: to.print(told(entry, named)))
+        return Timeline(None if to.is_terminal else lambda entry: to.print(line_of(entry, named)))
 
     return timeline
 
@@ -116,7 +116,7 @@ def access(system: LocalSystem) -> dict[str, Any]:
     )
 
 
-def told(entry: Entry, cluster: str = "") -> str:
+def line_of(entry: Entry, cluster: str = "") -> str:
     """Format a milestone as one line. `cluster` is the cluster's name if there are several."""
     return " ".join(filter(None, (f"{entry.at:%H:%M:%S}", cluster, entry.object, entry.what, entry.detail)))
 

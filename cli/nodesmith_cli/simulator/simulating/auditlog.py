@@ -49,13 +49,13 @@ class _Log:
         is_list = "".join(text[:100].split()).startswith("[{")
         begin = text.find("[" if is_list else "{")
         if begin < 0:
-            self.into.told["lines without an event"] += bool(text.strip())
+            self.into.omissions["lines without an event"] += bool(text.strip())
             return
         try:
             found = json.loads(text[begin:])
         except (ValueError, RecursionError):
             why = "the last line is cut off" if is_last else "lines that are not JSON"
-            self.into.told[why] += 1
+            self.into.omissions[why] += 1
             return
         self._add(found)
 
@@ -65,11 +65,11 @@ class _Log:
                 self._add(each)
             return
         if not isinstance(found, Mapping):
-            self.into.told["lines without an event"] += 1
+            self.into.omissions["lines without an event"] += 1
             return
         group = str(found.get("logGroup") or found.get("logGroupName") or "")
         if self.cluster and group and group != group_of(self.cluster):
-            self.into.told["lines of other clusters"] += len(found.get("logEvents") or "1")
+            self.into.omissions["lines of other clusters"] += len(found.get("logEvents") or "1")
             return
         for inner in ("events", "logEvents", "items"):
             if isinstance(found.get(inner), list):
@@ -86,25 +86,25 @@ class _Log:
     def _keep(self, event: Event) -> None:
         about = event.get("objectRef")
         if not isinstance(about, Mapping) or "verb" not in event:
-            self.into.told["objects that are not audit events"] += 1
+            self.into.omissions["objects that are not audit events"] += 1
             return
         resource = about.get("resource")
         code = (event.get("responseStatus") or {}).get("code")
         if event.get("stage", "ResponseComplete") != "ResponseComplete" or resource in _IGNORED:
             return
         if resource not in _READ:
-            self.into.told["events of kinds that are not simulated"] += 1
+            self.into.omissions["events of kinds that are not simulated"] += 1
             return
         if isinstance(code, int) and not 200 <= code < 300:
             return
         try:
             at = parse_time(str(event.get("requestReceivedTimestamp") or event["stageTimestamp"]))
         except (KeyError, ValueError):
-            self.into.told["events without a time"] += 1
+            self.into.omissions["events without a time"] += 1
             return
         id_ = str(event.get("auditID") or f"line {len(self.events)}")
         if id_ in self.events:
-            self.into.told["events that occur twice"] += 1
+            self.into.omissions["events that occur twice"] += 1
         else:
             self.events[id_] = at, event
 
@@ -135,7 +135,7 @@ def read_audit_log(lines: Iterable[str], source: str, cluster: str = "") -> tupl
         except (KeyError, TypeError, ValueError, AttributeError):
             why = "events whose object is incomplete"
         if why:
-            found.told[why] += 1
+            found.omissions[why] += 1
         else:
             moments.append(at)
     return found, moments
@@ -232,7 +232,7 @@ class _Deployments:
         return ""
 
 
-def lines_of(path: str, told: dict[str, int]) -> Iterator[str]:
+def lines_of(path: str, omissions: dict[str, int]) -> Iterator[str]:
     """Yield the lines of a file, compressed or not; `-` is standard input. A file that is cut off ends early.
 
     Raises Rejected if it cannot be read.
@@ -254,7 +254,7 @@ def lines_of(path: str, told: dict[str, int]) -> Iterator[str]:
             while line := text.readline(_LONGEST_LINE):
                 yield line
     except (EOFError, zlib.error):
-        told["the file is cut off"] = 1
+        omissions["the file is cut off"] = 1
     except OSError as error:
         raise Rejected(f"--audit-log {path}: {error.strerror or error}") from None
 

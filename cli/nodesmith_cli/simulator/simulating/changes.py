@@ -61,11 +61,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The changed inputs. `what` lists the changes, and `told` what else should be known, each in a sentence."""
+    """The changed inputs. `what` lists the changes, and `notes` what else should be known, each in a sentence."""
 
     inputs: Inputs
     what: tuple[str, ...]
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def changed(inputs: Inputs, asked: Asked) -> Changed:
@@ -74,14 +74,14 @@ def changed(inputs: Inputs, asked: Asked) -> Changed:
     Raises Rejected, with every fault, if one of them cannot be applied: without it, the comparison would be about
     something else.
     """
-    what, told = list[str](), list[str]()
+    what, notes = list[str](), list[str]()
     if asked.files:
-        inputs = _with_manifests(inputs, asked.files, what, told)
+        inputs = _with_manifests(inputs, asked.files, what, notes)
     for each in asked.deleted:
         inputs = _without(inputs, each)
         what.append(f"{each} is deleted")
     if asked.prices:
-        inputs = replace(inputs, catalog=_priced(asked.prices, inputs.catalog, told))
+        inputs = replace(inputs, catalog=_priced(asked.prices, inputs.catalog, notes))
         what.append(f"prices of {asked.prices}")
     for factor in asked.factors:
         inputs = replace(inputs, catalog=_factored(factor, inputs.catalog))
@@ -90,22 +90,22 @@ def changed(inputs: Inputs, asked: Asked) -> Changed:
         inputs = replace(inputs, settings=with_policies(inputs.settings, asked.policies))
         what += asked.policies
     ledger = as_read(inputs.ledger, inputs.snapshot)
-    return Changed(replace(inputs, ledger=ledger), tuple(what), tuple(told))
+    return Changed(replace(inputs, ledger=ledger), tuple(what), tuple(notes))
 
 
-def _with_manifests(inputs: Inputs, files: Sequence[str], what: list[str], told: list[str]) -> Inputs:
+def _with_manifests(inputs: Inputs, files: Sequence[str], what: list[str], notes: list[str]) -> Inputs:
     manifests = read_manifests(files)
     if manifests.faults:
         lines = "\n  ".join(str(fault) for fault in manifests.faults[:20])
         raise Rejected(f"--change cannot be applied:\n  {lines}")
-    told += [
+    notes += [
         f"--change: {kind} is ignored: {', '.join(_FIELDS)} can be changed" for kind in _others(manifests)
     ]
     found = [each for each in manifests.documents if each.manifest["kind"] in _FIELDS]
     if not found:
         raise Rejected(f"--change {', '.join(files)}: no {', '.join(_FIELDS)} in it")
     for document in found:
-        inputs = _upserted(inputs, document.manifest, told)
+        inputs = _upserted(inputs, document.manifest, notes)
         what.append(document.object)
     return inputs
 
@@ -115,7 +115,7 @@ def _others(manifests: Manifests) -> list[str]:
     return sorted(kinds | set(manifests.unread))
 
 
-def _upserted(inputs: Inputs, manifest: Mapping[str, Any], told: list[str]) -> Inputs:
+def _upserted(inputs: Inputs, manifest: Mapping[str, Any], notes: list[str]) -> Inputs:
     kind, snapshot = str(manifest["kind"]), inputs.snapshot
     name, field = str(manifest["metadata"]["name"]), _FIELDS[kind]
     reduced = reduce_buffer(manifest) if kind == "CapacityBuffer" else reduce_custom(manifest)
@@ -130,7 +130,7 @@ def _upserted(inputs: Inputs, manifest: Mapping[str, Any], told: list[str]) -> I
     after = {**reduced, "metadata": about}
     others = (each for each in known if not _is(each, manifest))
     inputs = replace(inputs, snapshot=replace(snapshot, **{field: (*others, after)}))  # type: ignore[arg-type]
-    return _resolved(inputs, after, name, told) if kind == "EC2NodeClass" else inputs
+    return _resolved(inputs, after, name, notes) if kind == "EC2NodeClass" else inputs
 
 
 def _is(each: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
@@ -138,7 +138,7 @@ def _is(each: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
     return (mine.get("name"), mine.get("namespace")) == (other.get("name"), other.get("namespace"))
 
 
-def _resolved(inputs: Inputs, manifest: Mapping[str, Any], name: str, told: list[str]) -> Inputs:
+def _resolved(inputs: Inputs, manifest: Mapping[str, Any], name: str, notes: list[str]) -> Inputs:
     """Return the inputs with a status of a changed EC2NodeClass: what it selected before, or what is assumed."""
     nodeclass, known = parse_nodeclass(manifest).value, inputs.ledger.nodeclasses
     if nodeclass is None:
@@ -147,7 +147,7 @@ def _resolved(inputs: Inputs, manifest: Mapping[str, Any], name: str, told: list
     if like is None:
         like = statuses([manifest], assumed_zones(inputs.catalog))[name]
     else:
-        told.append(
+        notes.append(
             f"EC2NodeClass {name}: subnets, security groups and images are those of {like.name}, "
             "since nothing is asked of AWS"
         )
@@ -187,7 +187,7 @@ def _deleted(claim: str) -> dict[str, Any]:
     return {"metadata": {"name": claim, "deletionTimestamp": format_time(_DELETED_AT)}}
 
 
-def _priced(path: str, known: Catalog, told: list[str]) -> Catalog:
+def _priced(path: str, known: Catalog, notes: list[str]) -> Catalog:
     """Return the catalogue of a file, completed by the known one for types that the file does not have."""
     file = Path(path)
     try:
@@ -195,10 +195,10 @@ def _priced(path: str, known: Catalog, told: list[str]) -> Catalog:
     except OSError as error:
         raise Rejected(f"--prices {file}: {error.strerror}") from None
     found, problems = read_catalog_file(data, made_at)
-    told += [f"{file}: {problem}" for problem in problems[:20]]
+    notes += [f"{file}: {problem}" for problem in problems[:20]]
     unknown = sorted(found.facts.keys() - known.facts.keys())
     if unknown:
-        told.append(
+        notes.append(
             f"{file}: {len(unknown)} instance types are not in the catalogue before, such as {unknown[0]}"
         )
     facts = {**known.facts, **found.facts}

@@ -71,7 +71,7 @@ class _Source:
     trace: Trace
     cluster: str
     name: str
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     recorded: Mapping[str, Any] | None = None
 
 
@@ -82,16 +82,16 @@ def run(wanted: Wanted, output: str) -> int:
     """
     side = console(stderr=True)
     source = _source(wanted, side)
-    sides, changes, told = {BASELINE: source.trace}, list[str](), list(source.told)
+    sides, changes, notes = {BASELINE: source.trace}, list[str](), list(source.notes)
     if not wanted.asked.is_nothing:
         found = changed(source.trace.inputs, wanted.asked)
         sides[CHANGE] = replace(source.trace, inputs=found.inputs)
         changes += found.what
-        told += found.told
+        notes += found.notes
     if wanted.only:
         sides = {name: trace for name, trace in sides.items() if name == wanted.only}
-    with _share_of(side, "simulating") as told_share:
-        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, told_share)
+    with _share_of(side, "simulating") as on_progress:
+        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, on_progress)
     recorded = source.recorded
     if wanted.nodesmith:
         runs[CHANGE], recorded, version = _of_other_release(wanted, side)
@@ -102,13 +102,13 @@ def run(wanted: Wanted, output: str) -> int:
         cluster=source.cluster,
         source=source.name,
         changes=changes,
-        told=told,
+        notes=notes,
         recorded=recorded,
     )
-    for line in written["told"][:_SHOWN]:
+    for line in written["notes"][:_SHOWN]:
         side.print(printable(line), style="yellow")
-    if len(written["told"]) > _SHOWN:
-        side.print(f"and {len(written['told']) - _SHOWN} more: see -o json", style="yellow")
+    if len(written["notes"]) > _SHOWN:
+        side.print(f"and {len(written['notes']) - _SHOWN} more: see -o json", style="yellow")
     _print(written, output, side)
     return OK
 
@@ -120,13 +120,13 @@ def _source(wanted: Wanted, side: Console) -> _Source:
     if wanted.audit_logs or wanted.replay:
         return _from_events(wanted)
     records, blobs = wanted.where.records()
-    with _share_of(side, "reading decisions") as told_share:
+    with _share_of(side, "reading decisions") as on_progress:
         found = read_recorded(
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
             wanted.since or timedelta(days=7),
             repeat=wanted.asked.is_nothing and not wanted.nodesmith,
-            told=told_share,
+            on_progress=on_progress,
         )
     recorded = {
         "usd": found.usd,
@@ -147,7 +147,7 @@ def _from_events(wanted: Wanted) -> _Source:
     else:
         workloads, moments = _from_audit_logs(wanted)
     if not moments:
-        raise Rejected(f"{workloads.source}: no event that could be simulated{_counts(workloads.told)}")
+        raise Rejected(f"{workloads.source}: no event that could be simulated{_counts(workloads.omissions)}")
     start, end = within(moments, wanted.since)
     documents = read_manifests(wanted.files).documents
     catalog = embedded_catalog(wanted.region or region_of(each.manifest for each in documents))
@@ -156,8 +156,8 @@ def _from_events(wanted: Wanted) -> _Source:
     return _Source(trace, cluster, workloads.source, tuple(faults))
 
 
-def _counts(told: Mapping[str, int]) -> str:
-    parts = [f"{count:,} × {what}" for what, count in sorted(told.items()) if count]
+def _counts(omissions: Mapping[str, int]) -> str:
+    parts = [f"{count:,} × {what}" for what, count in sorted(omissions.items()) if count]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -175,7 +175,7 @@ def _from_audit_logs(wanted: Wanted) -> tuple[Workloads, list[datetime]]:
                 yield from lines_of(path, cut)
 
     workloads, moments = read_audit_log(lines(), ", ".join(wanted.audit_logs), cluster)
-    workloads.told.update(cut)
+    workloads.omissions.update(cut)
     return workloads, moments
 
 
@@ -226,12 +226,12 @@ def _share_of(side: Console, what: str) -> Iterator[Callable[[float], None]]:
     done = 0.0
     with progress(what, total=1.0, to=side) as advance:
 
-        def told(share: float) -> None:
+        def on_progress(share: float) -> None:
             nonlocal done
             advance(share - done)
             done = share
 
-        yield told
+        yield on_progress
 
 
 def _print(written: Mapping[str, Any], output: str, side: Console) -> None:

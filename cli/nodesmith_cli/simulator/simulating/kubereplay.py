@@ -115,7 +115,7 @@ def read_kubereplay(path: str, job_runs: timedelta = JOB_RUNS) -> tuple[Workload
         except (KeyError, TypeError, ValueError, AttributeError):
             used = "events whose object is incomplete"
         if used:
-            found.told[used] += 1
+            found.omissions[used] += 1
         else:
             moments.append(at)
     return found, moments, str(document.get("cluster") or "")
@@ -157,11 +157,11 @@ def _events(events: Any, found: Workloads) -> Iterator[tuple[datetime, Manifest]
         try:
             at = parse_time(str(event["timestamp"]))
         except (KeyError, TypeError, ValueError):
-            found.told["events without a time"] += 1
+            found.omissions["events without a time"] += 1
             continue
         text = json.dumps(event, sort_keys=True)
         if text in seen:
-            found.told["events that occur twice"] += 1
+            found.omissions["events that occur twice"] += 1
             continue
         seen.add(text)
         yield at, event

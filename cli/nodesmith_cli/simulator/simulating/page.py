@@ -32,7 +32,7 @@ def page(written: Report) -> Html:
         frame.section("Cost of each seed", frame.figure(bars("Cost of each seed", costs))),
         *(_parts(written, kind) for kind in ("nodepools", "workloads")),
         frame.section("Changed", frame.items(written["changes"] or ["nothing"])),
-        frame.section("Left out and assumed", frame.items(written["told"])),
+        frame.section("Left out and assumed", frame.items(written["notes"])),
         _recorded(written["recorded"]),
     )
     title = f"{written['cluster'] or 'cluster'}: what would be different"

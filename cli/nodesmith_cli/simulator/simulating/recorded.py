@@ -61,11 +61,11 @@ def read_recorded(
     since: timedelta,
     *,
     repeat: bool,
-    told: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> Recorded:
     """Read the decisions of the last `since`, counted from the newest one. Raises Rejected if there are none.
 
-    With `repeat`, each is made again from its recorded inputs. `told` is called with the share that has been read.
+    With `repeat`, each is made again from its recorded inputs. `on_progress` gets the share that has been read.
     """
     ids = records.ids()
     if not ids:
@@ -76,8 +76,8 @@ def read_recorded(
     if newest - oldest < since - _HOUR:
         kept = span(int((newest - oldest).total_seconds()))
         story.notes.append(f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC")
-    for number, (record, snapshot) in enumerate(_read(records, chosen, story.told)):
-        told(number / len(chosen))
+    for number, (record, snapshot) in enumerate(_read(records, chosen, story.omissions)):
+        on_progress(number / len(chosen))
         _add(story, record, snapshot, catalogs, repeat=repeat)
     story.see_last(records.latest_snapshot())
     if story.first is None:
@@ -97,7 +97,9 @@ def _moment(id_: str) -> datetime:
         ) from None
 
 
-def _read(records: Records, ids: Sequence[str], told: Counter[str]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _read(
+    records: Records, ids: Sequence[str], omissions: Counter[str]
+) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the records with their snapshots, oldest first. Those that cannot be read are counted."""
 
     def read(id_: str) -> tuple[dict[str, Any], bytes] | str:
@@ -111,7 +113,7 @@ def _read(records: Records, ids: Sequence[str], told: Counter[str]) -> Iterator[
         for start in range(0, len(ids), _AT_ONCE):
             for found in readers.map(read, ids[start : start + _AT_ONCE]):
                 if isinstance(found, str):
-                    told[found] += 1
+                    omissions[found] += 1
                 else:
                     yield found
 
@@ -121,14 +123,14 @@ def _add(story: _Story, record: dict[str, Any], data: bytes, catalogs: Catalogs,
         snapshot = decode(data)
         story.see(snapshot, read_ledger(record["inputs"]["ledger"]).claims)
     except (Rejected, KeyError, TypeError, ValueError):
-        story.told["decisions with an unreadable snapshot or ledger"] += 1
+        story.omissions["decisions with an unreadable snapshot or ledger"] += 1
         return
     if not (repeat or story.first is None):
         return
     try:
         inputs = inputs_of(record, snapshot, catalog_of(record, lambda _: catalogs(record)))
     except Rejected:
-        story.told["decisions that were made with another catalogue"] += 1
+        story.omissions["decisions that were made with another catalogue"] += 1
         if story.first is None:
             story.first = inputs_of(record, snapshot, catalogs(record))
         return
@@ -174,7 +176,7 @@ class _Story:
     """What the snapshots and ledgers of consecutive decisions tell about pods and nodes."""
 
     first: Inputs | None = None
-    told: Counter[str] = field(default_factory=Counter)
+    omissions: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     repeated: int = 0
     differences: list[str] = field(default_factory=list)
@@ -190,7 +192,7 @@ class _Story:
         """Add what one decision saw."""
         at = snapshot.taken_at
         if self._at is not None and at < self._at:
-            self.told["snapshots that are older than the one before"] += 1
+            self.omissions["snapshots that are older than the one before"] += 1
             return
         known = {
             id(shape): self._shape(shape) for shape in {id(p.shape): p.shape for p in snapshot.pods}.values()
@@ -245,7 +247,7 @@ class _Story:
             slot if slot.node in there else replace(slot, node="")
             for slot in slots(self._lives.values(), start)
         ]
-        trace = Trace(inputs, tuple(found), start, end, self._boots(), FrozenMap(self.told))
+        trace = Trace(inputs, tuple(found), start, end, self._boots(), FrozenMap(self.omissions))
         usd, notes = self._usd(start, end), tuple(self.notes)
         return Recorded(trace, usd, decisions, self.repeated, tuple(self.differences), notes)
 

@@ -36,7 +36,7 @@ def report(
     cluster: str,
     source: str,
     changes: Sequence[str],
-    told: Sequence[str],
+    notes: Sequence[str],
     recorded: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the report. `runs` has the outcomes of the baseline and, if something was changed, of the change."""
@@ -51,7 +51,10 @@ def report(
         "seeds": max(len(before), len(after)),
         "interval": _interval_in_words(max(len(before), len(after))),
         "changes": list(changes),
-        "told": [*told, *(f"{count:,} × {what}" for what, count in sorted(trace.told.items()) if count)],
+        "notes": [
+            *notes,
+            *(f"{count:,} × {what}" for what, count in sorted(trace.omissions.items()) if count),
+        ],
         "recorded": recorded,
         "figures": [
             {"name": name, "unit": unit, **_compared(before, after, of)} for name, unit, of in _FIGURES

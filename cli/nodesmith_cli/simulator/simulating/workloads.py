@@ -43,10 +43,10 @@ class _Seen:
 
 @dataclass(slots=True)
 class Workloads:
-    """Collects pods in the order of events. `told` counts what could not be used, in a few words."""
+    """Collects pods in the order of events. `omissions` counts what could not be used, in a few words."""
 
     source: str
-    told: Counter[str] = field(default_factory=Counter)
+    omissions: Counter[str] = field(default_factory=Counter)
     pods: list[_Seen] = field(default_factory=list)
     alive: dict[str, _Seen] = field(default_factory=dict)
     """The pods that exist at the present event, by key."""
@@ -108,10 +108,10 @@ class Workloads:
             for slot in (*slots(lives, start), *jobs, *own)
         ]
         if not found:
-            raise Rejected(f"{self.source}: no pod that could be simulated{_why(self.told)}")
+            raise Rejected(f"{self.source}: no pod that could be simulated{_why(self.omissions)}")
         found.sort(key=lambda slot: (slot.arrives, slot.key))
         faults = [str(fault) for fault in manifests.faults]
-        return Trace(base, tuple(found), start, end, told=FrozenMap(self.told)), faults
+        return Trace(base, tuple(found), start, end, omissions=FrozenMap(self.omissions)), faults
 
     def _lives(
         self, shapes: Mapping[str, Shape], start: datetime, end: datetime
@@ -121,11 +121,11 @@ class Workloads:
         for seen in self.pods:
             shape = shapes.get(_key_of(self._templates[seen.template], seen.template))
             if shape is None:
-                self.told["pods whose manifest is not valid"] += 1
+                self.omissions["pods whose manifest is not valid"] += 1
                 continue
             if seen.created_at > end or (seen.ended_at is not None and seen.ended_at <= start):
                 continue
-            self.told["pods without requests for cpu and memory, which take no room"] += not (
+            self.omissions["pods without requests for cpu and memory, which take no room"] += not (
                 shape.requests.cpu_milli or shape.requests.memory_bytes
             )
             if seen.runs is not None:
@@ -134,7 +134,7 @@ class Workloads:
                 continue
             ended = None if seen.ended_at is None else (seen.ended_at, seen.ended_at)
             lives.append(Life(seen.key, shape, seen.created_at, ended, bound_at=seen.bound_at))
-        self.told = +self.told
+        self.omissions = +self.omissions
         return lives, jobs
 
 
@@ -198,8 +198,8 @@ def _key_of(bare: Manifest, number: int) -> str:
     return f"{bare['metadata']['namespace']}/{_PREFIX}-{number}"
 
 
-def _why(told: Mapping[str, int]) -> str:
-    parts = [f"{count:,} {what}" for what, count in sorted(told.items()) if count]
+def _why(omissions: Mapping[str, int]) -> str:
+    parts = [f"{count:,} {what}" for what, count in sorted(omissions.items()) if count]
     return f" ({'; '.join(parts)})" if parts else ""
 
 

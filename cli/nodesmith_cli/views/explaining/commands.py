@@ -18,10 +18,10 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.access.preconditions import require_kubeconfig
-from nodesmith_cli.output.printing import HTML, IS_TEXT, WIDE, print_told
+from nodesmith_cli.output.printing import HTML, IS_TEXT, WIDE, print_report
 from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.views.explaining.decision import catalog_of, explain, replayed
-from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, tell
+from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, report_of
 from nodesmith_formats.decisions.records import (
     Blobs,
     Bucket,
@@ -102,7 +102,7 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
     if replay or output == HTML:
         snapshot = records.snapshot(record["id"]) if records else _beside(file)
     page = partial(_page, record, snapshot, blobs)
-    print_told(record, explain(record), output, page, schema="decision")
+    print_report(record, explain(record), output, page, schema="decision")
     if not replay:
         return SAME
     if snapshot is None:
@@ -117,11 +117,11 @@ def show_all(where: Where, output: str) -> int:
     """List the decisions of a cluster, oldest first."""
     records, _ = where.records()
     with _reading():
-        told = [_listed(record) for record in records.newest()][::-1]
-    shown = [f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told]
+        report = [_listed(record) for record in records.newest()][::-1]
+    shown = [f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in report]
     shown = shown or [f"no decisions of cluster {records.cluster} are stored yet"]
-    names = (f"decision/{each['id']}" for each in told)
-    print_told(told, shown, output, lambda: _decisions(records.cluster, told), names)
+    names = (f"decision/{each['id']}" for each in report)
+    print_report(report, shown, output, lambda: _decisions(records.cluster, report), names)
     return SAME
 
 
@@ -138,8 +138,8 @@ def _listed(record: dict[str, Any]) -> dict[str, Any]:
     return {"id": record["id"], "summary": summary(record), **about}
 
 
-def _more(told: dict[str, Any]) -> str:
-    return f"{told['concern']:<12}  {moment(told['at'])}  {told['seconds']:>7.3f} s  "
+def _more(report: dict[str, Any]) -> str:
+    return f"{report['concern']:<12}  {moment(report['at'])}  {report['seconds']:>7.3f} s  "
 
 
 def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) -> int:
@@ -149,12 +149,12 @@ def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) 
     with _reading():
         search.look(records.newest(last))
         snapshot = _decoded(records.latest_snapshot())
-    told = tell(search, snapshot, now)
-    if told is None:
+    report = report_of(search, snapshot, now)
+    if report is None:
         print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    page = partial(in_lines, f"Pod {told['pod']}", lines(told), "pod")
-    print_told(told, lines(told), output, page, schema="pod")
+    page = partial(in_lines, f"Pod {report['pod']}", lines(report), "pod")
+    print_report(report, lines(report), output, page, schema="pod")
     return SAME
 
 
@@ -172,9 +172,9 @@ def show_nodepools(name: str, where: Where, output: str) -> int:
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
-        told_of = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
+        foreign_report = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
         shown_of = [f"NodePool {name} {said_of(foreign)}"]
-        print_told([told_of], shown_of, output, lambda: _nodepools([told_of]))
+        print_report([foreign_report], shown_of, output, lambda: _nodepools([foreign_report]))
         return SAME
     found = considered(inputs)
     asked = [pool for pool in found if name in {"", pool.nodepool}]
@@ -183,9 +183,9 @@ def show_nodepools(name: str, where: Where, output: str) -> int:
         hint = did_you_mean(name, names) or f"; NodePools: {', '.join(names) or 'none'}"
         print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
         return UNHEARD_OF
-    told = [pool_item(pool) for pool in asked]
+    report = [pool_item(pool) for pool in asked]
     shown = (line for pool in asked for line in pool_lines(pool))
-    print_told(told, shown, output, lambda: _nodepools(told))
+    print_report(report, shown, output, lambda: _nodepools(report))
     return SAME
 
 
@@ -196,16 +196,16 @@ def in_lines(title: str, shown: Iterable[str], what: str) -> tuple[Html, str]:
     return lines_page(title, list(shown)), what
 
 
-def _decisions(cluster: str, told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+def _decisions(cluster: str, report: Sequence[dict[str, Any]]) -> tuple[Html, str]:
     from nodesmith_cli.views.explaining.page import decisions_page
 
-    return decisions_page(cluster, told), "decisions"
+    return decisions_page(cluster, report), "decisions"
 
 
-def _nodepools(told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+def _nodepools(report: Sequence[dict[str, Any]]) -> tuple[Html, str]:
     from nodesmith_cli.views.explaining.page import nodepools_page
 
-    return nodepools_page(told), "nodepools"
+    return nodepools_page(report), "nodepools"
 
 
 def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -> tuple[Html, str]:

@@ -106,11 +106,11 @@ def decision_sections(plan: Plan, shapes: Shapes) -> Iterator[Html]:
     """Yield the picture of a decision, the alternatives for each kind of node, and tables with the same figures."""
     kinds = kinds_of(plan)
     title = "From pods to nodes"
-    told = (
+    text = (
         "The height of a band is the number of pods. A dashed line is spot capacity, a plain one on-demand."
     )
     drawn = decision_picture(plan, shapes)
-    yield section(title, figure(drawn, told, title) if drawn else "")
+    yield section(title, figure(drawn, text, title) if drawn else "")
     yield from _offerings(kinds)
     if kinds:
         tiles = [
@@ -234,8 +234,8 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
         )
     title = "Instance types that would do, with their price"
     head = ("#Nodes", "Type", "Sold", "Zones", "NodePool", "#Pods", "#$/hour", "Alternatives a node")
-    told = "Each mark is an instance type that the pods fit on, at its price in the cheapest zone."
-    drawn = figure(ladder(title, choices), told, title) if choices else ""
+    text = "Each mark is an instance type that the pods fit on, at its price in the cheapest zone."
+    drawn = figure(ladder(title, choices), text, title) if choices else ""
     yield section(title, drawn, table(head, rows, title))
 
 

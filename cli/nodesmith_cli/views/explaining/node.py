@@ -29,7 +29,7 @@ from nodesmith_cli.sharing.foreign import foreign_nodepool
 from nodesmith_cli.views.explaining.stay import Stay
 from nodesmith_formats.nodeclaims import shown_claim
 
-Told = dict[str, Any]
+Report = dict[str, Any]
 PriceOf = Callable[[str, Mapping[str, str]], tuple[float, bool] | None]
 """Returns USD an hour and whether that is an estimate, given a region and a node's labels."""
 _SUGGESTED = 3
@@ -97,9 +97,9 @@ def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
     return f"cluster {snapshot.cluster} has no Node, NodeClaim or instance {name}{hint}"
 
 
-def tell(
+def report_of(
     subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime, stay: Stay | None = None
-) -> Told:
+) -> Report:
     """Return what is known about a node, as JSON data.
 
     `waiting` is what its termination waits for, and `obstacles` are what would block it. They are null and empty for a
@@ -130,7 +130,7 @@ def tell(
         "cause": (claim.cause if claim and claim.is_ending else "") or None,
         "staying": _staying(stay, price, now) if stay else None,
         "deadline": subject.deadline.isoformat() if subject.deadline else None,
-        "waiting": _told(waiting, price, now) if waiting else None,
+        "waiting": _waiting_report(waiting, price, now) if waiting else None,
         "obstacles": [] if subject.is_ending else list(_obstacles(node, snapshot, now)),
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": _seconds(snapshot.taken_at, now),
@@ -155,7 +155,7 @@ def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | N
     return Waiting(claim.reason, claim.message, f"NodeClaim/{claim.name}", claim.phase_since)
 
 
-def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> Told:
+def _waiting_report(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> Report:
     seconds = _seconds(waiting.since, now)
     return {
         "reason": waiting.reason,
@@ -168,7 +168,7 @@ def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> 
     }
 
 
-def _staying(stay: Stay, price: tuple[float, bool] | None, now: datetime) -> Told:
+def _staying(stay: Stay, price: tuple[float, bool] | None, now: datetime) -> Report:
     seconds = _seconds(stay.since, now) if stay.since else None
     return {
         "reason": stay.rule,
@@ -181,7 +181,7 @@ def _staying(stay: Stay, price: tuple[float, bool] | None, now: datetime) -> Tol
     }
 
 
-def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator[Told]:
+def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator[Report]:
     for found in obstacles(node.name, snapshot, now) if node else ():
         yield {"reason": found.reason, "message": found.message, "on": found.on, "fix": found.fix or None}
 

@@ -15,17 +15,17 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.selecting import Selection
 from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, with_commitments
-from nodesmith_cli.output.printing import WIDE, print_told
+from nodesmith_cli.output.printing import WIDE, print_report
 from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, Where, in_lines
 from nodesmith_cli.views.explaining.node import (
     PriceOf,
+    Report,
     Subject,
-    Told,
     named,
     nobody,
     region_of,
+    report_of,
     subjects,
-    tell,
 )
 from nodesmith_cli.views.explaining.stay import Stay, observed_inputs, why_it_stays
 from nodesmith_formats.decisions.records import Blobs
@@ -45,32 +45,32 @@ def show_nodes(
     if not name:
         prices = _prices(blobs)
         chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
-        found = [tell(each, snapshot, prices, now) for each in chosen]
-        found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
+        found = [report_of(each, snapshot, prices, now) for each in chosen]
+        found.sort(key=lambda report: -report["waiting"]["seconds"] if report["waiting"] else 0)
         shown = partial(ending_lines if wanted.is_all else selected_lines, found, is_wide=output == WIDE)
         title = "Nodes that terminate" if wanted.is_all else "Selected nodes"
         names = (
             f"node/{each['node']}" if each["node"] else f"nodeclaim/{each['nodeClaim']}" for each in found
         )
-        print_told(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
+        print_report(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
         return SAME
-    told = told_of(name, snapshot, blobs, now)
-    if told is None:
+    report = node_report(name, snapshot, blobs, now)
+    if report is None:
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
-    page = partial(in_lines, f"Node {name}", lines(told), "node")
-    own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
-    print_told(told, lines(told), output, page, [own], "node")
+    page = partial(in_lines, f"Node {name}", lines(report), "node")
+    own = f"node/{report['node']}" if report["node"] else f"nodeclaim/{report['nodeClaim']}"
+    print_report(report, lines(report), output, page, [own], "node")
     return SAME
 
 
-def told_of(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Told | None:
+def node_report(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Report | None:
     """Return what is known about a node, as JSON data, or None if the snapshot has no such node."""
     subject = named(name, snapshot, now)
     if subject is None:
         return None
-    told = tell(subject, snapshot, _prices(blobs), now, _stay(subject, snapshot, blobs, now))
-    return {**told, **_paid(subject, snapshot, blobs, now)}
+    report = report_of(subject, snapshot, _prices(blobs), now, _stay(subject, snapshot, blobs, now))
+    return {**report, **_paid(subject, snapshot, blobs, now)}
 
 
 def _is_wanted(subject: Subject, wanted: Selection) -> bool:
@@ -101,8 +101,8 @@ def _paid(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
     inputs = observed_inputs(claims, snapshot, catalog, now)
     ledger = with_commitments(inputs, commitments_of(catalog.region, blobs)).ledger
-    told = covered_of(claim.instance_type, claim.zone, ledger, catalog, now)
-    return {"commitments": told} if told is not None else {}
+    report = covered_of(claim.instance_type, claim.zone, ledger, catalog, now)
+    return {"commitments": report} if report is not None else {}
 
 
 def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
@@ -173,60 +173,60 @@ def _prices(blobs: Blobs | None) -> PriceOf:
     return price_of
 
 
-def lines(told: Told) -> Iterator[str]:
-    """Yield the lines for one node, given the data from `tell`."""
-    yield f"{'node' if told['node'] else 'NodeClaim'} {told['node'] or told['nodeClaim']}: {_state(told)}"
-    if told["cause"]:
-        yield f"  cause     {told['cause']}"
-    yield from _staying(told["staying"])
-    waiting = told["waiting"]
+def lines(report: Report) -> Iterator[str]:
+    """Yield the lines for one node, given the data from `report_of`."""
+    yield f"{'node' if report['node'] else 'NodeClaim'} {report['node'] or report['nodeClaim']}: {_state(report)}"
+    if report["cause"]:
+        yield f"  cause     {report['cause']}"
+    yield from _staying(report["staying"])
+    waiting = report["waiting"]
     if waiting:
         yield f"  waits     {waiting['message']}"
         if waiting["fix"]:
             yield f"  fix       {waiting['fix']}"
         yield f"  since     {ago(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
-    if told["deadline"]:
-        yield f"  deadline  {moment(told['deadline'])}, when the instance terminates with whatever it runs"
-    yield f"  node      {_kind(told)}"
-    if "commitments" in told:
-        yield f"  paid      {covered_line(told['commitments'])}"
-    yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} to evict"
-    for obstacle in told["obstacles"]:
+    if report["deadline"]:
+        yield f"  deadline  {moment(report['deadline'])}, when the instance terminates with whatever it runs"
+    yield f"  node      {_kind(report)}"
+    if "commitments" in report:
+        yield f"  paid      {covered_line(report['commitments'])}"
+    yield f"  age       {span(report['ageSeconds'])}, {counted(report['pods'], 'pod')} to evict"
+    for obstacle in report["obstacles"]:
         yield f"  obstacle  {obstacle['message']}"
         yield f"            {obstacle['fix']}"
-    yield f"  seen      {ago(told['snapshotAt'], told['snapshotAgeSeconds'])}"
+    yield f"  seen      {ago(report['snapshotAt'], report['snapshotAgeSeconds'])}"
 
 
-def ending_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+def ending_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
     """Yield one line for each terminating node, after a summary; wide ones have type, zone and NodePool as well."""
     if not found:
         yield "no node is terminating"
         return
-    total = sum(told["priceHourly"] or 0 for told in found)
+    total = sum(report["priceHourly"] or 0 for report in found)
     yield f"{counted(len(found), 'node')} terminating, ${total:.4f}/hour"
     yield from _rows(found, is_wide=is_wide)
 
 
-def selected_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+def selected_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
     """Yield one line for each selected node, after a summary."""
     if not found:
         yield "the selector matches no node"
         return
-    total = sum(told["priceHourly"] or 0 for told in found)
+    total = sum(report["priceHourly"] or 0 for report in found)
     yield f"{counted(len(found), 'node')}, ${total:.4f}/hour"
     yield from _rows(found, is_wide=is_wide)
 
 
-def _rows(found: Sequence[Told], *, is_wide: bool) -> Iterator[str]:
-    width = max(len(_name(told)) for told in found)
-    for told in found:
-        waiting = told["waiting"]
-        why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(told)
-        place = "  ".join(str(told[key] or "-") for key in _WIDE) + "  " if is_wide else ""
-        yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {place}{why}"
+def _rows(found: Sequence[Report], *, is_wide: bool) -> Iterator[str]:
+    width = max(len(_name(report)) for report in found)
+    for report in found:
+        waiting = report["waiting"]
+        why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(report)
+        place = "  ".join(str(report[key] or "-") for key in _WIDE) + "  " if is_wide else ""
+        yield f"  {_name(report):<{width}}  {_price(report) or '-':>13}  {place}{why}"
 
 
-def _staying(staying: Told | None) -> Iterator[str]:
+def _staying(staying: Report | None) -> Iterator[str]:
     if staying is None:
         return
     yield f"  {'leaves' if staying['leaves'] else 'stays':<9} {staying['message']}"
@@ -234,39 +234,43 @@ def _staying(staying: Told | None) -> Iterator[str]:
         yield f"  since     {ago(staying['since'], staying['seconds'])}{_spent(staying)}"
 
 
-def _state(told: Told) -> str:
-    if told["servedBy"]:
-        return f"its NodePool {told['nodePool']} is served by {told['servedBy']}: nodesmith leaves it alone"
-    if told["nodeClaim"] is None:
+def _state(report: Report) -> str:
+    if report["servedBy"]:
+        return (
+            f"its NodePool {report['nodePool']} is served by {report['servedBy']}: nodesmith leaves it alone"
+        )
+    if report["nodeClaim"] is None:
         return "it has no NodeClaim, so nodesmith does not manage it"
-    since = f"{told['phase']} since {parse_time(told['phaseSince']):%H:%M:%S} UTC"
-    if told["ending"]:
-        return f"terminating, {since}" + ("" if told["waiting"] else ": nothing blocks it")
-    trouble = "" if told["ready"] or told["node"] is None else ", not Ready"
+    since = f"{report['phase']} since {parse_time(report['phaseSince']):%H:%M:%S} UTC"
+    if report["ending"]:
+        return f"terminating, {since}" + ("" if report["waiting"] else ": nothing blocks it")
+    trouble = "" if report["ready"] or report["node"] is None else ", not Ready"
     return f"{since}{trouble}"
 
 
-def _kind(told: Told) -> str:
-    place = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
+def _kind(report: Report) -> str:
+    place = f"{report['instanceType']} in {report['zone']}" if report["instanceType"] else ""
     parts = [
-        f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
+        f"{report['nodeClaim']} of NodePool {report['nodePool']}"
+        if report["nodePool"]
+        else report["nodeClaim"],
         place,
-        told["capacityType"],
-        told["instanceId"],
-        _price(told) or "unknown price",
+        report["capacityType"],
+        report["instanceId"],
+        _price(report) or "unknown price",
     ]
     return ", ".join(part for part in parts if part)
 
 
-def _price(told: Told) -> str:
-    if told["priceHourly"] is None:
+def _price(report: Report) -> str:
+    if report["priceHourly"] is None:
         return ""
-    return f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour"
+    return f"{'~' * bool(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
 
 
-def _spent(waiting: Told) -> str:
+def _spent(waiting: Report) -> str:
     return f", at a cost of ${waiting['cost']:.4f}" if waiting["cost"] is not None else ""
 
 
-def _name(told: Told) -> str:
-    return str(told["node"] or told["nodeClaim"])
+def _name(report: Report) -> str:
+    return str(report["node"] or report["nodeClaim"])

@@ -17,14 +17,14 @@ from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
 from nodesmith_formats.wording import counted, moment, some
 
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 _MOST_BARS, _MOST_POOLS = 15, 50
 _DOMAIN = re.compile(r"^[\w.-]+/")
 """The part of a label that a chart has no room for."""
 _CONTINUED = " " * 12
 
 
-def decision_page(record: Told, snapshot: Snapshot | None, others: Alternatives | None) -> Html:
+def decision_page(record: Report, snapshot: Snapshot | None, others: Alternatives | None) -> Html:
     """Return the report of one decision. Without its snapshot, shapes of pods and alternatives are left out."""
     plan, inputs = record["plan"], record["inputs"]
     shapes = {pod.key: pod.shape for pod in snapshot.pods} if snapshot is not None else {}
@@ -47,7 +47,7 @@ def decision_page(record: Told, snapshot: Snapshot | None, others: Alternatives 
     return page(title, lead, cards, sections, made)
 
 
-def _move_cards(moves: Sequence[Told]) -> list[Card]:
+def _move_cards(moves: Sequence[Report]) -> list[Card]:
     saving = sum(move["savingHourlyUsd"] for move in moves)
     return [
         Card("Moves", f"{len(moves):,}"),
@@ -57,7 +57,7 @@ def _move_cards(moves: Sequence[Told]) -> list[Card]:
     ]
 
 
-def _moves(moves: Sequence[Told]) -> Iterator[Html]:
+def _moves(moves: Sequence[Report]) -> Iterator[Html]:
     head = ("Reason", "Removed", "#Launched", "#Saves $/hour", "#Eviction cost", "Why")
     rows = (
         (
@@ -73,7 +73,7 @@ def _moves(moves: Sequence[Told]) -> Iterator[Html]:
     yield section("Moves", table(head, rows, "Moves"))
 
 
-def _inputs(record: Told) -> Html:
+def _inputs(record: Report) -> Html:
     inputs = record["inputs"]
     rows = [
         ("Snapshot of the cluster", moment(inputs["snapshot"]["takenAt"])),
@@ -87,11 +87,11 @@ def _inputs(record: Told) -> Html:
     return section(title, table(("What", "Value"), rows, title))
 
 
-def decisions_page(cluster: str, told: Sequence[Told]) -> Html:
+def decisions_page(cluster: str, report: Sequence[Report]) -> Html:
     """Return the report of a cluster's decisions, the newest first."""
-    rows = [(each["id"], each["summary"]) for each in reversed(told)]
+    rows = [(each["id"], each["summary"]) for each in reversed(report)]
     shown = section("Decisions", table(("Decision", "What it does"), rows, "Decisions"))
-    lead = f"{counted(len(told), 'decision')}, the newest first."
+    lead = f"{counted(len(report), 'decision')}, the newest first."
     return page(f"Decisions for cluster {cluster}", lead, [], [shown], "Read from the records of decisions.")
 
 
@@ -115,7 +115,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
-def nodepools_page(pools: Sequence[Told]) -> Html:
+def nodepools_page(pools: Sequence[Report]) -> Html:
     """Return the report of how NodePools choose instance types."""
     number = counted(len(pools), "NodePool")
     lead = f"{number}: how many instance types each requirement rules out, and how many are left."
@@ -125,7 +125,7 @@ def nodepools_page(pools: Sequence[Told]) -> Html:
     return page("Choice of instance types", lead, [], shown, "Read from the newest decision.")
 
 
-def _pool(pool: Told) -> Html:
+def _pool(pool: Report) -> Html:
     if "types" not in pool:
         return section(f"NodePool {pool['nodePool']}", paragraph(f"It is served by {pool['servedBy']}."))
     removals = sorted(pool["removals"], key=lambda each: -each["types"])

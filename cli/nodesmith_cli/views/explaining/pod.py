@@ -16,7 +16,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith_formats.wording import ago, some
 
 Record = Mapping[str, Any]
-Told = dict[str, Any]
+Report = dict[str, Any]
 _SUGGESTED = 3
 _NODE_FIELDS = {
     "nodeClaim": "name",
@@ -75,7 +75,7 @@ class Search:
     pod: str
     looked_at: int = 0
     record: Record | None = None
-    verdict: Told = field(default_factory=dict)
+    verdict: Report = field(default_factory=dict)
     claims: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
 
@@ -92,25 +92,25 @@ class Search:
                 return
 
 
-def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | None:
+def report_of(search: Search, snapshot: Snapshot | None, now: datetime) -> Report | None:
     """Return what is known about the pod, as JSON data, or None if nothing is.
 
     `outcome` is bought, fits, waits, unplaced or ignored if a decision mentions the pod. Otherwise it is bound, pending
     or ignored, as `snapshot` shows. `seen` is the pod's state in a snapshot taken after the decision.
     """
     seen = _seen(search.pod, snapshot, now)
-    told: Told = {"pod": search.pod, "outcome": None, "reason": None, "blocking": None, "fix": None}
-    told |= dict.fromkeys((*_NODE_FIELDS, *_OFFERED_FIELDS, "decision", "at", "ageSeconds"))
-    told |= {"decisionsLookedAt": search.looked_at, "seen": seen}
+    report: Report = {"pod": search.pod, "outcome": None, "reason": None, "blocking": None, "fix": None}
+    report |= dict.fromkeys((*_NODE_FIELDS, *_OFFERED_FIELDS, "decision", "at", "ageSeconds"))
+    report |= {"decisionsLookedAt": search.looked_at, "seen": seen}
     if search.record is None:
         if seen is None or seen["outcome"] == "gone":
             return None
-        return told | {name: seen[name] for name in ("outcome", "reason", "node")}
+        return report | {name: seen[name] for name in ("outcome", "reason", "node")}
     if seen and parse_time(seen["at"]) <= parse_time(search.record["inputs"]["snapshot"]["takenAt"]):
-        told["seen"] = None
+        report["seen"] = None
     at = search.record["at"]
-    told |= {"decision": search.record["id"], "at": at, "ageSeconds": _age(at, now)}
-    return told | search.verdict | _node(search)
+    report |= {"decision": search.record["id"], "at": at, "ageSeconds": _age(at, now)}
+    return report | search.verdict | _node(search)
 
 
 def nobody(search: Search, snapshot: Snapshot | None) -> str:
@@ -121,22 +121,22 @@ def nobody(search: Search, snapshot: Snapshot | None) -> str:
     return f"no stored decision mentions pod {search.pod} ({search.looked_at} searched, newest first){hint}"
 
 
-def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
+def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Report]]:
     """Yield each pod of a plan with its outcome."""
     for outcome in ("ignored", "unplaced"):
         for group in plan[outcome]:
-            told = {"outcome": outcome, **{name: group.get(name) or None for name in _REASON_FIELDS}}
-            yield from ((pod, told) for pod in group["pods"])
+            report = {"outcome": outcome, **{name: group.get(name) or None for name in _REASON_FIELDS}}
+            yield from ((pod, report) for pod in group["pods"])
     for name, pods in plan["placed"].items():
         yield from ((pod, {"outcome": "fits", "node": name}) for pod in pods)
     for pod, claim in plan["waiting"].items():
         yield pod, {"outcome": "waits", "nodeClaim": claim}
     for node in plan["nodes"]:
-        told = {"outcome": "bought", **_offered(node)}
-        yield from ((pod, told) for pod in node["claim"].get("nominated") or ())
+        report = {"outcome": "bought", **_offered(node)}
+        yield from ((pod, report) for pod in node["claim"].get("nominated") or ())
 
 
-def _offered(node: Mapping[str, Any]) -> Told:
+def _offered(node: Mapping[str, Any]) -> Report:
     """Return the instance types and zones a planned node may get, the cheapest first."""
     overrides: Sequence[Sequence[Any]] = node["launch"]["overrides"]
     return {
@@ -152,14 +152,14 @@ def _offered(node: Mapping[str, Any]) -> Told:
     }
 
 
-def _node(search: Search) -> Told:
+def _node(search: Search) -> Report:
     """Return what the newest record shows of the pod's node, which may be more than when it was launched."""
     names = {search.verdict.get("nodeClaim"), search.verdict.get("node")} - {None}
     found = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
-    return {told: found[name] for told, name in _NODE_FIELDS.items() if found.get(name)}
+    return {report: found[name] for report, name in _NODE_FIELDS.items() if found.get(name)}
 
 
-def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Told | None:
+def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Report | None:
     """Return a pod's state in a snapshot. Its `outcome` is gone, bound, ignored or pending."""
     if snapshot is None:
         return None
@@ -196,43 +196,47 @@ def _similar(key: str, known: Sequence[str]) -> list[str]:
     return (same or owned or meant(key, known, _SUGGESTED))[:_SUGGESTED]
 
 
-def lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines for the data from `tell`."""
-    has_node = bool(told["seen"]) and told["seen"]["outcome"] == "bound"
-    yield f"pod {told['pod']}: {_OUTCOMES['bound' if has_node else told['outcome']]}"
-    if has_node and told["decision"]:
-        yield f"  decided   {_OUTCOMES[told['outcome']]}"
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines for the data from `report_of`."""
+    has_node = bool(report["seen"]) and report["seen"]["outcome"] == "bound"
+    yield f"pod {report['pod']}: {_OUTCOMES['bound' if has_node else report['outcome']]}"
+    if has_node and report["decision"]:
+        yield f"  decided   {_OUTCOMES[report['outcome']]}"
     for name in ("reason", "fix"):
-        if told[name]:
-            yield f"  {name:<9} {told[name]}"
-    node = _node_text(told)
+        if report[name]:
+            yield f"  {name:<9} {report[name]}"
+    node = _node_text(report)
     if node:
         yield f"  node      {node}"
-    looked_at = f"{told['decisionsLookedAt']} searched, newest first"
-    if told["decision"] is None:
+    looked_at = f"{report['decisionsLookedAt']} searched, newest first"
+    if report["decision"] is None:
         yield f"  decision  none mentions it ({looked_at})"
     else:
-        yield f"  decision  {told['decision']}, {ago(told['at'], told['ageSeconds'])} ({looked_at})"
-    if told["seen"]:
-        yield f"  {'since' if told['decision'] else 'seen':<9} {_seen_text(told['seen'])}"
+        yield f"  decision  {report['decision']}, {ago(report['at'], report['ageSeconds'])} ({looked_at})"
+    if report["seen"]:
+        yield f"  {'since' if report['decision'] else 'seen':<9} {_seen_text(report['seen'])}"
 
 
-def _node_text(told: Mapping[str, Any]) -> str:
-    if not told["nodeClaim"]:
-        return told["node"] or ""
-    types, zones = told["instanceTypes"] or (), told["zones"] or ()
-    kind = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
+def _node_text(report: Mapping[str, Any]) -> str:
+    if not report["nodeClaim"]:
+        return report["node"] or ""
+    types, zones = report["instanceTypes"] or (), report["zones"] or ()
+    kind = f"{report['instanceType']} in {report['zone']}" if report["instanceType"] else ""
     if types and not kind:
         kind = f"one of {some(types)} in {', '.join(zones)}"
     parts = [
-        f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
-        told["capacityType"],
-        f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour" if told["priceHourly"] else "",
-        f"priced by NodeOverlay {some(told['overlays'])}" if told["overlays"] else "",
+        f"{report['nodeClaim']} of NodePool {report['nodePool']}"
+        if report["nodePool"]
+        else report["nodeClaim"],
+        report["capacityType"],
+        f"{'~' * bool(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
+        if report["priceHourly"]
+        else "",
+        f"priced by NodeOverlay {some(report['overlays'])}" if report["overlays"] else "",
         kind,
-        f"Node {told['node']}" if told["node"] and told["node"] != told["nodeClaim"] else "",
-        told["phase"],
-        told["message"],
+        f"Node {report['node']}" if report["node"] and report["node"] != report["nodeClaim"] else "",
+        report["phase"],
+        report["message"],
     ]
     return ", ".join(part for part in parts if part)
 

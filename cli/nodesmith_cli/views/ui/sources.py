@@ -21,7 +21,7 @@ from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
 from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
 from nodesmith_cli.views.explaining.decision import catalog_of
 from nodesmith_cli.views.explaining.node import nobody
-from nodesmith_cli.views.explaining.nodecommand import lines, snapshot_of, told_of
+from nodesmith_cli.views.explaining.nodecommand import lines, node_report, snapshot_of
 from nodesmith_formats.decisions.records import Blobs, Bucket, Records
 from nodesmith_formats.localsystem.reaching import Reached, local_system
 
@@ -57,10 +57,10 @@ class Sources:
             snapshot, blobs = snapshot_of(Where(), self.kubeconfig, now)
         else:
             snapshot, blobs = decode(data), self.blobs
-        told = told_of(name, snapshot, blobs, now)
-        if told is None:
+        report = node_report(name, snapshot, blobs, now)
+        if report is None:
             raise Rejected(nobody(name, snapshot, now))
-        return list(lines(told))
+        return list(lines(report))
 
     def shapes_of(self, id_: str) -> Mapping[str, Shape]:
         """Return the shapes of pods by key, from the snapshot of a decision; empty if that was not stored."""

@@ -138,12 +138,12 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
                 cluster.register_node(command.node, closing_patch(claim))
                 cluster.request_deletion("Node", command.node, claim.provider_id)
             cluster.request_deletion("NodeClaim", claim.name)
-            if told := [*of_interruption(claim, command.node), *of_deadline(claim, command.node)]:
-                cluster.publish(told)
+            if new_events := [*of_interruption(claim, command.node), *of_deadline(claim, command.node)]:
+                cluster.publish(new_events)
         case Wait() | Advance():
             _save_and_show(claim, store, cluster)
-            if told := of_waiting(claim):
-                cluster.publish(told)
+            if new_events := of_waiting(claim):
+                cluster.publish(new_events)
         case TerminateInstances():  # `terminate` has already called EC2
             _save_and_show(claim, store, cluster)
         case _:
@@ -180,7 +180,7 @@ def evict(commands: Sequence[Evict], cluster: Cluster) -> Mapping[str, Eviction]
 def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:
     """Delete the pods of all these claims concurrently, and publish Events. Raises Transient after trying all."""
     answers = cluster.delete_pods([pod for command in commands for pod in command.pods])
-    cluster.publish([told for c in commands for told in of_deletions(c.claim, c.pods, answers)])
+    cluster.publish([event for c in commands for event in of_deletions(c.claim, c.pods, answers)])
 
 
 def terminate(commands: Sequence[TerminateInstances], cloud: Cloud) -> None:

@@ -209,7 +209,7 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     throttled = any(isinstance(each, Deferred) and each.nothing_begun for each in outcomes)
     if lost or throttled:
         until = max((backoff.until for backoff in short.values()), default=now)
-        store.tell_scarcity(Scarcity(throttled, dict.fromkeys(sorted(lost), until)), now)
+        store.record_scarcity(Scarcity(throttled, dict.fromkeys(sorted(lost), until)), now)
     full = subnet_backoffs(outcomes, now)
     if full:
         store.save_subnet_backoffs(full)
@@ -338,7 +338,7 @@ class Allowance:
             return False
         return self.store.release_lock(Concern.PROVISIONING, self._locked_until)
 
-    def thrifty(self, settings: NodeSettings) -> NodeSettings:
+    def with_fewer_nodes(self, settings: NodeSettings) -> NodeSettings:
         """Return settings for the decision. EC2 counts instances, too: while it throttles, nodes are few and large."""
         if not self.is_short:
             return settings

@@ -83,7 +83,7 @@ class Store(Protocol):
     def take_calls(self, wanted: int, now: datetime) -> int:
         """Take CreateFleet calls from the region's budget, and return how many were granted."""
 
-    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+    def record_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
         """Record what EC2 lacks, for all clusters of the region."""
 
     def pause(self, pause: Pause | None) -> None:

@@ -121,7 +121,7 @@ class DeadLetters(Protocol):
 class HealthEvents(Protocol):
     """Events about changes of health, for subscribers."""
 
-    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+    def publish(self, changes: Iterable[Mapping[str, str]]) -> None:
         """Send an event for each change. Raises Rejected."""
 
 

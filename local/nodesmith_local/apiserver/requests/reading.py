@@ -54,8 +54,11 @@ class Reading:
             label_matcher(request.query.get("labelSelector", "")),
             field_matcher(target.resource, request.query.get("fieldSelector", "")),
         )
-        told, bookmarks = request.query.get("sendInitialEvents"), request.flag("allowWatchBookmarks")
-        if told is not None and not request.flag("sendInitialEvents") and since is None:
+        initial_events, bookmarks = (
+            request.query.get("sendInitialEvents"),
+            request.flag("allowWatchBookmarks"),
+        )
+        if initial_events is not None and not request.flag("sendInitialEvents") and since is None:
             since = self._store.history.revision
         options = WatchOptions(
             look=target.look(request, self._store.now),

@@ -187,13 +187,13 @@ def _why_none(budget: View) -> str:
     """
     current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
     condition = condition_of(budget, "DisruptionAllowed") or {}
-    told = condition.get("status") == "False" and condition.get("message")
+    sync_error = condition.get("status") == "False" and condition.get("message")
     reason = condition.get("reason", "")
-    if told and reason == "SyncFailed":
-        return f"does not allow evicting pods currently because it failed sync: {told}"
+    if sync_error and reason == "SyncFailed":
+        return f"does not allow evicting pods currently because it failed sync: {sync_error}"
     if current <= wanted:
         return f"needs {wanted} healthy pods and has {current} currently"
-    return f"does not allow evicting pods currently{f' ({reason}): {told}' if told else ''}"
+    return f"does not allow evicting pods currently{f' ({reason}): {sync_error}' if sync_error else ''}"
 
 
 def _frees_unhealthy(budget: View) -> bool:

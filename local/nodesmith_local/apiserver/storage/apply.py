@@ -202,14 +202,14 @@ def _conflict(conflicts: list[tuple[Owner, Path]]) -> ApiError:
         for owner, path in conflicts
     ]
     if len(conflicts) == 1:
-        told = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+        summary = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
         fields: dict[str, list[str]] = {}
         for owner, path in conflicts:
             fields.setdefault(_named(owner), []).append(f"\n- {shown(path)}")
-        told = f"{len(conflicts)} conflicts: "
-        told += "\n".join(f"conflicts with {name}:{''.join(fields[name])}" for name in sorted(fields))
-    return ApiError(409, "Conflict", f"Apply failed with {told}", {"causes": causes})
+        summary = f"{len(conflicts)} conflicts: "
+        summary += "\n".join(f"conflicts with {name}:{''.join(fields[name])}" for name in sorted(fields))
+    return ApiError(409, "Conflict", f"Apply failed with {summary}", {"causes": causes})
 
 
 def _named(owner: Owner) -> str:

@@ -43,12 +43,12 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
     typed: Schema = {"type": "object", "properties": object_schema()} if served.custom else schema
     for misfit in schemas.misfits(typed, kept):
         raise Undecodable(served.kind, served.versions[0], misfit)
-    told = [f'unknown field "{path}"' for path in dropped]
-    if told and write.field_validation == "Strict":
-        why = f"strict decoding error: {', '.join(told)}"
+    unknown = [f'unknown field "{path}"' for path in dropped]
+    if unknown and write.field_validation == "Strict":
+        why = f"strict decoding error: {', '.join(unknown)}"
         raise Undecodable(served.kind, served.versions[0], why, dropped)
     if write.field_validation == "Warn":
-        write.warnings.extend(each for each in told if each not in write.warnings)
+        write.warnings.extend(each for each in unknown if each not in write.warnings)
     return kept
 
 

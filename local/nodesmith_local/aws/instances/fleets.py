@@ -84,7 +84,7 @@ def _candidates(
     else:
         template = backend.get_launch_template_by_name(name=named["LaunchTemplateName"])
     version = template.get_version(named.get("Version", "$Default"))
-    told = {
+    answer = {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
         "Version": str(version.number),
@@ -93,7 +93,7 @@ def _candidates(
         data = {**version.data, **override}
         zone = backend.get_subnet(data["SubnetId"]).availability_zone
         pool = OfferingKey(capacity_type, data["InstanceType"], zone)
-        yield Candidate(told, override, data, pool, market.price(pool))
+        yield Candidate(answer, override, data, pool, market.price(pool))
 
 
 def _first_launch(

@@ -47,9 +47,9 @@ class Machines(Protocol):
 class _Life:
     """One instance's progress. `node` is empty before the instance joins and after it has left.
 
-    `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write. `told`
-    is the last state of its end that EC2 has announced. `pull_seconds` is how long it pulls images before it joins.
-    `halted_at` is when it was asked to stop.
+    `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write.
+    `reported` is the last state of its end that EC2 has announced. `pull_seconds` is how long it pulls images before
+    it joins. `halted_at` is when it was asked to stop.
     """
 
     stage: Stage
@@ -58,7 +58,7 @@ class _Life:
     trouble: str = ""
     held_up: bool = False
     heartbeat: datetime | None = None
-    told: str = ""
+    reported: str = ""
     delays: Delays = USUAL
     pull_seconds: float = 0.0
     halted_at: datetime | None = None
@@ -201,8 +201,8 @@ class Kubelets:
         """Handle an instance that EC2 has taken: announce its state, and let its node leave."""
         if life.stage is not Stage.GONE:
             life.stage, life.since = Stage.GONE, now
-        if life.told != machine.state:
-            life.told = machine.state
+        if life.reported != machine.state:
+            life.reported = machine.state
             self._announce(machine, machine.state)
         if life.node and now >= life.since:
             if self._joining.leave(machine, life.node):

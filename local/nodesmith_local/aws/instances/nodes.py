@@ -130,7 +130,7 @@ def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
         {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
         for kind in _PRESSURES
     ]
-    told = (
+    condition = (
         {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
         if ready
         else {
@@ -139,7 +139,7 @@ def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
             "message": "container runtime network not ready: cni plugin not initialized",
         }
     )
-    return [*calm, {"type": "Ready", **told, **written}]
+    return [*calm, {"type": "Ready", **condition, **written}]
 
 
 def without_taint(taints: list[Mapping[str, Any]], gone: Taint) -> list[Mapping[str, Any]]:

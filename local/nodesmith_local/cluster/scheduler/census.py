@@ -57,7 +57,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Aversion:
+class AntiAffinityTerm:
     """A required anti-affinity term of pods on nodes.
 
     `group` are the pods that it repels, `topology_key` defines the domains, and `holders` counts the pods with the term
@@ -76,7 +76,7 @@ class Census:
         self.rooms: dict[str, NodeRoom] = {}
         self.residents: dict[str, Resident] = {}
         self._groups: dict[str, Group] = {}
-        self._aversions: dict[str, Aversion] = {}
+        self._aversions: dict[str, AntiAffinityTerm] = {}
 
     def set_node(self, node: View) -> None:
         """Add a node, or update its state."""
@@ -127,7 +127,7 @@ class Census:
             self._groups[key] = found
         return found
 
-    def aversions_to(self, pod: View) -> list[Aversion]:
+    def aversions_to(self, pod: View) -> list[AntiAffinityTerm]:
         """Return the anti-affinity terms of pods on nodes that repel `pod`."""
         return [each for each in self._aversions.values() if +each.holders and each.group.takes(pod)]
 
@@ -155,7 +155,7 @@ class Census:
             )
             if key not in self._aversions:
                 group = Group(namespaces, selector_matcher(term.get("labelSelector")), with_leaving=True)
-                self._aversions[key] = Aversion(group, term["topologyKey"], Counter())
+                self._aversions[key] = AntiAffinityTerm(group, term["topologyKey"], Counter())
             self._aversions[key].holders[resident.node] += by
 
     def _fill(self, room: NodeRoom, resident: Resident, by: int) -> None:

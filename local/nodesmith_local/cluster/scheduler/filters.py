@@ -48,10 +48,10 @@ def social_filters(pod: View, census: Census) -> Iterator[Filter]:
     """Yield the filters that depend on other pods' places, built for the census as it is now."""
     for constraint in spread_constraints(pod, "DoNotSchedule"):
         yield _spread_filter(pod, constraint, census)
-    for aversion in census.aversions_to(pod):
-        held = census.by_topology(aversion.holders, aversion.topology_key)
+    for existing_term in census.aversions_to(pod):
+        held = census.by_topology(existing_term.holders, existing_term.topology_key)
         yield _blocked(
-            held, aversion.topology_key, "node(s) didn't satisfy existing pods anti-affinity rules"
+            held, existing_term.topology_key, "node(s) didn't satisfy existing pods anti-affinity rules"
         )
     for term in required_terms(pod, "podAntiAffinity"):
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)

@@ -18,15 +18,15 @@ _PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraint
 class Waiting:
     """A waiting pod and the properties that matter for its placement.
 
-    Pods with the same `likeness` get the same result, except `nominated` ones, since each has room reserved on its
-    node.
+    Pods with the same `equivalence_key` get the same result, except `nominated` ones, since each has room
+    reserved on its node.
     """
 
     key: Key
     pod: View
     needs: Amounts
     ports: frozenset[Port]
-    likeness: str
+    equivalence_key: str
     social: bool
     priority: int
     nominated: str
@@ -53,7 +53,7 @@ class Queue:
         known = self._pods.get(key)
         new = _waiting(key, pod)
         self._pods[key] = new
-        if known is None or known.likeness != new.likeness or known.order != new.order:
+        if known is None or known.equivalence_key != new.equivalence_key or known.order != new.order:
             self._ready.add(key)
         return new
 
@@ -87,11 +87,11 @@ def _waiting(key: Key, pod: View) -> Waiting:
     needs, ports = needs_of(spec), ports_of(spec)
     labels, priority = pod["metadata"].get("labels"), int(spec.get("priority") or 0)
     parts = [key[0], labels, priority, sorted(needs.items()), sorted(ports), claims_of(spec)]
-    likeness = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
+    equivalence_key = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
     spread = any(
         each.get("whenUnsatisfiable") == "DoNotSchedule"
         for each in spec.get("topologySpreadConstraints") or ()
     )
     social = spread or any(dig(spec, "affinity", kind) for kind in _SOCIAL)
     nominated = str(dig(pod, "status", "nominatedNodeName") or "")
-    return Waiting(key, pod, needs, ports, likeness, social, priority, nominated)
+    return Waiting(key, pod, needs, ports, equivalence_key, social, priority, nominated)

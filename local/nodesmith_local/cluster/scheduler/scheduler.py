@@ -80,12 +80,12 @@ class Scheduler:
         if waiting.nominated:
             return self._try_nominated(waiting)
         verdicts = self._social_verdicts if waiting.social else self._verdicts
-        verdict = verdicts.get(waiting.likeness)
+        verdict = verdicts.get(waiting.equivalence_key)
         if verdict is None:
             room, verdict = self._place(waiting)
             if room:
                 return self._bind(waiting, room)
-            verdicts[waiting.likeness] = verdict
+            verdicts[waiting.equivalence_key] = verdict
         return False if self._refuse(waiting, verdict) else None
 
     def _try_nominated(self, waiting: Waiting) -> bool | None:
@@ -128,7 +128,7 @@ class Scheduler:
         return rooms, reasons
 
     def _against(self, waiting: Waiting, room: NodeRoom, filters: Sequence[Filter]) -> list[str]:
-        static = self._static.setdefault(waiting.likeness, {})
+        static = self._static.setdefault(waiting.equivalence_key, {})
         reason = static.get(room.name)
         if reason is None:
             reason = static[room.name] = static_reason(waiting.pod, room.node)
@@ -177,11 +177,14 @@ class Scheduler:
     def _refuse(self, waiting: Waiting, message: str) -> bool:
         pod = waiting.pod
         known = condition_of(pod, "PodScheduled")
-        told = known is not None and (known.get("reason"), known.get("message")) == ("Unschedulable", message)
-        if told and not waiting.nominated:
+        is_reported = known is not None and (known.get("reason"), known.get("message")) == (
+            "Unschedulable",
+            message,
+        )
+        if is_reported and not waiting.nominated:
             return False
         self._write_condition(pod, {"reason": "Unschedulable", "message": message}, nominatedNodeName=None)
-        if not told:
+        if not is_reported:
             record(self.store, pod, _NAME, "FailedScheduling", message, warning=True)
         return True
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates, fleet_request
-from nodesmith.decisions.launch import dealt, launch_plan, shared
+from nodesmith.decisions.launch import launch_plan, matched, shared
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.model.ec2.launches import (
     Deferred,
@@ -136,7 +136,7 @@ def test_a_name_tag_of_the_nodeclass_is_set_at_launch() -> None:
 def test_a_fleets_instances_are_always_distributed_to_the_same_claims(seed: int) -> None:
     instances = [instance(f"i-{number}") for number in range(7)]
     random.Random(seed).shuffle(instances)  # noqa: S311
-    hands = [dealt(FleetShare("f", index, 10), instances) for index in range(10)]
+    hands = [matched(FleetShare("f", index, 10), instances) for index in range(10)]
     assert [hand.id if hand else "" for hand in hands] == [f"i-{n}" for n in range(7)] + [""] * 3
 
 

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from nodesmith.adapters.ec2.instances import told
+from nodesmith.adapters.ec2.instances import current_notices
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import Fate
 
@@ -41,7 +41,7 @@ def asked(
         stub.add_response("describe_spot_instance_requests", found_requests, MARKED_AND_OURS)
         for answer in (statuses, unwell, unwell_below):
             stub.add_response("describe_instance_status", {"InstanceStatuses": answer or []})
-        found = told(ec2, "express", frozenset({OURS}), NOW)
+        found = current_notices(ec2, "express", frozenset({OURS}), NOW)
         stub.assert_no_pending_responses()
     return [(notice.fate, notice.instance_id, notice.until) for notice in found]
 
@@ -124,4 +124,4 @@ def test_an_unavailable_ec2_is_transient() -> None:
     with Stubber(ec2) as stub:
         stub.add_client_error("describe_instances", "RequestLimitExceeded", http_status_code=503)
         with pytest.raises(Transient, match="ec2:DescribeInstances"):
-            told(ec2, "express", frozenset({OURS}), NOW)
+            current_notices(ec2, "express", frozenset({OURS}), NOW)

@@ -13,7 +13,7 @@ from nodesmith_cli.connecting.observed import Entry, NodeRole
 from nodesmith_cli.connecting.optionchecks import refuse_image
 from nodesmith_cli.connecting.reading.apiserver import is_same, principal_of
 from nodesmith_cli.connecting.reading.cluster import Age, age
-from nodesmith_cli.connecting.steps.actions import DeleteEntries, Standing
+from nodesmith_cli.connecting.steps.actions import DeleteEntries, ResourceState
 from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_forwarder.settings import read_forwarder_settings
@@ -138,14 +138,14 @@ def test_the_node_role_is_deleted_only_if_connect_created_it_and_only_on_request
 
     made, own = NodeRole("nodes", is_made=True), NodeRole("nodes")
     assert standings(own, Keeping(node_role=False)) == []
-    assert standings(made, Keeping()) == [Standing.KEPT]
-    assert standings(made, Keeping(node_role=False)) == [Standing.REMOVED]
-    assert standings(made, Keeping(nodes=True, node_role=False)) == [Standing.KEPT]
+    assert standings(made, Keeping()) == [ResourceState.KEPT]
+    assert standings(made, Keeping(node_role=False)) == [ResourceState.REMOVED]
+    assert standings(made, Keeping(nodes=True, node_role=False)) == [ResourceState.KEPT]
 
 
 def test_an_agent_that_other_software_uses_stays() -> None:
     rows = removals(Leftovers("web", "r", is_agent_made=True, is_only_association=False), Keeping())
-    assert [row.standing for row in rows] == [Standing.KEPT]
+    assert [row.standing for row in rows] == [ResourceState.KEPT]
 
 
 # Quotas

@@ -26,11 +26,11 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith_cli.main import app
-from nodesmith_cli.views.explaining.node import Told, named, nobody, subjects, tell
+from nodesmith_cli.views.explaining.node import Report, named, nobody, report_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import ending_lines, lines, selected_lines
 from nodesmith_cli.views.explaining.stay import why_it_stays
 from nodesmith_cli.views.status import lines as status_lines
-from nodesmith_cli.views.status import tell as tell_status
+from nodesmith_cli.views.status import report_of as tell_status
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_formats.localsystem.reaching import reachable
@@ -91,10 +91,10 @@ def seen(*claims: dict[str, Any], **fields: Any) -> Snapshot:
     return replace(snapshot(nodeclaims=claims, **fields), taken_at=NOW - timedelta(seconds=5))
 
 
-def told(name: str, of: Snapshot) -> Told:
+def told(name: str, of: Snapshot) -> Report:
     subject = named(name, of, NOW)
     assert subject is not None
-    return tell(subject, of, price_of, NOW)
+    return report_of(subject, of, price_of, NOW)
 
 
 def text(name: str, of: Snapshot) -> str:
@@ -200,7 +200,7 @@ def test_a_node_that_nodesmith_does_not_manage_says_so() -> None:
 
 
 def test_all_terminating_nodes_are_listed_with_their_total_cost(blocked: Snapshot) -> None:
-    ending = [tell(s, blocked, price_of, NOW) for s in subjects(blocked, NOW) if s.is_ending]
+    ending = [report_of(s, blocked, price_of, NOW) for s in subjects(blocked, NOW) if s.is_ending]
     first, line = ending_lines(ending)
     assert first == "1 node terminating, $0.0300/hour"
     assert line.startswith("  node-a  ~$0.0300/hour  pod default/on-node-a-0000 is guarded by")
@@ -250,7 +250,7 @@ def staying(
     assert subject.claim is not None
     stay = why_it_stays(subject.claim, [subject.claim], seen, catalog(), NOW)
     assert stay is not None
-    told = tell(subject, seen, price_of, NOW, stay)
+    told = report_of(subject, seen, price_of, NOW, stay)
     assert told["staying"]["reason"] == stay.rule
     line = next(line for line in lines(told) if stay.message in line)
     return stay.rule, stay.leaves, line
@@ -328,7 +328,7 @@ def test_a_terminating_node_shows_its_cause() -> None:
     seen = snapshot(nodes=(its_node("a"),), nodeclaims=(written,))
     subject = named("a", seen, NOW)
     assert subject is not None
-    told = tell(subject, seen, price_of, NOW)
+    told = report_of(subject, seen, price_of, NOW)
     assert told["cause"] == "Drifted"
     assert "  cause     Drifted" in list(lines(told))
 
@@ -371,7 +371,7 @@ def test_a_node_of_a_nodepool_that_its_schedule_has_closed_leaves_and_it_is_told
 
 
 def test_selected_nodes_are_listed_with_their_type_and_zone_if_that_is_asked_for(blocked: Snapshot) -> None:
-    found = [tell(each, blocked, price_of, NOW) for each in subjects(blocked, NOW)]
+    found = [report_of(each, blocked, price_of, NOW) for each in subjects(blocked, NOW)]
 
     narrow, wide = list(selected_lines(found)), list(selected_lines(found, is_wide=True))
 

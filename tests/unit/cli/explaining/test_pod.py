@@ -21,7 +21,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_cli.main import app
-from nodesmith_cli.views.explaining.pod import Search, nobody, pod_key, tell
+from nodesmith_cli.views.explaining.pod import Search, nobody, pod_key, report_of
 from nodesmith_formats.decisions.records import Folder
 from tests.builders import CLUSTER, NOW, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
 
@@ -323,8 +323,8 @@ def test_ages_are_shown_and_never_negative() -> None:
     search = Search("default/web-0000")
     search.look([written])
 
-    later = tell(search, None, NOW + timedelta(seconds=90))
-    earlier = tell(search, None, NOW - timedelta(seconds=90))
+    later = report_of(search, None, NOW + timedelta(seconds=90))
+    earlier = report_of(search, None, NOW - timedelta(seconds=90))
 
     assert later is not None
     assert later["ageSeconds"] == 90

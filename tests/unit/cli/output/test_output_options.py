@@ -11,7 +11,7 @@ import pytest
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.access.selecting import Selection, chosen_kubeconfig, selection
 from nodesmith_cli.commands.options import parser_of, with_jsonpath
-from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.output.printing import print_report
 from nodesmith_cli.output.watching import repeated
 
 FORMATS = with_jsonpath(("table", "json", "yaml", "name"))
@@ -19,7 +19,7 @@ TOLD = {"nodes": [{"name": "a"}, {"name": "b\x1b[31m"}]}
 
 
 def printed(output: str, capsys: pytest.CaptureFixture[str]) -> str:
-    print_told(TOLD, ["two nodes", "b\x1b[31m"], output, names=["node/a", "node/b\x1b[31m"])
+    print_report(TOLD, ["two nodes", "b\x1b[31m"], output, names=["node/a", "node/b\x1b[31m"])
     return capsys.readouterr().out
 
 

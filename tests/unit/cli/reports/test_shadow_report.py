@@ -17,12 +17,12 @@ from nodesmith.model.costs.shadow import (
     KARPENTER,
     NODESMITH,
     Fleet,
-    Seat,
+    PodLocation,
     Shadow,
     Tally,
     write_shadow,
 )
-from nodesmith_cli.costs.shadowing.command import kept, tell
+from nodesmith_cli.costs.shadowing.command import kept, print_shadow
 from nodesmith_cli.costs.shadowing.output import page
 from nodesmith_cli.costs.shadowing.placements import checked
 from nodesmith_cli.costs.shadowing.report import report
@@ -93,12 +93,12 @@ def test_an_observation_without_a_whole_day_has_no_figures_but_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     empty = Shadow("web", START, START)
-    assert tell(empty, 14, "table") == 0
+    assert print_shadow(empty, 14, "table") == 0
     assert "In 0 days" in capsys.readouterr().out
 
 
 def test_csv_has_a_line_for_each_day_and_side(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(shadow(), 14, "csv")
+    print_shadow(shadow(), 14, "csv")
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert len(lines) == 9
     assert lines[1]["side"] == "nodesmith"
@@ -116,7 +116,7 @@ def test_html_is_one_file_without_requests_and_escapes_what_users_wrote() -> Non
 
 
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(shadow(), 14, "json")
+    print_shadow(shadow(), 14, "json")
     written = json.loads(capsys.readouterr().out)
     assert {"days", "total", "assumptions", "simplified", "faults", "agreement"} <= written.keys()
 
@@ -148,7 +148,7 @@ def placed(*keys: str, kind: str = "m.large") -> Fleet:
         capacity_type="on-demand",
         labels=labels,
     )
-    return Fleet(START, (claim,), {key: Seat("default/x", "n-1") for key in keys})
+    return Fleet(START, (claim,), {key: PodLocation("default/x", "n-1") for key in keys})
 
 
 def test_the_audit_finds_nothing_where_pods_could_run() -> None:

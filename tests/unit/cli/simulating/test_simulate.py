@@ -249,7 +249,7 @@ def test_a_manifest_that_does_not_validate_is_refused_with_what_was_meant(tmp_pa
 def test_other_kinds_among_changes_are_told(tmp_path: Path) -> None:
     namespaced = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     file = written(tmp_path, "pool.yaml", pool(), namespaced)
-    assert "ConfigMap is ignored" in changed(trace([]).inputs, Asked(files=(file,))).told[0]
+    assert "ConfigMap is ignored" in changed(trace([]).inputs, Asked(files=(file,))).notes[0]
 
 
 # The report
@@ -263,7 +263,7 @@ def compared(names: Sequence[str] = ("default/ReplicaSet/web",)) -> dict[str, An
 
     runs = {"baseline": [run(0, 10.0), run(1, 12.0)], "change": [run(0, 7.0), run(1, 10.0)]}
     return report(
-        trace([]), runs, cluster="shop", source="x", changes=["NodePool/default"], told=[], recorded=None
+        trace([]), runs, cluster="shop", source="x", changes=["NodePool/default"], notes=[], recorded=None
     )
 
 

@@ -99,7 +99,7 @@ def test_events_in_another_order_and_twice_give_the_same_workload(tmp_path: Path
     found, moments = read([*events[::-1], events[0]])
     trace, _ = traced(found, moments, tmp_path)
     assert [slot.key for slot in trace.slots] == ["shop/a", "shop/b"]
-    assert found.told["events that occur twice"] == 1
+    assert found.omissions["events that occur twice"] == 1
 
 
 def test_a_log_that_is_cut_in_half_is_used_up_to_there() -> None:
@@ -107,7 +107,7 @@ def test_a_log_that_is_cut_in_half_is_used_up_to_there() -> None:
     found, moments = read_audit_log([whole[0], "noise", "{broken", whole[1][: len(whole[1]) // 2]], "x")
     assert [seen.key for seen in found.pods] == ["shop/a"]
     assert len(moments) == 1
-    assert found.told == {
+    assert found.omissions == {
         "lines without an event": 1,
         "lines that are not JSON": 1,
         "the last line is cut off": 1,
@@ -129,7 +129,7 @@ def test_lines_of_other_clusters_are_counted_and_left_out() -> None:
     other = {"logGroup": "/aws/eks/bank/cluster", "logEvents": [{"message": json.dumps(created("b", 0))}] * 3}
     found, _ = read([mine, other], "shop")
     assert [seen.key for seen in found.pods] == ["shop/a"]
-    assert found.told["lines of other clusters"] == 3
+    assert found.omissions["lines of other clusters"] == 3
 
 
 def test_cloudwatch_exports_are_read_in_each_of_their_forms() -> None:
@@ -147,7 +147,7 @@ def test_the_output_of_the_aws_cli_is_one_document_over_many_lines(tmp_path: Pat
     file.write_text(json.dumps({"events": messages, "searchedLogStreams": []}, indent=4))
     found, _ = read_audit_log(lines_of(str(file), {}), "x")
     assert sorted(seen.key for seen in found.pods) == ["shop/a", "shop/b"]
-    assert not +found.told
+    assert not +found.omissions
 
 
 def test_what_cannot_be_used_is_counted(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_counted(tmp_path: Path) -> None:
     found, moments = read(events)
     trace, faults = traced(found, moments, tmp_path)
     assert [slot.key for slot in trace.slots] == ["shop/a", "shop/bare"]
-    assert dict(found.told) == {
+    assert dict(found.omissions) == {
         "pods without their manifest: the audit policy records only metadata": 1,
         "pods that ended, but were created before the log begins": 1,
         "events of kinds that are not simulated": 1,
@@ -200,7 +200,7 @@ def test_a_log_without_pods_is_read_by_the_sizes_of_its_deployments(tmp_path: Pa
         AT + 5 * MINUTE,
         AT + 9 * MINUTE,
     ]
-    assert found.told["events of workloads whose creation is missing"] == 1
+    assert found.omissions["events of workloads whose creation is missing"] == 1
 
 
 def test_labels_of_any_size_and_markup_in_names_are_read(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_events_of_kubereplay_that_cannot_be_used_are_counted(tmp_path: Path) ->
         {"type": "create"},
     )
     found, _, _ = read_kubereplay(file)
-    assert dict(found.told) == {
+    assert dict(found.omissions) == {
         "events of the kind 'Deploymnt', did you mean 'Deployment'?": 1,
         "events of the type 'scal', did you mean 'scale'?": 1,
         "events of workloads whose creation is missing": 1,

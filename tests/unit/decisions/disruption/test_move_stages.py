@@ -20,12 +20,12 @@ from nodesmith.decisions.disruption.moves import (
     ForgetMove,
     LookAgain,
     Retry,
-    Scene,
     Step,
+    StepInputs,
     Taint,
-    TidyUp,
+    TerminateUnused,
+    leftovers,
     next_step,
-    strays,
 )
 from nodesmith.decisions.disruption.proposals import LARGEST_BATCH, Proposal, in_batches
 from nodesmith.model.apimachinery.labels import DISRUPTED
@@ -64,14 +64,14 @@ def scene(
     pods: tuple[Pod, ...] = (),
     shown: tuple[dict[str, Any], ...] = (),
     **ledger: Any,
-) -> Scene:
+) -> StepInputs:
     taints = [DISRUPTED] if tainted else []
     nodes = (
         builders.node("old", provider_id=OLD.provider_id, taints=taints),
         builders.node("new", provider_id=NEW.provider_id),
     )
     seen = builders.snapshot(nodes=nodes, pods=pods, nodeclaims=shown)
-    return Scene.of(seen, builders.ledger(claims=claims, moves=(move,), **ledger), NOW + after)
+    return StepInputs.of(seen, builders.ledger(claims=claims, moves=(move,), **ledger), NOW + after)
 
 
 def test_a_proposed_move_taints_its_nodes_until_the_cluster_shows_the_taint() -> None:
@@ -247,7 +247,7 @@ def test_sources_end_with_the_moves_reason_and_the_move_is_then_forgotten() -> N
 def test_unused_replacements_of_an_abandoned_move_terminate() -> None:
     for claim in (NEW, READY, replace(NEW, phase=Phase.PENDING, provider_id="", node_name="")):
         found = step(LEFT, OLD, claim)
-        assert isinstance(found, TidyUp)
+        assert isinstance(found, TerminateUnused)
         assert [(c.name, c.cause) for c in found.claims] == [(claim.name, ABANDONED)]
 
 
@@ -258,8 +258,8 @@ def test_replacements_of_an_abandoned_move_stay_while_pods_run_on_them_or_wait()
     assert step(LEFT, OLD, READY, pods=(bound,)) == Await(LEFT)
     assert step(LEFT, OLD, READY, pods=(bound,), after=REMEMBERED) == ForgetMove(LEFT)
     assert step(LEFT, OLD, READY, pods=(waiting,)) == Await(LEFT)
-    assert isinstance(step(LEFT, OLD, READY, pods=(waiting,), after=REMEMBERED), TidyUp)
-    assert isinstance(step(LEFT, OLD, READY, pods=tuple(agent)), TidyUp)
+    assert isinstance(step(LEFT, OLD, READY, pods=(waiting,), after=REMEMBERED), TerminateUnused)
+    assert isinstance(step(LEFT, OLD, READY, pods=tuple(agent)), TerminateUnused)
     meant = replace(NEW, nominated=(waiting.key,))
     assert step(LEFT, OLD, meant, pods=(waiting,), after=REMEMBERED) == Await(LEFT)
 
@@ -277,7 +277,7 @@ def test_ready_replacements_of_an_abandoned_move_terminate_within_budgets(
     for claim, may_end in ((replace(READY, initialized_at=NOW), ends), (NEW, True)):
         seen = scene(LEFT, OLD, claim, tainted=tainted)
         seen = replace(seen, snapshot=replace(seen.snapshot, nodepools=(pool,)))
-        assert isinstance(next_step(LEFT, seen), TidyUp) is may_end
+        assert isinstance(next_step(LEFT, seen), TerminateUnused) is may_end
 
 
 def test_an_abandoned_move_is_remembered_for_a_while() -> None:
@@ -286,19 +286,19 @@ def test_an_abandoned_move_is_remembered_for_a_while() -> None:
 
 
 def test_a_tainted_node_without_a_move_or_termination_is_a_stray() -> None:
-    assert strays(scene(MOVE, OLD, READY)) == []
-    assert strays(scene(LEFT, OLD, READY)) == [OLD]
-    assert strays(scene(LEFT, OLD, READY, tainted=False)) == []
-    assert strays(scene(LEFT, OLD.terminating("Deleted", "", NOW), READY)) == []
+    assert leftovers(scene(MOVE, OLD, READY)) == []
+    assert leftovers(scene(LEFT, OLD, READY)) == [OLD]
+    assert leftovers(scene(LEFT, OLD, READY, tainted=False)) == []
+    assert leftovers(scene(LEFT, OLD.terminating("Deleted", "", NOW), READY)) == []
 
 
 def test_a_disruption_reason_without_a_move_or_termination_is_a_stray() -> None:
     reason = {"type": "DisruptionReason", "status": "True", "reason": "Underutilized"}
     shown = ({"metadata": {"name": OLD.name}, "status": {"conditions": [reason]}},)
-    assert strays(scene(MOVE, OLD, READY, tainted=False, shown=shown)) == []
-    assert strays(scene(LEFT, OLD, READY, tainted=False, shown=shown)) == [OLD]
+    assert leftovers(scene(MOVE, OLD, READY, tainted=False, shown=shown)) == []
+    assert leftovers(scene(LEFT, OLD, READY, tainted=False, shown=shown)) == [OLD]
     ending = OLD.terminating("Deleted", "", NOW)
-    assert strays(scene(LEFT, ending, READY, tainted=False, shown=shown)) == []
+    assert leftovers(scene(LEFT, ending, READY, tainted=False, shown=shown)) == []
 
 
 def test_empty_nodes_are_removed_in_batches_and_others_one_move_at_a_time() -> None:

@@ -16,7 +16,7 @@ from nodesmith.decisions.lifecycle import (
     to_check,
     to_name,
 )
-from nodesmith.decisions.lifecycle.steps import MENDED_AT_ONCE
+from nodesmith.decisions.lifecycle.steps import REPAIRED_AT_ONCE
 from nodesmith.model.apimachinery.labels import UNREGISTERED, Effect, Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
@@ -520,10 +520,10 @@ def test_one_look_repairs_a_limited_number_of_nodes() -> None:
         replace(
             INITIALIZED, name=f"default-{n}", provider_id=f"aws:///us-east-1a/i-{n}", node_name=f"node-{n}"
         )
-        for n in range(MENDED_AT_ONCE + 1)
+        for n in range(REPAIRED_AT_ONCE + 1)
     ]
     nodes = [replace(NODE, name=c.node_name, provider_id=c.provider_id, finalizers=()) for c in claims]
-    assert len(steps(*claims, nodes=nodes)) == MENDED_AT_ONCE
+    assert len(steps(*claims, nodes=nodes)) == REPAIRED_AT_ONCE
 
 
 RESTORED = replace(NODE, provider_id="")

@@ -13,7 +13,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.ledger import Pause, shown_pause
 from nodesmith_cli.access.ledger import pause, resume
-from nodesmith_cli.views.status import lines, tell
+from nodesmith_cli.views.status import lines, report_of
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.store import FakeStore
@@ -93,9 +93,9 @@ def test_status_shows_that_the_cluster_is_paused() -> None:
     shown = {**manifest, "status": update.status}
     assert shown_pause([shown]) == pause
     assert shown_pause([manifest]) is None
-    told = tell(builders.snapshot(nodepools=(shown,)), NOW)
+    told = report_of(builders.snapshot(nodepools=(shown,)), NOW)
     assert str(pause) in list(lines(told))
-    assert tell(builders.snapshot(), NOW)["paused"] is None
+    assert report_of(builders.snapshot(), NOW)["paused"] is None
 
 
 def test_nodepools_show_that_disruption_is_paused_and_that_it_is_no_longer() -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.disruption.candidates import to_stamp
-from nodesmith.decisions.disruption.moves import SECOND_LOOK, LookAgain, Scene, empty, next_step, strays
+from nodesmith.decisions.disruption.moves import (
+    SECOND_LOOK,
+    LookAgain,
+    StepInputs,
+    empty,
+    leftovers,
+    next_step,
+)
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, next_change, propose
 from nodesmith.decisions.provisioning import Inputs, decide
@@ -110,12 +117,12 @@ def test_a_nodepool_shows_the_machine_once(name: str) -> None:
     assert (update.status["nodes"], update.status["resources"]["cpu"]) == (1, "4")
 
 
-def scene(name: str, own: bool, second: bool) -> Scene:
+def scene(name: str, own: bool, second: bool) -> StepInputs:
     """Set it with each Node tainted or not."""
     taints = {True: (DISRUPTED,), False: ()}
     mine = Worker(replace(OWN.node, taints=taints[own]), OWN.claim)
     inputs = beside(fleet([mine]), name, taints=taints[second])
-    return Scene.of(inputs.snapshot, inputs.ledger, NOW + SECOND_LOOK)
+    return StepInputs.of(inputs.snapshot, inputs.ledger, NOW + SECOND_LOOK)
 
 
 def test_a_move_has_closed_its_node_when_the_one_that_registered_is_tainted(name: str) -> None:
@@ -124,8 +131,8 @@ def test_a_move_has_closed_its_node_when_the_one_that_registered_is_tainted(name
 
 
 def test_a_taint_is_left_behind_on_the_node_that_registered_alone(name: str) -> None:
-    assert strays(scene(name, own=True, second=False)) == [OWN.claim]
-    assert strays(scene(name, own=False, second=True)) == []
+    assert leftovers(scene(name, own=True, second=False)) == [OWN.claim]
+    assert leftovers(scene(name, own=False, second=True)) == []
 
 
 def test_an_empty_node_is_still_empty_at_the_second_look_though_pods_are_shown_on_the_second(
@@ -140,7 +147,7 @@ def test_an_empty_node_is_still_empty_at_the_second_look_though_pods_are_shown_o
 def test_what_a_move_has_bought_is_in_use_where_pods_run_on_the_node_that_registered(name: str) -> None:
     def unused(host: str) -> list[NodeClaim]:
         inputs = beside(fleet([OWN], running(SMALL, {host: 1})), name)
-        return empty([OWN.claim], Scene.of(inputs.snapshot, inputs.ledger, NOW))
+        return empty([OWN.claim], StepInputs.of(inputs.snapshot, inputs.ledger, NOW))
 
     assert unused("own") == []
     assert unused(name) == [OWN.claim]

@@ -20,8 +20,8 @@ from nodesmith.model.ledger.spending import Share
 from nodesmith.model.limits.spendinglimits import parse_spending_limit
 from nodesmith.model.policies import MONTHLY
 from nodesmith.model.snapshot import Snapshot
-from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
-from nodesmith_cli.views.status import lines, tell
+from nodesmith_cli.costs.limits import limit_lines, limit_reports, read_region
+from nodesmith_cli.views.status import lines, report_of
 from tests.builders import NOW, bind, claim, node, shape, snapshot
 from tests.objects.nodeoverlays import overlay
 
@@ -60,7 +60,7 @@ def its_node(name: str) -> Node:
 
 def test_a_calm_cluster_is_shown_in_three_lines() -> None:
     pods = (*bind(shape(), "node-a"), *bind(shape(), ""))
-    found = tell(seen(running("a"), pods=pods), NOW)
+    found = report_of(seen(running("a"), pods=pods), NOW)
     assert list(lines(found)) == ["1 node", "2 pods (1 pending)", "no interruptions in progress"]
 
 
@@ -68,7 +68,7 @@ def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
     waits = replacement(running("a"))
     bought = claim("new", phase=Phase.PENDING, created_at=BEGAN, phase_since=BEGAN)
     bought = bought.advanced(Phase.LAUNCHED, NOW - timedelta(seconds=31))
-    found = tell(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
+    found = report_of(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
     (told,) = found["interruptions"]
     assert (told["name"], told["cause"], told["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
     assert told["waitsFor"] == f"{waits.message}: new has been Launched for 31 s"
@@ -80,19 +80,19 @@ def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
 
 def test_interruptions_are_sorted_by_deadline_without_other_terminations() -> None:
     deleted = running("c").terminating("Deleted", "by hand", BEGAN, NOW + timedelta(seconds=5))
-    found = tell(seen(interrupted("a"), interrupted("b", seconds=9), deleted), NOW)
+    found = report_of(seen(interrupted("a"), interrupted("b", seconds=9), deleted), NOW)
     assert [each["nodeClaim"] for each in found["interruptions"]] == ["b", "a"]
 
 
 def test_a_passed_deadline_has_zero_seconds_left() -> None:
-    (told,) = tell(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
+    (told,) = report_of(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
     assert told["secondsLeft"] == 0
 
 
 def test_nodes_of_moves_are_shown_once_they_are_closed_to_new_pods() -> None:
     snapshot = seen(running("a"), running("b").terminating("Drifted", "AMIDrift", BEGAN), running("c"))
     nodes = tuple(replace(n, taints=(DISRUPTED,)) if n.name == "node-a" else n for n in snapshot.nodes)
-    found = tell(replace(snapshot, nodes=nodes), NOW)
+    found = report_of(replace(snapshot, nodes=nodes), NOW)
     told = [(each["nodeClaim"], each["reason"], each["phase"]) for each in found["disruptions"]]
     assert told == [("a", None, None), ("b", "Drifted", "Terminating")]
     text = "\n".join(lines(found))
@@ -104,7 +104,7 @@ def test_overlays_are_counted_and_those_left_out_are_named() -> None:
     why = {"type": "ValidationSucceeded", "status": "False", "reason": "Conflict", "message": "contradicts b"}
     overlays = (overlay("a", price="1"), overlay("b", price="2"))
     shown = ({**overlays[0], "status": {"conditions": [why]}}, overlays[1])
-    found = list(lines(tell(seen(nodeoverlays=shown), NOW)))
+    found = list(lines(report_of(seen(nodeoverlays=shown), NOW)))
     assert found[2:4] == [
         "2 NodeOverlays (1 applied)",
         "  NodeOverlay a is left out: Conflict: contradicts b",
@@ -131,7 +131,7 @@ def test_spending_limits_are_told_with_what_is_used_and_since_when() -> None:
         "lastTransitionTime": "2026-11-20T10:00:00Z",
     }
     pools = [{"metadata": {"name": "default"}, "status": {"conditions": [condition]}}]
-    told = limits_told(Region("", (far, near, odd), ("east", "west"), shares), NOW, pools)
+    told = limit_reports(Region("", (far, near, odd), ("east", "west"), shares), NOW, pools)
     month, hour, unread = limit_lines(told)
     assert month.startswith("SpendingLimit far: 90 of 900 USD a month used (10 %) since 2026-11-01T00:00:00Z")
     assert hour == "SpendingLimit near: 0.85 of 1 USD an hour used (85 %) since 2026-11-20T10:00:00Z"

@@ -16,7 +16,7 @@ from nodesmith.decisions.takeover import (
     KARPENTER,
     QUIET,
     STANDBY,
-    Around,
+    ClusterContext,
     claim_of,
     holders_of,
     shown_standby,
@@ -80,7 +80,9 @@ def karpenters(name: str = "a") -> Manifest:
     return made
 
 
-def around(tags: Mapping[str, str] = TAGS, instance: Instance | None = INSTANCE, **fields: Any) -> Around:
+def around(
+    tags: Mapping[str, str] = TAGS, instance: Instance | None = INSTANCE, **fields: Any
+) -> ClusterContext:
     pool, nodeclass = (
         parse_nodepool(builders.nodepool_manifest()).value,
         parse_nodeclass(builders.nodeclass_manifest()),
@@ -94,7 +96,7 @@ def around(tags: Mapping[str, str] = TAGS, instance: Instance | None = INSTANCE,
         "holders": holders_of([karpenters()]),
         "catalog": builders.catalog(),
     }
-    return Around(
+    return ClusterContext(
         CLUSTER, **(known | fields), instances={"i-1": instance} if instance else {}, tags={"i-1": tags}
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import Observer
-from nodesmith.controllers.launching.unschedulable import tell_unplaced, write_unplaced
+from nodesmith.controllers.launching.unschedulable import publish_unplaced, write_unplaced
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
 from nodesmith.decisions.provisioning.nodepools.onsale import considered
@@ -28,7 +28,7 @@ from nodesmith.model.limits.quotas import parse_quota
 from nodesmith.model.policies import NodeSettings, parse_cluster_limits
 from nodesmith.observation.decoding import decode, encode
 from nodesmith_cli.views.explaining.commands import pool_lines
-from nodesmith_cli.views.status import lines, tell
+from nodesmith_cli.views.status import lines, report_of
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.backends.embedded import EmbeddedCluster
 from tests.builders import (
@@ -423,7 +423,7 @@ class TestShown:
         quota = quota_manifest(limits={"nodes": "0"})
         seen = snapshot(pods=pods(THREE_CPU, 2), quotas=(quota,))
         write_unplaced(blobs, CLUSTER, decide(inputs(snapshot=seen)), NOW)
-        tell_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW)
+        publish_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW)
         found = {(each.kind, each.name, each.reason) for each in cluster.events}
         assert ("CapacityQuota", "gold", "LimitReached") in found
 
@@ -459,7 +459,7 @@ class TestShown:
         pool = dollar_pool("1")
         pool["status"] = {"conditions": [{"type": NEAR_LIMIT, "status": "True", "message": "all of it used"}]}
         quota = self.written(quota_manifest(), 2)
-        told = list(lines(tell(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
+        told = list(lines(report_of(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
         assert "CapacityQuota gold: 2 of 3 nodes used" in told
         assert "NodePool default: all of it used" in told
 

@@ -10,8 +10,8 @@ from nodesmith.decisions.provisioning import Plan, canonical, decide, plan_item,
 from nodesmith.decisions.provisioning.fairness import (
     MOST_STEPS,
     MOST_STEPS_OF_SEVERAL,
-    by_turns,
     exceeds_steps,
+    round_robin,
     shared_out,
     steps_of,
 )
@@ -130,14 +130,14 @@ def test_the_first_nodes_that_are_bought_serve_all_namespaces() -> None:
     few = pods(shape("3", namespace="shop", app="shop", affinity=apart), 20)
     plan = decide(inputs(pods=(*many, *few)))
     assert _namespaces(plan) - {"crowd", "shop"} == set()
-    first = by_turns(plan.nodes)[:45]
+    first = round_robin(plan.nodes)[:45]
     served = {pod for node in first for pod in node.claim.nominated}
     assert sum(pod.startswith("shop/") for pod in served) == 20
-    assert sorted(node.claim.name for node in by_turns(plan.nodes)) == sorted(
+    assert sorted(node.claim.name for node in round_robin(plan.nodes)) == sorted(
         n.claim.name for n in plan.nodes
     )
     alone = decide(inputs(pods=tuple(many)))
-    assert by_turns(alone.nodes) == list(alone.nodes)
+    assert round_robin(alone.nodes) == list(alone.nodes)
 
 
 def _namespaces(plan: Plan) -> set[str]:

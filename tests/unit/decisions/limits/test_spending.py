@@ -77,11 +77,11 @@ class TestMonths:
         assert seconds_left(NOW) == HOURS_LEFT * 3600
 
     def test_a_gone_node_has_cost_its_price_since_it_was_bought_or_the_month_began(self) -> None:
-        lately = spent_by(running(created_at=NOW - timedelta(hours=5)), NOW)
+        recent = spent_by(running(created_at=NOW - timedelta(hours=5)), NOW)
         long = spent_by(running(created_at=NOW - timedelta(days=300)), NOW)
-        assert lately is not None
+        assert recent is not None
         assert long is not None
-        assert (lately.amount, long.amount) == (400_000 * 5 * 3600, 400_000 * 492 * 3600)
+        assert (recent.amount, long.amount) == (400_000 * 5 * 3600, 400_000 * 492 * 3600)
 
     def test_a_claim_that_never_had_an_instance_has_cost_nothing(self) -> None:
         assert spent_by(replace(running(), instance_id=""), NOW) is None
@@ -97,17 +97,17 @@ class TestLaunches:
     def test_no_hour_has_more_than_what_counts(self) -> None:
         first = Launches().noted(3, NOW)
         both = first.noted(4, NOW + timedelta(minutes=59))
-        assert both.lately(NOW + timedelta(minutes=59)) == 7
-        assert both.lately(NOW + timedelta(minutes=60)) == 7
-        assert both.lately(NOW + timedelta(minutes=66)) == 4
+        assert both.recent(NOW + timedelta(minutes=59)) == 7
+        assert both.recent(NOW + timedelta(minutes=60)) == 7
+        assert both.recent(NOW + timedelta(minutes=66)) == 4
 
     def test_they_are_freed_an_hour_after_the_end_of_their_interval(self) -> None:
         freed = Launches().noted(3, NOW).freed_at(NOW)
         assert freed == NOW + timedelta(minutes=65)
-        assert Launches().noted(3, NOW).lately(freed) == 0
+        assert Launches().noted(3, NOW).recent(freed) == 0
 
     def test_times_that_no_clock_can_have_shown_do_not_count(self) -> None:
-        assert Launches().noted(9, NOW + timedelta(hours=2)).lately(NOW) == 0
+        assert Launches().noted(9, NOW + timedelta(hours=2)).recent(NOW) == 0
 
     @pytest.mark.parametrize("item", [None, 3, ["x"], {"a": 1}, [[1]]])
     def test_a_document_that_no_function_writes_has_none(self, item: Any) -> None:

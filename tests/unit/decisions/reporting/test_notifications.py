@@ -188,23 +188,23 @@ class Scene:
     def restart(self) -> None:
         self.notifier = Notifier(self.bus, self.blobs, CLUSTER, NodeSettings())
 
-    def tell(self, *claims: NodeClaim, now: datetime = NOW, seen: Snapshot | None = None) -> int:
-        return self.notifier.tell(builders.ledger(claims=claims), seen or builders.snapshot(), now)
+    def notify(self, *claims: NodeClaim, now: datetime = NOW, seen: Snapshot | None = None) -> int:
+        return self.notifier.notify(builders.ledger(claims=claims), seen or builders.snapshot(), now)
 
 
 def test_a_notification_is_sent_once_also_by_a_new_process() -> None:
     scene = Scene()
-    assert scene.tell(bought()) == 1
-    assert scene.tell(bought()) == 0
+    assert scene.notify(bought()) == 1
+    assert scene.notify(bought()) == 0
     scene.restart()
-    assert scene.tell(bought()) == 0
+    assert scene.notify(bought()) == 0
     assert scene.bus.kinds() == ["NodeLaunched"]
 
 
 def test_a_cluster_without_news_causes_no_call() -> None:
     scene = Scene()
     scene.blobs.down = True
-    assert scene.tell(bought(ago=HOUR * 2)) == 0
+    assert scene.notify(bought(ago=HOUR * 2)) == 0
     assert scene.bus.calls == 0
 
 
@@ -212,10 +212,10 @@ def test_a_crash_after_sending_repeats_it_with_the_same_id() -> None:
     scene = Scene()
     scene.bus.dies_after = 1
     with pytest.raises(SystemExit):
-        scene.tell(bought())
+        scene.notify(bought())
     scene.bus.dies_after = None
     scene.restart()
-    scene.tell(bought())
+    scene.notify(bought())
     assert len(scene.bus.sent) == 2
     assert len({each.id for each in scene.bus.sent}) == 1
 
@@ -223,39 +223,39 @@ def test_a_crash_after_sending_repeats_it_with_the_same_id() -> None:
 def test_a_bus_that_is_down_fails_no_run_and_gets_it_five_minutes_later() -> None:
     scene = Scene()
     scene.bus.down = True
-    assert scene.tell(bought()) == 0
+    assert scene.notify(bought()) == 0
     scene.bus.down = False
-    assert scene.tell(bought(), now=NOW + timedelta(minutes=4)) == 0
-    assert scene.tell(bought(), now=NOW + timedelta(minutes=5)) == 1
+    assert scene.notify(bought(), now=NOW + timedelta(minutes=4)) == 0
+    assert scene.notify(bought(), now=NOW + timedelta(minutes=5)) == 1
 
 
 def test_what_the_bus_refuses_is_sent_by_the_next_run() -> None:
     scene = Scene()
     first, second = of_claims([bought("a"), bought("b")], CLUSTER, NOW)
     scene.bus.refused = {first.id}
-    assert scene.tell(bought("a"), bought("b")) == 1
+    assert scene.notify(bought("a"), bought("b")) == 1
     scene.bus.refused = ()
-    assert scene.tell(bought("a"), bought("b")) == 1
+    assert scene.notify(bought("a"), bought("b")) == 1
     assert {each.id for each in scene.bus.sent} == {first.id, second.id}
 
 
 def test_an_object_that_cannot_be_written_or_read_fails_no_run() -> None:
     scene = Scene()
     scene.blobs.objects[notified_key(CLUSTER)] = b'{"told": 7}'
-    assert scene.tell(bought("a")) == 1
+    assert scene.notify(bought("a")) == 1
     scene.blobs.down = True
-    assert scene.tell(bought("a"), bought("b")) == 0
+    assert scene.notify(bought("a"), bought("b")) == 0
     scene.blobs.down = False
-    assert scene.tell(bought("a"), bought("b"), now=NOW + timedelta(minutes=5)) == 1
+    assert scene.notify(bought("a"), bought("b"), now=NOW + timedelta(minutes=5)) == 1
 
 
 def test_two_processes_keep_what_each_has_sent() -> None:
     scene, other = Scene(), Scene()
     other.bus, other.blobs = scene.bus, scene.blobs
     other.restart()
-    scene.tell(bought("a"))
-    other.tell(bought("a"), bought("b"))
-    scene.tell(bought("a"), bought("b"), bought("c"))
+    scene.notify(bought("a"))
+    other.notify(bought("a"), bought("b"))
+    scene.notify(bought("a"), bought("b"), bought("c"))
     assert [each.key for each in scene.bus.sent] == ["a", "b", "c"]
     assert len(json.loads(scene.blobs.objects[notified_key(CLUSTER)])["told"]) == 3
 
@@ -263,13 +263,13 @@ def test_two_processes_keep_what_each_has_sent() -> None:
 def test_runs_and_hours_have_a_limit_whatever_happens() -> None:
     scene = Scene()
     claims = [bought(f"c{n}") for n in range(MOST_OF_A_KIND + 100)]
-    assert scene.tell(*claims) == MOST_A_RUN
+    assert scene.notify(*claims) == MOST_A_RUN
     for _ in range(40):
-        scene.tell(*claims)
+        scene.notify(*claims)
     assert len(scene.bus.sent) == MOST_OF_A_KIND
     ends = [taken(each) for each in claims]
     for _ in range(40):
-        scene.tell(*ends)
+        scene.notify(*ends)
     assert scene.bus.kinds().count("InterruptionServed") == MOST_OF_A_KIND
     assert len(scene.bus.sent) == MOST_AN_HOUR
 
@@ -278,7 +278,7 @@ def test_pods_that_wait_are_read_from_the_last_decision() -> None:
     scene, seen = Scene(), waiting(timedelta(minutes=7))
     group = {"pods": [seen.pods[0].key], "reason": "no zone", "fix": "allow one", "event": "FailedScheduling"}
     scene.blobs.put(unplaced_key(CLUSTER), json.dumps({"at": NOW.isoformat(), "unplaced": [group]}).encode())
-    assert scene.tell(seen=seen) == 1
+    assert scene.notify(seen=seen) == 1
     (sent,) = scene.bus.sent
     assert isinstance(sent.detail, PodUnplaced)
     assert (sent.detail.reason, sent.detail.remedy) == ("no zone", "allow one")
@@ -288,7 +288,7 @@ def test_pods_whose_own_annotation_delays_the_purchase_are_not_notified() -> Non
     scene, seen = Scene(), waiting(timedelta(minutes=7))
     group = {"pods": [seen.pods[0].key], "reason": "later", "fix": "", "event": "ScaleUpDelayed"}
     scene.blobs.put(unplaced_key(CLUSTER), json.dumps({"at": NOW.isoformat(), "unplaced": [group]}).encode())
-    assert scene.tell(seen=seen) == 0
+    assert scene.notify(seen=seen) == 0
 
 
 # events

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.unschedulable import PODS_AT_ONCE, tell_pods
+from nodesmith.controllers.launching.unschedulable import PODS_AT_ONCE, publish_pods
 from nodesmith.decisions.reporting.events import LATELY, pod_events
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.problems import ObjectEvent
@@ -81,7 +81,7 @@ def test_pod_events_are_published_once_an_hour_and_ten_at_a_time() -> None:
     cluster, told = FakeCluster(), dict[ObjectEvent, Any]()
 
     def tell(minutes: int) -> int:
-        return tell_pods(cluster, bought, seen, told, NOW + timedelta(minutes=minutes))
+        return publish_pods(cluster, bought, seen, told, NOW + timedelta(minutes=minutes))
 
     assert [tell(0), tell(1), tell(2), tell(59), tell(60)] == [10, 5, 0, 0, 10]
     assert len(cluster.events) == len(many)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
+from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, publish_unplaced, write_unplaced
 from nodesmith.controllers.runs import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
 from nodesmith.model.kubernetes.pods import Reason
@@ -37,7 +37,7 @@ class Cluster:
         write_unplaced(self.blobs, CLUSTER, Plan(unplaced=unplaced), at)
 
     def tell(self, now: datetime = NOW) -> int:
-        return tell_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.told, now)
+        return publish_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.told, now)
 
 
 def test_each_unplaced_pod_gets_an_event_with_the_reason_and_a_remedy() -> None:
@@ -70,7 +70,7 @@ def test_pods_that_no_node_can_satisfy_get_an_event_and_pods_for_other_scheduler
     blobs, objects = FakeBlobs(), FakeCluster()
     write_unplaced(blobs, CLUSTER, decide(inputs(snapshot=seen)), NOW)
 
-    tell_unplaced(blobs, objects, FakeStore(), seen, {}, NOW)
+    publish_unplaced(blobs, objects, FakeStore(), seen, {}, NOW)
 
     assert [(event.name, event.reason) for event in objects.events] == [
         ("default/wrong-0000", "FailedScheduling")

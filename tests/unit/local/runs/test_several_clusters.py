@@ -19,7 +19,7 @@ from nodesmith.registration import CLUSTER_NAME
 from nodesmith_cli.main import app
 from nodesmith_cli.simulator.localcommands.greeting import greeting
 from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
-from nodesmith_cli.simulator.localcommands.upcommand import told
+from nodesmith_cli.simulator.localcommands.upcommand import line_of
 from nodesmith_cli.simulator.localcommands.view import screens
 from nodesmith_cli.views.explaining.commands import Where
 from nodesmith_formats.manifests.manifests import Document, load_manifests
@@ -136,8 +136,8 @@ def test_the_cluster_that_decided_last_is_named_when_a_folder_keeps_several(
 
 
 def test_a_milestone_names_its_cluster_where_there_are_several() -> None:
-    assert told(ENTRY) == "08:00:05 Pod/default/web bound ip-10-0-0-4"
-    assert told(ENTRY, "web-2") == "08:00:05 web-2 Pod/default/web bound ip-10-0-0-4"
+    assert line_of(ENTRY) == "08:00:05 Pod/default/web bound ip-10-0-0-4"
+    assert line_of(ENTRY, "web-2") == "08:00:05 web-2 Pod/default/web bound ip-10-0-0-4"
 
 
 def test_each_of_several_clusters_is_shown_under_its_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from nodesmith.decisions.lifecycle import next_steps, trouble
+from nodesmith.decisions.lifecycle import event_of, next_steps
 from nodesmith.model.apimachinery.labels import UNREGISTERED
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
@@ -68,7 +68,7 @@ def test_a_node_that_lacks_something_later_is_marked_inconsistent_then() -> None
     lacking = step(DONE, SMALLER)
     assert isinstance(lacking, Wait)
     assert lacking.claim.inconsistency == LACKS
-    assert trouble(DONE, lacking, SMALLER) == ("FailedConsistencyCheck", LACKS)
+    assert event_of(DONE, lacking, SMALLER) == ("FailedConsistencyCheck", LACKS)
 
 
 def test_a_node_that_has_everything_again_is_consistent_again() -> None:
@@ -76,7 +76,7 @@ def test_a_node_that_has_everything_again_is_consistent_again() -> None:
     assert isinstance(again, Wait)
     assert again.claim.inconsistency == ""
     assert condition(again.claim) == ("True", "ConsistentStateFound")
-    assert trouble(DONE, again, NODE) is None
+    assert event_of(DONE, again, NODE) is None
     assert step(again.claim, NODE) is None
 
 
@@ -95,26 +95,26 @@ def test_a_node_that_joined_without_the_taint_causes_a_warning() -> None:
     launched = replace(REGISTERED, phase=Phase.LAUNCHED, node_name="")
     register = Register(REGISTERED)
     new = replace(NODE, labels={})
-    assert trouble(launched, register, new) == (
+    assert event_of(launched, register, new) == (
         "UnregisteredTaintMissing",
         "Node node-1 joined without the taint karpenter.sh/unregistered:NoExecute",
     )
-    assert trouble(launched, register, replace(new, taints=(UNREGISTERED,))) is None
+    assert event_of(launched, register, replace(new, taints=(UNREGISTERED,))) is None
     opened = replace(NODE, labels={"karpenter.sh/registered": "true"})
-    assert trouble(launched, register, opened) is None, "nodesmith removed it a moment ago"
+    assert event_of(launched, register, opened) is None, "nodesmith removed it a moment ago"
 
 
 def test_the_end_of_a_claim_is_published_once_with_karpenters_reason() -> None:
     late = replace(REGISTERED, phase=Phase.LAUNCHED).given_up("RegistrationTimeout", "too late", NOW)
-    assert trouble(REGISTERED, GiveUp(late), None) == ("RegistrationTimeout", "too late")
-    assert trouble(late, Forget(late), None) is None
+    assert event_of(REGISTERED, GiveUp(late), None) == ("RegistrationTimeout", "too late")
+    assert event_of(late, Forget(late), None) is None
     empty = builders.claim(phase=Phase.PENDING).given_up("InsufficientCapacity", "none", NOW)
-    assert trouble(empty, Forget(empty), None) == ("InsufficientCapacityError", "none")
+    assert event_of(empty, Forget(empty), None) == ("InsufficientCapacityError", "none")
 
 
 def test_two_nodes_of_one_instance_cause_a_warning_and_a_normal_start_does_not() -> None:
     two = replace(REGISTERED, reason="MultipleNodesFound", message="Nodes a, b")
-    assert trouble(REGISTERED, Wait(two), None) == ("MultipleNodesFound", "Nodes a, b")
-    assert trouble(two, Wait(replace(two, message="Nodes a, c")), None) is None
+    assert event_of(REGISTERED, Wait(two), None) == ("MultipleNodesFound", "Nodes a, b")
+    assert event_of(two, Wait(replace(two, message="Nodes a, c")), None) is None
     starting = replace(REGISTERED, reason="NodeNotReady", message="Node node-1 is not Ready")
-    assert trouble(REGISTERED, Wait(starting), None) is None
+    assert event_of(REGISTERED, Wait(starting), None) is None

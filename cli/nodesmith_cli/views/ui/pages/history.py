@@ -101,7 +101,7 @@ def history_csv(kept: Kept) -> str:
 
 
 def _lines(kept: Kept) -> Iterator[tuple[object, ...]]:
-    told = {each.id: each.summary for each in kept.archive.decisions}
+    summaries = {each.id: each.summary for each in kept.archive.decisions}
     for each in moments_of(kept):
-        hourly, summary = round(each.hourly_usd, 6), told.get(each.decision, "")
+        hourly, summary = round(each.hourly_usd, 6), summaries.get(each.decision, "")
         yield each.at.isoformat(), each.nodes, hourly, each.pending, each.decision, summary

@@ -61,8 +61,8 @@ class Kept:
     def notes(self) -> list[str]:
         """Return what cannot be read besides the API server."""
         unreadable = self.archive.unreadable
-        told = f"{unreadable} decisions are of a release that this one cannot read, and are left out"
-        return [note for note in (self.archive.note, self.ledger.note, told if unreadable else "") if note]
+        note = f"{unreadable} decisions are of a release that this one cannot read, and are left out"
+        return [note for note in (self.archive.note, self.ledger.note, note if unreadable else "") if note]
 
     def head(self) -> dict[str, Any]:
         """Return what the header of every page shows."""

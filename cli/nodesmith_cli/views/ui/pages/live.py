@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.views.explaining.pod import Search
 from nodesmith_cli.views.explaining.pod import lines as pod_lines
-from nodesmith_cli.views.explaining.pod import tell as tell_pod
+from nodesmith_cli.views.explaining.pod import report_of as pod_report
 from nodesmith_cli.views.top.rows import SORTS, NodeRow, State, age_seconds, chosen, seconds_left, totals
 from nodesmith_cli.views.ui.fleetmap import laid_out
 from nodesmith_cli.views.ui.looks import Looks
@@ -144,6 +144,6 @@ def _decided(kept: Kept, key: str) -> dict[str, Any] | None:
     newest = [each.id for each in kept.archive.decisions[: -_SEARCHED - 1 : -1]]
     try:
         search.look(records.read(each) for each in newest)
-        return tell_pod(search, None, kept.looks.clock())
+        return pod_report(search, None, kept.looks.clock())
     except (NodesmithError, KeyError, TypeError, ValueError):
         return None

@@ -22,13 +22,13 @@ from nodesmith.adapters.aws.calls import THROTTLED, error_code, error_message, t
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
 from nodesmith.adapters.ec2.instances import (
     LIVING,
+    current_notices,
     described,
     ours,
     parts,
     start,
     stop,
     terminate,
-    told,
     where,
 )
 from nodesmith.errors import Rejected, Transient
@@ -177,7 +177,9 @@ class AwsCloud:
         """
         if not instances:
             return []
-        return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
+        return current_notices(
+            self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now()
+        )
 
     def owned(self, kind: OwnedKind) -> list[Owned]:
         """Return the resources of one kind that nodesmith created for this cluster. Raises Transient."""

@@ -35,7 +35,7 @@ NODES_AT_ONCE = 8
 """How many nodes take a step concurrently. Most of that time is spent waiting for EC2, DynamoDB and the API server."""
 
 
-class _Outside(TypedDict):
+class _ClusterPorts(TypedDict):
     cluster_name: str
     store: Store
     cloud: Cloud
@@ -46,9 +46,9 @@ class _Outside(TypedDict):
     metrics: Metrics
 
 
-def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
+def _outside(own: ClusterParts, cluster: Cluster) -> _ClusterPorts:
     """Return the ports that most concerns use: the ledger, EC2, the API server, objects, hints, clock and metrics."""
-    return _Outside(
+    return _ClusterPorts(
         cluster_name=own.settings.cluster_name,
         store=own.store,
         cloud=own.measured_cloud(),
@@ -60,7 +60,7 @@ def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
     )
 
 
-def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
+def _logged(own: ClusterParts, report: Report, **names: list[str]) -> Report:
     """Log a finished run, with `names` as further fields, and return its report."""
     own.telemetry.ran(report.counts, **names)
     return report
@@ -88,7 +88,7 @@ def provisioning() -> Handler:
         def provision_once() -> Report:
             outcome = provision(run)
             report = Report(Counter(outcome.counts), due=outcome.due)
-            return _told(own, report, decisions=outcome.decisions)
+            return _logged(own, report, decisions=outcome.decisions)
 
         return provision_once
 
@@ -137,7 +137,7 @@ def interruption() -> Handler:
             metrics=own.metrics,
         )
 
-        return lambda: _told(own, handle_notices(run))
+        return lambda: _logged(own, handle_notices(run))
 
     return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 
@@ -162,7 +162,7 @@ def disruption() -> Handler:
             look = disrupt(run)
             if look is None:
                 return Report()
-            return _told(own, Report(look.done, due=look.due), decisions=look.decisions)
+            return _logged(own, Report(look.done, due=look.due), decisions=look.decisions)
 
         return disrupt_once
 
@@ -188,13 +188,13 @@ def lifecycle() -> Handler:
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        told: EventDeduplication = {}
+        published: EventDeduplication = {}
         self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(own)
 
         def follow_once() -> Report:
             run = Lifecycle(
                 **_outside(own, ApiCluster(own.api_server, now)),
-                told=told,
+                published=published,
                 self_hints=self_hints,
                 pace=pace,
                 shared_provisioning_classes=own.settings.shared_provisioning_classes,
@@ -202,7 +202,7 @@ def lifecycle() -> Handler:
                 autoscaler_events=own.settings.cluster_autoscaler_events,
                 notifier=notifier,
             )
-            return _told(own, follow(run))
+            return _logged(own, follow(run))
 
         return follow_once
 
@@ -234,7 +234,7 @@ def termination() -> Handler:
                 denied=denied,
                 spread=spread,
             )
-            return _told(own, end_nodes(run))
+            return _logged(own, end_nodes(run))
 
         return end_nodes_once
 
@@ -249,7 +249,7 @@ def readiness() -> Handler:
     def composed(own: ClusterParts) -> Callable[[], Report]:
         def make_ready_once() -> Report:
             report = make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now))))
-            return _told(own, Report(Counter(report.counts), due=report.due))
+            return _logged(own, Report(Counter(report.counts), due=report.due))
 
         return make_ready_once
 
@@ -274,7 +274,7 @@ def observation() -> Handler:
             labels_kept=own.settings.allocation_labels,
         )
         # The report has no `due`: dispatch decides when observation is due.
-        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
+        return lambda: _logged(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
 
     return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
@@ -293,8 +293,8 @@ def garbagecollection() -> Handler:
                 **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
             )
             report = collect_and_book(run, booking)
-            told = Report(report.counts, rejected=report.rejected, due=report.due)
-            return _told(own, told, collected=report.collected)
+            logged = Report(report.counts, rejected=report.rejected, due=report.due)
+            return _logged(own, logged, collected=report.collected)
 
         return collect_once
 
@@ -328,7 +328,7 @@ def repair() -> Handler:
     from nodesmith.controllers.runs import EventDeduplication
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        told: EventDeduplication = {}
+        published: EventDeduplication = {}
 
         def repair_once() -> Report:
             run = Repair(
@@ -338,10 +338,10 @@ def repair() -> Handler:
                 blobs=own.blobs,
                 hints=own.hints,
                 clock=now,
-                told=told,
+                published=published,
                 metrics=own.metrics,
             )
-            return _told(own, repair_nodes(run))
+            return _logged(own, repair_nodes(run))
 
         return repair_once
 
@@ -364,6 +364,6 @@ def shadow() -> Handler:
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
         )
-        return lambda: _told(own, watch(run))
+        return lambda: _logged(own, watch(run))
 
     return looking(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)

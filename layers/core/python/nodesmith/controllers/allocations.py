@@ -164,7 +164,7 @@ def book_hours(run: Booking) -> BookingReport:
         return report
     tag, state = _state(run, last, report)
     if state.through < last:
-        books = _Books(run, report)
+        books = _HourBooking(run, report)
         for _ in range(min(MOST_HOURS, (last - state.through) // HOUR)):
             after = books.hour(state)
             try:
@@ -196,7 +196,7 @@ def _state(run: Booking, last: datetime, report: BookingReport) -> tuple[str, St
     return version.tag, state
 
 
-class _Books:
+class _HourBooking:
     """The hours of one run. Ledger and snapshots are read once."""
 
     def __init__(self, run: Booking, report: BookingReport) -> None:
@@ -223,9 +223,9 @@ class _Books:
         window = f"{start:%Y-%m-%d/%H}"
         run.blobs.put(allocations_key(HOURS, run.cluster_name, window), _document(rows))
         moves = self._follow(state.moves, nodes, start)
-        told = [each for each in moves if each.settled_at or each.id not in {m.id for m in state.moves}]
-        if told:
-            run.blobs.put(allocations_key(MOVES, run.cluster_name, window), _document(told))
+        recorded = [each for each in moves if each.settled_at or each.id not in {m.id for m in state.moves}]
+        if recorded:
+            run.blobs.put(allocations_key(MOVES, run.cluster_name, window), _document(recorded))
         self._complete(start)
         open_moves = tuple(each for each in moves if not each.settled_at)
         return State(start + HOUR, tag, known, open_moves)

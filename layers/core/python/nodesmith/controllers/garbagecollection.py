@@ -12,7 +12,7 @@ from datetime import datetime
 
 from nodesmith.controllers.allocations import Booking, BookingReport, book_hours
 from nodesmith.controllers.observation import newest_snapshot
-from nodesmith.controllers.runs import Outside
+from nodesmith.controllers.runs import ClusterPorts
 from nodesmith.decisions.garbagecollection import (
     MOST,
     Facts,
@@ -43,7 +43,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class GarbageCollection(Outside):
+class GarbageCollection(ClusterPorts):
     """What a run needs."""
 
     detached_since: dict[str, datetime] = field(default_factory=dict)

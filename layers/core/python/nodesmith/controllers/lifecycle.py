@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from nodesmith.controllers.launching.gangs import follow_gangs
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
-    tell_pods,
-    tell_unplaced,
+    publish_pods,
+    publish_unplaced,
 )
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.nodeclaims.observations import (
@@ -24,13 +24,13 @@ from nodesmith.controllers.nodeclaims.observations import (
     learn,
     next_sizes,
     note_stayed,
-    tell_rooms,
+    publish_buffer_status,
     wake_after_health,
 )
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import (
+    ClusterPorts,
     EventDeduplication,
-    Outside,
     Report,
     SelfHints,
     Spread,
@@ -42,7 +42,7 @@ from nodesmith.controllers.runs import (
 )
 from nodesmith.decisions.budgets import next_turn
 from nodesmith.decisions.disruption.expiration import expired, next_deadline, out_of_schedule
-from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
+from nodesmith.decisions.lifecycle import event_of, is_held, next_steps, registrations, to_check, to_name
 from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
 from nodesmith.decisions.lifecycle.stages import REGISTRATION_TIMEOUT
@@ -89,10 +89,10 @@ SOON_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Lifecycle(Outside):
+class Lifecycle(ClusterPorts):
     """What a run needs."""
 
-    told: EventDeduplication = field(default_factory=dict)
+    published: EventDeduplication = field(default_factory=dict)
     """the Events published lately; kept from run to run"""
     self_hints: SelfHints = field(default_factory=SelfHints)
     pace: Pace = field(default_factory=Pace)
@@ -125,8 +125,8 @@ def follow(run: Lifecycle) -> Report:
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
         done = _steps(run, snapshot, ledger, now, failures)
-    if run.notifier is not None and (told := run.notifier.tell(ledger, snapshot, now)):
-        done["Notified"] += told
+    if run.notifier is not None and (notified := run.notifier.notify(ledger, snapshot, now)):
+        done["Notified"] += notified
     due = first(
         (
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
@@ -199,15 +199,21 @@ def _steps(
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
     with failures.of():
-        told = tell_unplaced(
-            run.blobs, run.cluster, run.store, snapshot, run.told, now, as_autoscaler=run.autoscaler_events
+        number = publish_unplaced(
+            run.blobs,
+            run.cluster,
+            run.store,
+            snapshot,
+            run.published,
+            now,
+            as_autoscaler=run.autoscaler_events,
         )
-        told += tell_pods(
-            run.cluster, ledger.claims, snapshot, run.told, now, pools if run.autoscaler_events else None
+        number += publish_pods(
+            run.cluster, ledger.claims, snapshot, run.published, now, pools if run.autoscaler_events else None
         )
-        done.update({"Event": told} if told else {})
+        done.update({"Event": number} if number else {})
     with failures.of("CapacityBuffers"):
-        shown, is_resized = tell_rooms(run.blobs, run.cluster, snapshot, now)
+        shown, is_resized = publish_buffer_status(run.blobs, run.cluster, snapshot, now)
         done.update({"RoomShown": shown} if shown else {})
         if is_resized:
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION):
@@ -262,9 +268,9 @@ def _carry_out(
 
 
 def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapshot) -> None:
-    told = trouble(before, command, snapshot.node_of(before))
-    if told is not None:
-        run.cluster.publish([ObjectEvent("NodeClaim", before.name, *told, warning=True)])
+    fault = event_of(before, command, snapshot.node_of(before))
+    if fault is not None:
+        run.cluster.publish([ObjectEvent("NodeClaim", before.name, *fault, warning=True)])
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

@@ -49,7 +49,7 @@ _LARGEST_BYTES = 2**20
 _ATTEMPTS = 2
 
 
-class Told:
+class SentNotifications:
     """Which notifications were sent: id → when, and of which kind."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Told:
     def merge(self, data: bytes | None) -> None:
         """Add what another process wrote. Anything unreadable is ignored, at the cost of repetitions."""
         try:
-            told = json.loads(data or b"{}").get("told", {})
-            for name, (at, kind) in told.items():
+            published = json.loads(data or b"{}").get("told", {})
+            for name, (at, kind) in published.items():
                 self._at.setdefault(str(name), (datetime.fromisoformat(at), str(kind)))
         except (AttributeError, TypeError, ValueError):
             return
@@ -86,9 +86,9 @@ class Told:
     def to_bytes(self, now: datetime) -> bytes:
         """Return the object to write, with the newest entries only."""
         newest = sorted(self._at.items(), key=lambda item: (item[1][0], item[0]))[-_MOST_KEPT:]
-        self._at = {name: told for name, told in newest if now - told[0] < _KEPT_FOR}
-        told = {name: [at.isoformat(), kind] for name, (at, kind) in self._at.items()}
-        return json.dumps({"format": 1, "told": told}, separators=(",", ":")).encode()
+        self._at = {name: entry for name, entry in newest if now - entry[0] < _KEPT_FOR}
+        published = {name: [at.isoformat(), kind] for name, (at, kind) in self._at.items()}
+        return json.dumps({"format": 1, "told": published}, separators=(",", ":")).encode()
 
 
 class _Objects(Blobs, VersionedBlobs, Protocol):
@@ -100,20 +100,20 @@ class Notifier:
 
     def __init__(self, bus: EventBus, blobs: _Objects, cluster: str, settings: NodeSettings) -> None:
         self._bus, self._blobs, self._cluster, self._settings = bus, blobs, cluster, settings
-        self._told, self._tag = Told(), NONE_THERE
+        self._sent, self._tag = SentNotifications(), NONE_THERE
         self._rests_until: datetime | None = None
         self._examined_at: datetime | None = None
 
-    def tell(self, ledger: Ledger, snapshot: Snapshot, now: datetime) -> int:
+    def notify(self, ledger: Ledger, snapshot: Snapshot, now: datetime) -> int:
         """Send what the state calls for and was not sent yet; return how many were accepted. Never raises."""
         if self._rests_until is not None and now < self._rests_until:
             return 0
         try:
             found = list(self._found(ledger, snapshot, now))
-            if all(each in self._told for each in found):
+            if all(each in self._sent for each in found):
                 return 0
             self._read()
-            return self._send(list(self._told.allowed(found, now)), now)
+            return self._send(list(self._sent.allowed(found, now)), now)
         except (Transient, Rejected):
             self._rests_until = now + _REST
             return 0
@@ -131,7 +131,7 @@ class Notifier:
         by_id, sent = {each.id: each for each in these}, 0
         try:
             for accepted in self._bus.put(these):
-                self._told.note(by_id[accepted], now)
+                self._sent.note(by_id[accepted], now)
                 sent += 1
         except (Transient, Rejected):
             self._rests_until = now + _REST
@@ -142,14 +142,14 @@ class Notifier:
     def _read(self) -> None:
         version = self._blobs.read(notified_key(self._cluster), self._tag, _LARGEST_BYTES)
         self._tag = version.tag
-        self._told.merge(version.data)
+        self._sent.merge(version.data)
 
     def _write(self, now: datetime) -> None:
         """Write which were sent. If that fails, this process remembers them all the same."""
         for _ in range(_ATTEMPTS):
             try:
                 key = notified_key(self._cluster)
-                self._tag = self._blobs.replace(key, self._told.to_bytes(now), self._tag)
+                self._tag = self._blobs.replace(key, self._sent.to_bytes(now), self._tag)
                 return
             except Conflict:
                 self._read()

@@ -26,11 +26,11 @@ from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
-    by_turns,
     decide,
     decision_id,
     exceeds_steps,
     is_about_to_buy,
+    round_robin,
     unread,
 )
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
@@ -267,7 +267,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     outcome.is_cut = not allowance.has_turn(ledger.spending)
     if outcome.is_cut:
         return True
-    settings = allowance.thrifty(run.settings.in_cluster(ledger.cluster))
+    settings = allowance.with_fewer_nodes(run.settings.in_cluster(ledger.cluster))
     types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
@@ -318,7 +318,7 @@ def _carry_out(
             done = not settled.given_up and begun == len(plan.starts)
         if plan.nodes:
             claim_commitments(run.commitments, inputs, plan.nodes, inputs.now)
-            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
+            settled, bought = buy_many(run, round_robin(plan.nodes), ledger, types, decision, allowance)
             outcome.note(settled)
             begun += bought
             done = done and not settled.given_up and bought == len(plan.nodes)

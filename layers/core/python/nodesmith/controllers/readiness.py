@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes, state_hashes
 from nodesmith.controllers.observation import newest_snapshot
-from nodesmith.controllers.runs import Outside
+from nodesmith.controllers.runs import ClusterPorts
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
@@ -40,7 +40,7 @@ from nodesmith.decisions.takeover import Standby, held_nodeclasses, next_hold, s
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import ObjectEvent, Parsed
 from nodesmith.model.apimachinery.times import first, first_after
-from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
+from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, shifts_to_keep
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
@@ -61,7 +61,7 @@ _OLD_KINDS = {PROVISIONER: "Provisioner", NODE_TEMPLATE: "AWSNodeTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness(Outside):
+class Readiness(ClusterPorts):
     """What a run needs."""
 
 
@@ -110,7 +110,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     if (reason := standby(ledger, snapshot, now)) is not None:
-        return _stand_by(run, pools, parsed, snapshot, ledger, reason)
+        return _show_standby(run, pools, parsed, snapshot, ledger, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
         dedicated = on_dedicated_only(_readable(pools))
@@ -150,7 +150,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, due, len(tripped))
 
 
-def _stand_by(
+def _show_standby(
     run: Readiness,
     pools: ParsedPools,
     parsed: ParsedClasses,
@@ -200,7 +200,7 @@ def _announce(
         return
     with failures.of("Events about zonal shifts"):
         run.cluster.publish(announcements(shifts, _readable(pools), statuses))
-        run.store.save_zonal_shifts(told(shifts))
+        run.store.save_zonal_shifts(shifts_to_keep(shifts))
 
 
 def _released(
@@ -264,13 +264,13 @@ def _resolve(
             failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue
         run.store.save_nodeclass(status)
-        if _means_more(ledger.nodeclasses.get(nodeclass.name), status):
+        if _allows_more(ledger.nodeclasses.get(nodeclass.name), status):
             changed.append(nodeclass.name)
         statuses[nodeclass.name] = status
     return cluster, statuses, changed
 
 
-def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
+def _allows_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
     """Return whether pods that had to wait may get a node now."""
     return after.is_ready and (before is None or not before.is_ready or before.content != after.content)
 

@@ -34,7 +34,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ClusterPorts:
     """The ledger, EC2, the API server, objects, queues, clock and metrics of one cluster."""
 
     cluster_name: str
@@ -99,7 +99,7 @@ Losing it does no harm: publishing an Event again only updates its time.
 def publish_new(
     cluster: Cluster,
     events: Iterable[ObjectEvent],
-    told: EventDeduplication,
+    published: EventDeduplication,
     now: datetime,
     again_after: timedelta,
     most: int | None = None,
@@ -108,18 +108,20 @@ def publish_new(
 
     Raises Transient; nothing is suppressed then.
     """
-    new = unpublished(events, told, now)[:most]
+    new = unpublished(events, published, now)[:most]
     if new:
         cluster.publish(new)
-        told.update(dict.fromkeys(new, now + again_after))
+        published.update(dict.fromkeys(new, now + again_after))
     return len(new)
 
 
-def unpublished(events: Iterable[ObjectEvent], told: EventDeduplication, now: datetime) -> list[ObjectEvent]:
+def unpublished(
+    events: Iterable[ObjectEvent], published: EventDeduplication, now: datetime
+) -> list[ObjectEvent]:
     """Return the Events that are new, each once."""
-    for event in [event for event, until in told.items() if until <= now]:
-        del told[event]
-    return [event for event in dict.fromkeys(events) if event not in told]
+    for event in [event for event, until in published.items() if until <= now]:
+        del published[event]
+    return [event for event in dict.fromkeys(events) if event not in published]
 
 
 Item = TypeVar("Item")

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.observation import newest_snapshot
-from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
+from nodesmith.controllers.runs import (
+    ClusterPorts,
+    Report,
+    SelfHints,
+    Spread,
+    each,
+    failed,
+    in_turn,
+    wait_until,
+)
 from nodesmith.decisions.disruption.interruption import displaced, interruption_costs, waiting_since
 from nodesmith.decisions.reporting.events import of_evictions
 from nodesmith.decisions.takeover import standby
@@ -57,8 +66,8 @@ class Drains:
     ) -> Iterator[tuple[str, timedelta]]:
         """Yield the NodePool of each drain that has just ended, and how much longer than the longest grace it took."""
         going = {pod.pod for each in commands if isinstance(each, Evict | DeletePods) for pod in each.pods}
-        told = (pod for pod in snapshot.pods if pod.key in going) if going else ()
-        graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in told}
+        ending_pods = (pod for pod in snapshot.pods if pod.key in going) if going else ()
+        graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in ending_pods}
         for command in commands:
             claim = command.claim
             match command:
@@ -91,7 +100,7 @@ LONGEST_SILENCE = timedelta(minutes=2)
 """The longest interval between two counts of waiting pods: two ticks. A longer interval is not counted."""
 
 
-def _unheard(name: str, value: float) -> None:
+def _ignore(name: str, value: float) -> None:
     """Discard a value."""
 
 
@@ -103,7 +112,7 @@ class InterruptionMetrics:
     they were last counted.
     """
 
-    note: Callable[[str, float], None] = _unheard
+    note: Callable[[str, float], None] = _ignore
     since: datetime | None = None
     counted_at: datetime | None = None
 
@@ -121,7 +130,7 @@ class InterruptionMetrics:
         if not waiting and begun is None:
             self.since = self.counted_at = None
 
-    def tell(
+    def record(
         self,
         commands: Sequence[TerminationCommand],
         claims: Sequence[NodeClaim],
@@ -147,7 +156,7 @@ DENIAL = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Termination(Outside):
+class Termination(ClusterPorts):
     """What a run needs."""
 
     self_hints: SelfHints = field(default_factory=SelfHints)
@@ -173,17 +182,17 @@ def end_nodes(run: Termination) -> Report:
         return Report(Counter(TurnedAway=1), due=began)
     done: Counter[str] = Counter()
     due: datetime | None = None
-    told: list[ObjectEvent] = []
+    new_events: list[ObjectEvent] = []
     with Failures() as failures:
         try:
-            due = _look(run, done, told, failures)
+            due = _look(run, done, new_events, failures)
         except (Transient, Rejected):
             _hand_over(run, until)
             raise
         _hand_over(run, until, is_left=bool(done["Postponed"]))
-        if told:  # the next round of evictions need not wait for that
+        if new_events:  # the next round of evictions need not wait for that
             with failures.of():
-                run.cluster.publish(told)
+                run.cluster.publish(new_events)
     return Report(done, due=due)
 
 
@@ -196,11 +205,11 @@ def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> N
 
 
 def _look(
-    run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures
+    run: Termination, done: Counter[str], new_events: list[ObjectEvent], failures: Failures
 ) -> datetime | None:
     """Load, decide and carry out; return when to look again, None if no node is ending and none waits to end.
 
-    Counts what was done in `done`, and adds Events that the caller must publish to `told`.
+    Counts what was done in `done`, and adds Events that the caller must publish to `new_events`.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -220,8 +229,8 @@ def _look(
         checked, instances = [], {}
     known = ledger.drain_times
     commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
-    run.interruption_metrics.tell(commands, claims, snapshot, now)
-    _carry_out(run, commands, done, told, failures)
+    run.interruption_metrics.record(commands, claims, snapshot, now)
+    _carry_out(run, commands, done, new_events, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
         typical = learned_drain_time(known.get(nodepool), beyond, now)
         if typical is not None:
@@ -259,7 +268,7 @@ def _carry_out(
     run: Termination,
     commands: Sequence[TerminationCommand],
     done: Counter[str],
-    told: list[ObjectEvent],
+    new_events: list[ObjectEvent],
     failures: Failures,
 ) -> None:
     """Taint Nodes, then evict pods and concurrently advance the claims without evictions.
@@ -271,12 +280,17 @@ def _carry_out(
     others = [c for c in commands if c.claim.name not in open_yet and not isinstance(c, Close)]
     leaving = {c.claim.name for c in others if isinstance(c, Evict | DeletePods)}
     sides = [[c for c in others if (c.claim.name in leaving) is leaves] for leaves in (True, False)]
-    for did in run.spread(lambda side: _proceed(run, side, told, failures), [side for side in sides if side]):
+    for did in run.spread(
+        lambda side: _proceed(run, side, new_events, failures), [side for side in sides if side]
+    ):
         done.update(did)
 
 
 def _proceed(
-    run: Termination, commands: Sequence[TerminationCommand], told: list[ObjectEvent], failures: Failures
+    run: Termination,
+    commands: Sequence[TerminationCommand],
+    new_events: list[ObjectEvent],
+    failures: Failures,
 ) -> Counter[str]:
     """Evict or delete pods, advance each claim, and terminate all instances in one call; return what was done."""
     done: Counter[str] = Counter()
@@ -285,7 +299,7 @@ def _proceed(
     if evictions:
         done["Evict"] += sum(len(command.pods) for command in evictions)
         with failures.of():
-            _evict(run, evictions, done, told)
+            _evict(run, evictions, done, new_events)
     if deletions:
         with failures.of():
             delete_pods(deletions, run.cluster)
@@ -300,10 +314,12 @@ def _proceed(
     return done
 
 
-def _evict(run: Termination, commands: Sequence[Evict], done: Counter[str], told: list[ObjectEvent]) -> None:
+def _evict(
+    run: Termination, commands: Sequence[Evict], done: Counter[str], new_events: list[ObjectEvent]
+) -> None:
     answers = evict(commands, run.cluster)
     note_drained(run.metrics, commands, answers)
-    told += [event for c in commands for event in of_evictions(c.claim, c.pods, answers)]
+    new_events += [event for c in commands for event in of_evictions(c.claim, c.pods, answers)]
     postponed = sum(isinstance(answer, Postponed) for answer in answers.values())
     done.update({"Evict": -postponed, "Postponed": postponed} if postponed else {})
     for pod, answer in answers.items():

@@ -223,7 +223,7 @@ def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
         if quota.fault:
             yield Finding("", "", "LimitUnreadable", f"{quota.fault}: {quota.remedy}")
             continue
-        used = region.told(limit, now)
+        used = region.reported_use(limit, now)
         for name, most in sorted(quota.limits.items()):
             percent = used[name] * 100 // most if most else _WHOLE_PERCENT
             kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from nodesmith.decisions.lifecycle.lostnodes import lost_claims, without_node
 from nodesmith.decisions.takeover import UNCLAIMED, taken_back
-from nodesmith.decisions.termination.waiting import is_let_go
+from nodesmith.decisions.termination.waiting import is_held_by_others
 from nodesmith.model.apimachinery.labels import (
     INSTANCE_PROFILE,
     INSTANCE_TYPE,
@@ -285,7 +285,7 @@ def left_nodes(facts: Facts) -> Iterator[ReleaseNode]:
         instance = instance_id(node.provider_id)
         if NODECLASS not in node.labels or node.name in claimed or instance in alive:
             continue
-        if node.provider_id in karpenters or is_let_go(node):
+        if node.provider_id in karpenters or is_held_by_others(node):
             continue
         if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
             yield ReleaseNode(node.name, node.provider_id)
@@ -359,7 +359,7 @@ def next_change(facts: Facts) -> datetime | None:
     instance of which only the Node or the object is left, one whose Node is gone, a detached volume or interface.
     """
     is_lost = bool(without_node(facts.snapshot, facts.ledger))
-    if facts.pending or is_lost or _is_ending(facts) or _is_loose(facts):
+    if facts.pending or is_lost or _is_ending(facts) or _has_orphans(facts):
         return facts.now
     return first_after(facts.now, _moments(facts))
 
@@ -376,7 +376,7 @@ def _is_ending(facts: Facts) -> bool:
     )
 
 
-def _is_loose(facts: Facts) -> bool:
+def _has_orphans(facts: Facts) -> bool:
     """Return whether a detached volume or network interface belongs to no existing claim or instance."""
     known = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
     kinds = (OwnedKind.VOLUME, OwnedKind.NETWORK_INTERFACE)

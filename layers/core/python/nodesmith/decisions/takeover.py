@@ -146,7 +146,7 @@ _MADE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ClusterContext:
     """What the NodeClaims of a cluster are compared with.
 
     NodePools and EC2NodeClasses are by name, tags by instance id, Nodes and instances by provider id. `holders` are the
@@ -180,20 +180,20 @@ def instance_named(manifest: Manifest) -> str:
     return found["instance"]
 
 
-def claim_of(manifest: Manifest, around: Around, now: datetime) -> NodeClaim:
+def claim_of(manifest: Manifest, context: ClusterContext, now: datetime) -> NodeClaim:
     """Return the claim that a NodeClaim of Karpenter becomes. Raises Rejected, with field, value and remedy.
 
     Nothing in it differs from what Karpenter has recorded, so nothing drifts: hashes are taken over with their
     versions. An older version is renewed afterwards by Karpenter's own rule (`readiness.hashes`).
     """
-    instance = _instance(manifest, around)
+    instance = _instance(manifest, context)
     parsed = parse_nodeclaim(_readable(manifest), now)
     if parsed.value is None:
         raise Rejected("; ".join(str(problem) for problem in parsed.problems if problem.fatal))
     claim = parsed.value
-    pool = around.pools.get(claim.nodepool)
-    _refuse_unknown(claim, pool, around)
-    node = around.nodes.get(instance.provider_id)
+    pool = context.pools.get(claim.nodepool)
+    _refuse_unknown(claim, pool, context)
+    node = context.nodes.get(instance.provider_id)
     annotations = _annotations(manifest)
     claim = replace(
         claim,
@@ -205,7 +205,7 @@ def claim_of(manifest: Manifest, around: Around, now: datetime) -> NodeClaim:
         budgets=pool.disruption.budgets if pool else (),
         **_versions(annotations),
     )
-    return _in_size(_grown(_on_instance(claim, instance, around.catalog), manifest), node, manifest)
+    return _in_size(_grown(_on_instance(claim, instance, context.catalog), manifest), node, manifest)
 
 
 def _readable(manifest: Manifest) -> Mapping[str, Any]:
@@ -213,19 +213,19 @@ def _readable(manifest: Manifest) -> Mapping[str, Any]:
     return {name: part for name, part in manifest.items() if name != "status"}
 
 
-def _instance(manifest: Manifest, around: Around) -> Instance:
+def _instance(manifest: Manifest, context: ClusterContext) -> Instance:
     """Return the living instance of a NodeClaim. Raises Rejected if it is not proven to be this NodeClaim's."""
     id_, name = instance_named(manifest), str(manifest["metadata"]["name"])
-    others = [each for each in around.holders.get(provider_id(manifest), ()) if each != name]
+    others = [each for each in context.holders.get(provider_id(manifest), ()) if each != name]
     if others:
         raise Rejected(f"status.providerID {provider_id(manifest)} is also that of NodeClaim {others[0]}")
-    instance, tags = around.instances.get(id_), around.tags.get(id_, {})
+    instance, tags = context.instances.get(id_), context.tags.get(id_, {})
     if instance is None or not instance.is_alive:
         raise Rejected(f"instance {id_} does not exist any more: delete the NodeClaim")
     if instance.provider_id != provider_id(manifest):
         raise Rejected(f"status.providerID is {provider_id(manifest)}, but EC2 says {instance.provider_id}")
     pool = (manifest["metadata"].get("labels") or {}).get(NODEPOOL)
-    expected = {owned_tag(around.cluster): "owned", CLUSTER_TAG: around.cluster}
+    expected = {owned_tag(context.cluster): "owned", CLUSTER_TAG: context.cluster}
     expected |= {NODEPOOL: str(pool)} if pool else {}
     expected |= {NODECLAIM_TAG: name} if NODECLAIM_TAG in tags else {}
     for key, value in expected.items():
@@ -235,15 +235,15 @@ def _instance(manifest: Manifest, around: Around) -> Instance:
     return instance
 
 
-def _refuse_unknown(claim: NodeClaim, pool: NodePool | None, around: Around) -> None:
-    if claim.nodeclass.label != NODECLASS or claim.nodeclass.name not in around.nodeclasses:
-        known = ", ".join(sorted(around.nodeclasses)) or "none"
+def _refuse_unknown(claim: NodeClaim, pool: NodePool | None, context: ClusterContext) -> None:
+    if claim.nodeclass.label != NODECLASS or claim.nodeclass.name not in context.nodeclasses:
+        known = ", ".join(sorted(context.nodeclasses)) or "none"
         raise Rejected(
             f"spec.nodeClassRef names {claim.nodeclass.kind} {claim.nodeclass.name!r}, which is not found or invalid "
             f"(valid: {known})"
         )
     if claim.nodepool and pool is None:
-        known = ", ".join(sorted(around.pools)) or "none"
+        known = ", ".join(sorted(context.pools)) or "none"
         raise Rejected(f"NodePool {claim.nodepool!r} is not found or invalid (valid: {known})")
 
 
@@ -336,7 +336,7 @@ def holders_of(nodeclaims: Iterable[Manifest]) -> dict[str, list[str]]:
     return found
 
 
-KARPENTERS_TURN = timedelta(minutes=5)
+FINALIZER_GRACE = timedelta(minutes=5)
 """How long after the deletion the finalizer is left to Karpenter, which may run without being detected."""
 
 
@@ -354,14 +354,14 @@ def next_hold(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) ->
 
 
 def _held(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str, datetime]]:
-    """Yield the deleted EC2NodeClasses that only the finalizer keeps, each with the end of `KARPENTERS_TURN`."""
+    """Yield the deleted EC2NodeClasses that only the finalizer keeps, each with the end of `FINALIZER_GRACE`."""
     used = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
     for manifest in snapshot.nodeclasses:
         metadata = manifest["metadata"]
         deleted = metadata.get("deletionTimestamp")
         is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
         if is_held and metadata["name"] not in used:
-            yield str(metadata["name"]), parse_time(deleted) + KARPENTERS_TURN
+            yield str(metadata["name"]), parse_time(deleted) + FINALIZER_GRACE
 
 
 def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:

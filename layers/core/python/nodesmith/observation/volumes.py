@@ -232,7 +232,7 @@ class Attachments:
         for pod in mounting:
             for mount in pod.claims:
                 self._users.setdefault(mount.key, pod)
-        self.of_new_nodes = self._told_of_types(nodes) if stating.intersection(self._asked) else NO_LIMITS
+        self.of_new_nodes = self._limits_of_types(nodes) if stating.intersection(self._asked) else NO_LIMITS
 
     def count(self, pod: ReducedPod) -> tuple[tuple[str, int], ...]:
         """Return how many volumes of each driver a pod needs. A volume that it mounts twice counts once."""
@@ -271,16 +271,16 @@ class Attachments:
             else self.of_new_nodes.on(_type_of(node)).of(ATTACHABLE + driver)
         )
 
-    def _told_of_types(self, nodes: Iterable[Manifest]) -> AttachLimits:
+    def _limits_of_types(self, nodes: Iterable[Manifest]) -> AttachLimits:
         """Return the limits that nodes state for the drivers that pods use, except EBS, for which more is known."""
-        told: dict[str, dict[str, int]] = {}
+        by_driver: dict[str, dict[str, int]] = {}
         for node in nodes:
             kind, limits = _type_of(node), self._limits.get(node["metadata"]["name"], {})
             for driver in self._limiting.intersection(self._asked, limits) - {EBS_DRIVER}:
                 limit = limits[driver]
-                known = told.setdefault(driver, {})
+                known = by_driver.setdefault(driver, {})
                 known[kind] = min(known.get(kind, UNLIMITED), UNLIMITED if limit is None else limit)
-        return AttachLimits(FrozenMap({driver: FrozenMap(told[driver]) for driver in sorted(told)}))
+        return AttachLimits(FrozenMap({driver: FrozenMap(by_driver[driver]) for driver in sorted(by_driver)}))
 
     def _mounted(self, pod: ReducedPod) -> _Mounted:
         found: dict[str, set[str]] = {}

@@ -24,8 +24,8 @@ from nodesmith.model.ec2.zonalshifts import (
     next_end,
     reconciled,
     shifted_zone_ids,
+    shifts_to_keep,
     shown_shifts,
-    told,
 )
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
@@ -145,12 +145,12 @@ def test_an_empty_node_in_the_zone_stays_until_the_shift_ends() -> None:
 def test_a_shift_is_announced_once_when_it_begins_and_once_when_it_ends() -> None:
     begun = reconciled((), (SHIFT,), NOW)
     assert begun == (SHIFT,)
-    known = told(begun)
+    known = shifts_to_keep(begun)
     assert reconciled(known, (SHIFT,), NOW) == known
     ended = reconciled(known, (), NOW)
     assert ended == (replace(SHIFT, ended=True),)
     assert reconciled(ended, (), NOW) == ended, "until it is announced"
-    assert told(ended) == ()
+    assert shifts_to_keep(ended) == ()
 
 
 def test_a_shift_that_ended_before_it_was_announced_is_forgotten() -> None:
@@ -158,7 +158,7 @@ def test_a_shift_that_ended_before_it_was_announced_is_forgotten() -> None:
 
 
 def test_a_shift_ends_by_itself_when_it_cannot_be_read() -> None:
-    known = told((SHIFT,))
+    known = shifts_to_keep((SHIFT,))
     assert reconciled(known, None, NOW) == known
     assert reconciled(known, None, NOW + HOUR) == (replace(SHIFT, ended=True),)
     assert next_end(known, NOW) == NOW + HOUR
@@ -166,7 +166,7 @@ def test_a_shift_ends_by_itself_when_it_cannot_be_read() -> None:
 
 
 def test_an_extended_shift_is_kept_with_its_new_end_and_not_announced_again() -> None:
-    known, longer = told((SHIFT,)), replace(SHIFT, until=NOW + 2 * HOUR)
+    known, longer = shifts_to_keep((SHIFT,)), replace(SHIFT, until=NOW + 2 * HOUR)
     assert reconciled(known, (longer,), NOW) == (replace(longer, announced=True),)
 
 
@@ -175,7 +175,7 @@ def test_a_zone_that_is_shifted_away_from_again_is_announced_again() -> None:
 
 
 def test_an_autoshift_is_written_again_only_after_half_of_its_time() -> None:
-    known = told((AUTO,))
+    known = shifts_to_keep((AUTO,))
     for passed, kept in ((timedelta(minutes=29), True), (timedelta(minutes=31), False)):
         at = NOW + passed
         found = reconciled(known, (replace(AUTO, until=at + UNTOLD_END),), at)
@@ -248,7 +248,7 @@ def test_events_have_karpenters_reasons_and_types() -> None:
         "ZonalShiftCleared",
         False,
     )
-    assert announcements(told((SHIFT,)), [one()], statuses) == []
+    assert announcements(shifts_to_keep((SHIFT,)), [one()], statuses) == []
 
 
 def test_the_condition_shows_each_shift_and_can_be_read_back() -> None:
@@ -281,12 +281,14 @@ def test_nodes_in_the_zone_are_not_replaced_ahead_of_their_expiry() -> None:
 
 def test_a_failing_status_check_ends_no_node_in_the_zone_until_the_shift_ends() -> None:
     sick = builders.claim(phase=Phase.INITIALIZED, instance_id="i-1", zone=A)
-    told = [Notice(Fate.IMPAIRED, "i-1", NOW + timedelta(minutes=2), "fails EC2's check")]
+    shifts_to_keep = [Notice(Fate.IMPAIRED, "i-1", NOW + timedelta(minutes=2), "fails EC2's check")]
     shifted = builders.ledger(claims=(sick,), zonal_shifts=away(A))
-    found = answer(told, shifted, {}, None, NOW)
+    found = answer(shifts_to_keep, shifted, {}, None, NOW)
     assert (found.changed, found.going, found.counts) == ([], [], {"NoticesPutOff": 1})
-    assert [ended.cause for ended in answer(told, shifted, {}, None, NOW + HOUR).changed] == [Fate.IMPAIRED]
-    gone = [replace(told[0], fate=Fate.TERMINATED)]
+    assert [ended.cause for ended in answer(shifts_to_keep, shifted, {}, None, NOW + HOUR).changed] == [
+        Fate.IMPAIRED
+    ]
+    gone = [replace(shifts_to_keep[0], fate=Fate.TERMINATED)]
     assert [ended.cause for ended in answer(gone, shifted, {}, None, NOW).changed] == [Fate.TERMINATED]
 
 

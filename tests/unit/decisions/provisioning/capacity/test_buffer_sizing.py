@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.nodeclaims.observations import next_sizes, tell_rooms
+from nodesmith.controllers.nodeclaims.observations import next_sizes, publish_buffer_status
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, resolutions
@@ -158,7 +158,7 @@ class Told:
         return replace(known, now=now)
 
     def run(self, now: datetime) -> tuple[int, bool]:
-        return tell_rooms(self.blobs, self.cluster, self.known(now).snapshot, now)
+        return publish_buffer_status(self.blobs, self.cluster, self.known(now).snapshot, now)
 
     def sized(self) -> tuple[str, str]:
         """Return status and reason of SizedFromHistory."""

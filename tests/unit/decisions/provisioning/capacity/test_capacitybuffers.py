@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.kubernetes.writes import merged_status
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.decisions.provisioning import Inputs, Plan, by_turns, decide
+from nodesmith.decisions.provisioning import Inputs, Plan, decide, round_robin
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.model.apimachinery.labels import DISRUPTED
@@ -274,7 +274,7 @@ def test_pods_come_first_and_their_plan_is_the_same_as_without_buffers() -> None
 
 def test_nodes_for_room_are_bought_after_those_for_pods() -> None:
     plan = decide(given(manifest(**TEMPLATE, replicas=40), pods=pods(shape("3", "6Gi", namespace="z"), 7)))
-    kinds = [each.is_room for each in by_turns(tuple(reversed(plan.nodes)))]
+    kinds = [each.is_room for each in round_robin(tuple(reversed(plan.nodes)))]
     assert kinds == sorted(kinds)
     assert set(kinds) == {False, True}
 

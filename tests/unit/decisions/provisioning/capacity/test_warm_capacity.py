@@ -40,7 +40,7 @@ from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer
-from nodesmith_cli.views.status import lines, tell
+from nodesmith_cli.views.status import lines, report_of
 from nodesmith_formats.nodeclaims import shown_claim
 from tests.builders import (
     NOW,
@@ -441,8 +441,8 @@ def test_an_instance_that_somebody_else_starts_is_stopped_again() -> None:
 def test_a_late_event_of_its_own_stop_does_not_end_a_started_node() -> None:
     running = kept(phase=Phase.INITIALIZED, started_at=NOW - HOUR)
 
-    def ended(told_at: Any) -> bool:
-        notice = Notice(Fate.STOPPED, running.instance_id, told_at, "stopped", told_at=told_at)
+    def ended(occurred_at: Any) -> bool:
+        notice = Notice(Fate.STOPPED, running.instance_id, occurred_at, "stopped", occurred_at=occurred_at)
         return bool(answer([notice], ledger(claims=(running,)), {}, None, NOW).changed)
 
     assert not ended(NOW - 2 * HOUR)
@@ -476,7 +476,7 @@ def test_status_and_metrics_count_a_stopped_instance_at_the_price_of_its_volumes
     annotations = {WARM_CAPACITY: ROOM, "nodesmith.dev/stopped-hourly-usd": "0.002000"}
     stopped = kept(reason="Stopped", message="why", annotations=FrozenMap(annotations))
     there = replace(given().snapshot, nodeclaims=(object_of(stopped),))
-    told = tell(there, NOW)
+    told = report_of(there, NOW)
     assert told["warmCapacity"] == {"stopped": 1, "preparing": 0, "stoppedHourly": 0.002}
     assert told["coming"] == 0
     assert "warm capacity: 1 stopped instance at $0.0020/hour, 0 being prepared" in list(lines(told))

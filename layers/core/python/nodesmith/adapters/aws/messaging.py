@@ -154,7 +154,7 @@ class HealthEvents:
     def __init__(self, client: Any, region: str) -> None:
         self._client, self._region = client, region
 
-    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+    def publish(self, changes: Iterable[Mapping[str, str]]) -> None:
         """Send an event for each change. Raises Transient, also if EventBridge did not accept an event; Rejected."""
         entries = [
             {

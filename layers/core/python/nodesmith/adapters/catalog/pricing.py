@@ -104,8 +104,8 @@ class AwsMarket:
         for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
             place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
             if price > 0:
-                told = row["Timestamp"], price
-                latest[place] = max(told, latest.get(place, told))
+                quoted = row["Timestamp"], price
+                latest[place] = max(quoted, latest.get(place, quoted))
         return {place: price for place, (_, price) in latest.items()}
 
     def on_demand_prices(self) -> Mapping[str, float]:

@@ -149,8 +149,8 @@ class DynamoStore:
         now, last = self._clock(), self._last or self.load()
         if last.version != version:
             raise Conflict(f"version {version} of {self._partition.pk} is no longer the newest")
-        told = [*(replace(claim, revision=0) for claim in claims), *changed]
-        saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in told]
+        written = [*(replace(claim, revision=0) for claim in claims), *changed]
+        saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in written]
         new = [self._put(claim_of(self._partition, claim), revision) for claim, revision in saved]
         new += [self._put(move_of(self._partition, move), move.revision)] if move else []
         new += [self._put(gang_of(self._partition, gang), gang.revision)] if gang else []
@@ -285,9 +285,9 @@ class DynamoStore:
         """Take calls from the region's budget of CreateFleet calls, and return how many were granted."""
         return self._region.take_calls(wanted, now)
 
-    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+    def record_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
         """Record what EC2 lacks, for all clusters of the region."""
-        self._region.tell_scarcity(scarcity, now)
+        self._region.record_scarcity(scarcity, now)
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""

@@ -93,9 +93,9 @@ class SharedItems:
         """
         return self._change_budget(lambda budget: budget.take(self._cluster, wanted, now))
 
-    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+    def record_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
         """Record what EC2 lacks, unless clusters change the budget at every attempt. Raises Transient."""
-        self._change_budget(lambda budget: (0, budget.told(scarcity, now)))
+        self._change_budget(lambda budget: (0, budget.with_scarcity(scarcity, now)))
 
     def _change_budget(self, change: Callable[[CallBudget], tuple[int, CallBudget]]) -> int:
         """Write the budget that `change` returns, and return the number before it; 0 if no attempt succeeds."""

@@ -192,10 +192,10 @@ def refusal_reason(code: str, message: str) -> str:
 
 
 def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type: str) -> Override:
-    told = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
-    kind = instance_type or told.get("InstanceType")
-    subnet = told.get("SubnetId") or part.get("SubnetId")
-    zone = told.get("AvailabilityZone") or part.get("AvailabilityZone")
+    chosen = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    kind = instance_type or chosen.get("InstanceType")
+    subnet = chosen.get("SubnetId") or part.get("SubnetId")
+    zone = chosen.get("AvailabilityZone") or part.get("AvailabilityZone")
     fitting = (
         o for o in request.overrides if o.instance_type == kind and (o.subnet_id == subnet or o.zone == zone)
     )

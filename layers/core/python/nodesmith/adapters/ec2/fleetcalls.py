@@ -24,7 +24,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.decisions.launch.fleets import dealt
+from nodesmith.decisions.launch.fleets import matched
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.launches import (
@@ -122,12 +122,12 @@ class FleetCalls:
     def _outcome(
         self, request: LaunchRequest, instances: Sequence[Instance], errors: list[FleetError]
     ) -> LaunchOutcome:
-        instance = dealt(request.share, instances) if request.share else next(iter(instances), None)
+        instance = matched(request.share, instances) if request.share else next(iter(instances), None)
         if instance is None:
             return self._forgetting(request, unfulfilled(request, errors, len(instances)))
         return Launched(request.claim, instance, shortfalls(errors), subnet_shortfalls(errors))
 
-    def _described(self, request: LaunchRequest, told: Sequence[Instance]) -> Sequence[Instance]:
+    def _described(self, request: LaunchRequest, of_fleet: Sequence[Instance]) -> Sequence[Instance]:
         """Return the instances in a response, with the details that EC2 already shows.
 
         If the response names none, return the instances that EC2 shows. A shared fleet's are returned only if all of
@@ -136,10 +136,10 @@ class FleetCalls:
         try:
             found = self.looked_up(request)
         except Transient:
-            return told
+            return of_fleet
         shown = {instance.id: instance for instance in found}
-        if told:
-            return [replace(shown[i.id], claim=i.claim) if i.id in shown else i for i in told]
+        if of_fleet:
+            return [replace(shown[i.id], claim=i.claim) if i.id in shown else i for i in of_fleet]
         return found if not request.share or len(found) == request.share.size else ()
 
     def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:

@@ -206,7 +206,7 @@ _OVER = ("[Completed]", "[Canceled]")
 """Prefixes of the description of an event that is no longer pending."""
 
 
-def told(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> list[Notice]:
+def current_notices(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> list[Notice]:
     """Return all current notices for these instance ids of the cluster with this name. Raises Transient."""
     return [
         *_stopped(ec2, instances, now),

@@ -91,17 +91,17 @@ class ApiCluster:
         if there is None and not create:
             return
         there = there or self._create("NodeClaim", manifest)
-        there = self._bring(
+        there = self._update(
             "NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]), there=there
         )
         if manifest.get("status"):
-            self._bring_status("NodeClaim", name, manifest["status"], there)
+            self._update_status("NodeClaim", name, manifest["status"], there)
 
     def delete_nodeclaim(self, name: str) -> None:
         """Delete a claim and remove our finalizer. The caller has already terminated its instance."""
         path = object_path("NodeClaim", name)
         if self._server.delete(path) is not None:
-            self._bring("NodeClaim", name, _released)
+            self._update("NodeClaim", name, _released)
 
     def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
         """Delete a NodeClaim or Node that our finalizer holds. If the finalizer is missing, add it first."""
@@ -112,7 +112,7 @@ class ApiCluster:
                 return None
             return {**there, "metadata": with_finalizers(there["metadata"], [TERMINATION_FINALIZER])}
 
-        there = self._bring(kind, name, held)
+        there = self._update(kind, name, held)
         if there is not None:
             self._delete(kind, there)
 
@@ -124,7 +124,7 @@ class ApiCluster:
         if not there["metadata"].get("deletionTimestamp"):
             self._delete("Node", there)
             there = None
-        left = self._bring(
+        left = self._update(
             "Node",
             name,
             lambda node: _released(node) if is_left_of(node, provider_id) else None,
@@ -138,7 +138,7 @@ class ApiCluster:
         Return False if the Node is gone or a Node of another instance has its name.
         """
         owner = self._server.get(object_path("NodeClaim", patch.owner)) if patch.owner else None
-        return self._bring("Node", name, lambda there: patched_node(there, patch, owner)) is not None
+        return self._update("Node", name, lambda there: patched_node(there, patch, owner)) is not None
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         """Evict pods as far as their disruption budgets allow. Return the outcomes by namespace/name."""
@@ -166,12 +166,12 @@ class ApiCluster:
 
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
         """Merge `status` into an object's status, and conditions by type. A missing object is ignored."""
-        if self._bring_status(kind, name, status) is None and kind in OLDER_PATHS:
-            self._bring_status(kind, name, status, older=True)
+        if self._update_status(kind, name, status) is None and kind in OLDER_PATHS:
+            self._update_status(kind, name, status, older=True)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into those of a NodePool or EC2NodeClass. A missing object is ignored."""
-        self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
+        self._update(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
 
     def karpenter_runs(self) -> bool:
         """Return whether a Karpenter controller of the cluster holds the lease of its leader election."""
@@ -184,7 +184,7 @@ class ApiCluster:
             is_deleted = there["metadata"].get("deletionTimestamp")
             return without_finalizer(there, NODECLASS_FINALIZER) if is_deleted else None
 
-        self._bring("EC2NodeClass", name, released)
+        self._update("EC2NodeClass", name, released)
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
         """Publish Events, several at once. Repeating an Event updates its time."""
@@ -201,15 +201,15 @@ class ApiCluster:
         with suppress(Conflict):  # another object has this name by now
             self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
 
-    def _bring_status(
+    def _update_status(
         self, kind: str, name: str, status: Manifest, there: Manifest | None = None, *, older: bool = False
     ) -> Manifest | None:
         def wanted(there: Manifest) -> Manifest:
             return {**there, "status": merged_status(there.get("status") or {}, status, self._clock())}
 
-        return self._bring(kind, name, wanted, "/status", there, older=older)
+        return self._update(kind, name, wanted, "/status", there, older=older)
 
-    def _bring(
+    def _update(
         self,
         kind: str,
         name: str,

@@ -168,5 +168,5 @@ def passes(response: BaseHTTPResponse) -> bool:
 
 def _asked_seconds(response: BaseHTTPResponse) -> float:
     """Return the seconds in Retry-After, or 0 if it is missing or a date, which no API server sends."""
-    told = str(response.headers.get("Retry-After") or "")
-    return float(told) if told.isascii() and told.isdigit() else 0.0
+    header = str(response.headers.get("Retry-After") or "")
+    return float(header) if header.isascii() and header.isdigit() else 0.0

@@ -49,7 +49,7 @@ _SEVERAL = "more than one PodDisruptionBudget"  # the API server sends this mess
 _DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
 
 
-def _unheard(_: int) -> None:
+def _ignore(_: int) -> None:
     pass
 
 
@@ -57,7 +57,7 @@ def evict(
     server: ApiServer,
     pods: Sequence[PodOnNode],
     patience_seconds: float = _PATIENCE_SECONDS,
-    answered: Callable[[int], None] = _unheard,
+    answered: Callable[[int], None] = _ignore,
 ) -> dict[str, Eviction]:
     """Evict pods and return their outcomes in order. Pods that would delay the next run are Postponed.
 
@@ -84,7 +84,7 @@ def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _BudgetQueue:
     """The evictions of one budget, one at a time: their number, the pods requested, and the pods answered."""
 
     size: int
@@ -93,7 +93,7 @@ class _Lane:
     answered: set[str] = field(default_factory=set)
 
     @property
-    def is_through(self) -> bool:
+    def is_finished(self) -> bool:
         return len(self.answered) == self.size
 
 
@@ -103,13 +103,13 @@ def _all(
     request: Callable[[str, Manifest], Request],
     failed: str,
     latest: float,
-    answered: Callable[[int], None] = _unheard,
+    answered: Callable[[int], None] = _ignore,
 ) -> dict[str, Eviction]:
     sizes = Counter(pod.budget for pod in pods if pod.budget)
-    lanes = {budget: _Lane(size) for budget, size in sizes.items()}
+    lanes = {budget: _BudgetQueue(size) for budget, size in sizes.items()}
 
     def is_late() -> bool:
-        return monotonic() > latest and 2 * sum(lane.is_through for lane in lanes.values()) >= len(lanes)
+        return monotonic() > latest and 2 * sum(lane.is_finished for lane in lanes.values()) >= len(lanes)
 
     def end(pod: PodOnNode) -> Eviction:
         answer = end_in_turn(pod)

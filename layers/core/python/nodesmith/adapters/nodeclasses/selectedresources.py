@@ -258,12 +258,12 @@ def placement_group(
         raw.get("SpreadLevel") or "rack",
     )
     zones = sorted({subnet.zone for subnet in subnets})
-    if group.home and zones and group.home not in zones:
+    if group.only_zone and zones and group.only_zone not in zones:
         raise Unresolved(
             _FAILED,
-            f"spec.placementGroupSelector: the instances of cluster placement group {name} are in {group.home}, where "
-            f"spec.subnetSelectorTerms select no subnet (only in {', '.join(zones)}): select a subnet there, or use "
-            "another placement group",
+            f"spec.placementGroupSelector: the instances of cluster placement group {name} are in {group.only_zone}, "
+            f"where spec.subnetSelectorTerms select no subnet (only in {', '.join(zones)}): select a subnet there, or "
+            "use another placement group",
         )
     return group
 

@@ -23,7 +23,7 @@ from nodesmith.controllers.nodeclaims.objects import rewrite
 from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions.disruption.drift import drifting, judged, noted
-from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, leftovers
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.search.search import LATEST, next_change, next_search, propose, record
 from nodesmith.decisions.provisioning import Inputs
@@ -87,7 +87,7 @@ def disrupt(run: Disruption) -> Look | None:
         return look
     with look.failures as failures:
         with failures.of():
-            open_again(look, strays(look.scene()))
+            open_again(look, leftovers(look.step_inputs()))
         if look.snapshot.nodeoverlays:
             with failures.of("NodeOverlays"):
                 _show_overlays(look)

@@ -91,10 +91,10 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
     kept, now = run.notices.pending(), run.clock()
     if not kept and not asks_ec2:
         return
-    told: list[tuple[str, Notice]] = []
+    event_notices: list[tuple[str, Notice]] = []
     for event in kept:
         try:
-            told += [(event.id, notice) for notice in _read(run, event, now)]
+            event_notices += [(event.id, notice) for notice in _read(run, event, now)]
         except Rejected as error:
             report.rejected.append(str(error))
     ledger, snapshot = run.store.load(), _readable(run)
@@ -102,8 +102,8 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
         report.due = now + STANDS_BY
         return
     if not kept:
-        told = [("", notice) for notice in _swept(run, ledger, report)]
-    failed = _carry_out(run, told, ledger, snapshot, report)
+        event_notices = [("", notice) for notice in _queried(run, ledger, report)]
+    failed = _carry_out(run, event_notices, ledger, snapshot, report)
     done = [event.id for event in kept if event.id not in failed]
     if done:
         run.notices.done(done)
@@ -113,14 +113,16 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
 
 def _carry_out(
     run: Interruption,
-    told: Sequence[tuple[str, Notice]],
+    event_notices: Sequence[tuple[str, Notice]],
     ledger: Ledger,
     snapshot: Snapshot | None,
     report: Report,
 ) -> set[str]:
     """Handle notices, each with the id of its event; return the ids of those for which a claim could not be written."""
-    told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
-    found, lost = _commit(run, [notice for _, notice in told], ledger, snapshot, report)
+    event_notices = [
+        (id_, each) for id_, notice in event_notices for each in of_instances(notice, ledger.claims)
+    ]
+    found, lost = _commit(run, [notice for _, notice in event_notices], ledger, snapshot, report)
     if found.going:
         _replace(run, found.going, report)
     if found.interrupted:
@@ -129,7 +131,7 @@ def _carry_out(
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
     moments = report.due, found.put_off_until, next_expiry(ledger, [claim.name for claim in found.changed])
     report.due = min((moment for moment in moments if moment is not None), default=None)
-    return {id_ for id_, notice in told if notice.instance_id in lost}
+    return {id_ for id_, notice in event_notices if notice.instance_id in lost}
 
 
 def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ...]:
@@ -142,7 +144,7 @@ def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ..
     return said
 
 
-def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice]:
+def _queried(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice]:
     """Return the notices from EC2's API, and those of expiring Capacity Blocks in the ledger.
 
     If EC2 does not answer, the next tick asks again.
@@ -268,8 +270,8 @@ def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> 
     first = notices[0] if notices else None
     kind = _MESSAGE_TYPES.get(first.fate, _NOTHING) if first else _NOTHING
     metrics.count("interruption_received_messages_total", message_type=kind)
-    if first is not None and first.told_at is not None:
-        seconds = (now - first.told_at).total_seconds()
+    if first is not None and first.occurred_at is not None:
+        seconds = (now - first.occurred_at).total_seconds()
         metrics.observe("interruption_message_queue_duration_seconds", seconds)
 
 

@@ -35,7 +35,7 @@ class Repair:
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
-    told: EventDeduplication = field(default_factory=dict)
+    published: EventDeduplication = field(default_factory=dict)
     """kept from run to run"""
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -61,8 +61,8 @@ def repair_nodes(run: Repair) -> Report:
         if done["NodesRepaired"]:
             for concern in (Concern.TERMINATION, Concern.PROVISIONING):
                 run.hints.send(concern, Hint(run.cluster_name, "unhealthy nodes end"))
-    told_again = (run.told.get(_event(finding), now) for finding in found if finding.ending is None)
-    return Report(done, due=first((next_change(ledger.claims, snapshot, pools, now), *told_again)))
+    published_until = (run.published.get(_event(finding), now) for finding in found if finding.ending is None)
+    return Report(done, due=first((next_change(ledger.claims, snapshot, pools, now), *published_until)))
 
 
 def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> None:
@@ -72,7 +72,7 @@ def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> 
             done["NodesRepaired"] += 1
             _count(run.metrics, finding)
         done["RepairsBlocked"] += bool(finding.held_by)
-        publish_new(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
+        publish_new(run.cluster, [_event(finding)], run.published, now, AGAIN_AFTER)
     except Conflict:
         done["Conflict"] += 1
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from nodesmith.controllers.launching.launch import Buyer, TypeTable, buy_gang, write_down
 from nodesmith.controllers.observation import newest_data, own_snapshot
-from nodesmith.controllers.runs import Outside
+from nodesmith.controllers.runs import ClusterPorts
 from nodesmith.decisions.lifecycle.gangs import advanced, is_done, status_updates
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, record_gang, turns
@@ -136,7 +136,7 @@ def _carried_out(run: GangBuyer, decided: GangDecision, inputs: Inputs, allowanc
 
 
 def follow_gangs(
-    run: Outside,
+    run: ClusterPorts,
     ledger: Ledger,
     snapshot: Snapshot,
     now: datetime,

@@ -295,7 +295,10 @@ def buy_without_pods(
     The first value is None if a purchase was tried, so that the caller must look again. Raises Transient, Rejected.
     """
     quotas = left_of(inputs)
-    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat), quotas), replicas(inputs, quotas)
+    own, (static, short) = (
+        by_hand(with_confirmed_time(inputs, last_heartbeat), quotas),
+        replicas(inputs, quotas),
+    )
     planned = [*own.planned, *static]
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
@@ -312,7 +315,7 @@ def no_heartbeat() -> Heartbeat | None:
     return None
 
 
-def vouched_for(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
+def with_confirmed_time(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
     """Return `inputs` with the snapshot's time moved to the last moment at which the forwarder confirms its content.
 
     The heartbeat is read only if the snapshot is old. If it cannot be read, users' NodeClaims wait. Raises Rejected.

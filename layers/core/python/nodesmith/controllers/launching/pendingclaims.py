@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.launch import dealt, launch_plan
+from nodesmith.decisions.launch import launch_plan, matched
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.launcheffects import (
     Allowance,
@@ -150,7 +150,7 @@ def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
         instances: Sequence[Instance] = single.get(name, ())
         if share:
             instances = whole.get(share.fleet, ())
-            instance = dealt(share, instances) if len(instances) == share.size else None
+            instance = matched(share, instances) if len(instances) == share.size else None
             instances = [instance] if instance else []
         living = next((instance for instance in instances if instance.is_alive), None)
         if living is not None:

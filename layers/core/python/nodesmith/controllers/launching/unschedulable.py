@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
-from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
+from nodesmith.controllers.runs import ClusterPorts, EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
@@ -131,17 +131,17 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
     return at, written.get("unschedulable", {}) if now - at <= STALE_AFTER else {}
 
 
-def tell_unplaced(
+def publish_unplaced(
     blobs: Blobs,
     cluster: Cluster,
     store: Store,
     snapshot: Snapshot,
-    told: EventDeduplication,
+    published: EventDeduplication,
     now: datetime,
     *,
     as_autoscaler: bool = False,
 ) -> int:
-    """Publish Events on what still waits for a node; return their number. `told` is kept from run to run.
+    """Publish Events on what still waits for a node; return their number. `published` is kept from run to run.
 
     If `as_autoscaler`, pods also get the Event that Cluster Autoscaler would send.
 
@@ -154,7 +154,7 @@ def tell_unplaced(
     written = json.loads(data)
     if now - datetime.fromisoformat(written["at"]) > STALE_AFTER:
         return 0
-    refused = unpublished(_of_nodeclaims(written, snapshot), told, now)
+    refused = unpublished(_of_nodeclaims(written, snapshot), published, now)
     launched = store.known([event.name for event in refused]) if refused else ()
     refused = [event for event in refused if event.name not in launched]
     for event in refused:
@@ -167,14 +167,14 @@ def tell_unplaced(
         if pod in pending and as_autoscaler and reason != SCALE_UP_DELAYED:
             pods.append(not_scaled_up(pod, message))
     others = [*_of_nodepools(written, snapshot), *_of_limits(written, snapshot), *refused]
-    return publish_new(cluster, [*others, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE)
+    return publish_new(cluster, [*others, *pods], published, now, AGAIN_AFTER, EVENTS_AT_ONCE)
 
 
-def tell_pods(
+def publish_pods(
     cluster: Cluster,
     claims: Sequence[NodeClaim],
     snapshot: Snapshot,
-    told: EventDeduplication,
+    published: EventDeduplication,
     now: datetime,
     pools: Mapping[str, NodePool] | None = None,
 ) -> int:
@@ -186,7 +186,7 @@ def tell_pods(
     if pools is not None:
         scaled_up = scale_up_events(claims, snapshot.pods, pools, now)
         events = [each for pair in zip_longest(scaled_up, events) for each in pair if each is not None]
-    return publish_new(cluster, events, told, now, LONG, PODS_AT_ONCE)
+    return publish_new(cluster, events, published, now, LONG, PODS_AT_ONCE)
 
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
@@ -255,7 +255,7 @@ DELETED_AT_ONCE = 50
 
 
 def delete_unlaunchable(
-    run: Outside,
+    run: ClusterPorts,
     requested: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     now: datetime,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs import Outside, Spread
+from nodesmith.controllers.runs import ClusterPorts, Spread
 from nodesmith.decisions.disruption.candidates import MOST_AT_ONCE, consolidatable, to_stamp
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
 from nodesmith.decisions.readiness.launchconditions import rehashed, unstated
@@ -92,7 +92,7 @@ AGAIN = timedelta(seconds=10)
 
 
 def write_tags(
-    run: Outside, claims: Sequence[NodeClaim], spread: Spread, done: Counter[str], failures: Failures
+    run: ClusterPorts, claims: Sequence[NodeClaim], spread: Spread, done: Counter[str], failures: Failures
 ) -> timedelta | None:
     """Write the tags that are due, and record on each claim that they are written. Each step can be repeated.
 
@@ -164,7 +164,7 @@ NODECLAIMS_AT_ONCE = 50
 
 
 def keep_contents(
-    run: Outside, pools: Iterable[NodePool], snapshot: Snapshot, ledger: Ledger, failures: Failures
+    run: ClusterPorts, pools: Iterable[NodePool], snapshot: Snapshot, ledger: Ledger, failures: Failures
 ) -> list[str]:
     """Save the content hashes that the ledger lacks, and forget those of objects that are gone.
 
@@ -181,7 +181,7 @@ def keep_contents(
     return list(written)
 
 
-def _nodeclaims(run: Outside, snapshot: Snapshot, ledger: Ledger, failures: Failures) -> dict[str, str]:
+def _nodeclaims(run: ClusterPorts, snapshot: Snapshot, ledger: Ledger, failures: Failures) -> dict[str, str]:
     """Return the content hashes of users' NodeClaims that wait for their launch and exist on the API server."""
     shown = {f"NodeClaim/{m['metadata']['name']}" for m in unclaimed(snapshot, ledger.claims)}
     found = {key: content for key, content in ledger.contents.items() if key in shown}

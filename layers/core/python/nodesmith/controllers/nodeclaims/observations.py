@@ -174,7 +174,9 @@ MOST_HISTORIES = 100
 _FORMAT = 1
 
 
-def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime) -> tuple[int, bool]:
+def publish_buffer_status(
+    blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime
+) -> tuple[int, bool]:
     """Note what workloads want that size buffers, and write each status that does not show what was found last.
 
     Return the number of written statuses, and whether the size of a buffer has changed.

@@ -243,7 +243,7 @@ def _offerings(
         else catalog_update.offered.get(name, frozenset())
     )
     regional, estimated = _on_demand(name, catalog, catalog_update, list_prices)
-    told = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
+    known_spot = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
     guess = catalog_update.spot is None and (
         not known or any(o.capacity_type == SPOT and o.estimated for o in known)
     )
@@ -251,7 +251,7 @@ def _offerings(
         place = place_of(zone, catalog.region)
         listed = local.get(place, {}).get(name)
         on_demand = listed or regional
-        today = (catalog_update.spot or {}).get((name, zone)) or told.get(zone)
+        today = (catalog_update.spot or {}).get((name, zone)) or known_spot.get(zone)
         spot = today or (estimated_spot_price(on_demand) if on_demand and guess else None)
         if on_demand and ON_DEMAND in facts.capacity_types:
             is_estimate = not listed and (estimated or place != catalog.region)

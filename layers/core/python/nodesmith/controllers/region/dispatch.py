@@ -200,7 +200,7 @@ def check_health(
         found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
     after = frozenset(found)
     if after != before:
-        run.events.tell(_changes(before, after))
+        run.events.publish(_changes(before, after))
     if after != before or since != known_since:
         run.records.keep(since, after)
     return sorted(found)

@@ -36,7 +36,7 @@ from nodesmith.model.snapshot import Snapshot
 WINDOW_SHARE = 0.1
 """The window before the deadline in which a node may be replaced, as a share of its life."""
 LONGEST_WINDOW = timedelta(days=1)
-_STRAGGLERS = 0.2
+_RESERVED_SHARE = 0.2
 """The share at the end of the window in which no node's moment lies, so that nodes that had to wait still have time."""
 _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
@@ -59,7 +59,7 @@ def replaceable_from(claim: NodeClaim) -> datetime | None:
     if end is None:
         return None
     window = min((end - claim.created_at) * WINDOW_SHARE, LONGEST_WINDOW)
-    return end - window * (_STRAGGLERS + (1 - _STRAGGLERS) * _fraction(claim.name))
+    return end - window * (_RESERVED_SHARE + (1 - _RESERVED_SHARE) * _fraction(claim.name))
 
 
 def next_change(

@@ -76,7 +76,7 @@ def answer(
     """
     found, away = Answer(), ledger.shifted(now)
     by_instance = {claim.instance_id: claim for claim in ledger.claims if claim.instance_id}
-    for instance, notice in sorted(_foremost(notices).items()):
+    for instance, notice in sorted(_most_important(notices).items()):
         claim = by_instance.get(instance)
         if claim is None:
             found.counts["NoticesOfOthers"] += 1
@@ -103,8 +103,8 @@ def _is_of_its_stop(notice: Notice, claim: NodeClaim) -> bool:
     """
     if notice.fate is not Fate.STOPPED:
         return False
-    told_at = notice.told_at or notice.until
-    is_late = claim.started_at is not None and told_at is not None and told_at < claim.started_at
+    occurred_at = notice.occurred_at or notice.until
+    is_late = claim.started_at is not None and occurred_at is not None and occurred_at < claim.started_at
     return claim.phase is Phase.STOPPED or is_late
 
 
@@ -164,7 +164,7 @@ def _pool(claim: NodeClaim) -> OfferingKey:
     return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
 
 
-def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:
+def _most_important(notices: Iterable[Notice]) -> dict[str, Notice]:
     """Return the most important notice for each instance: the most certain, then the earliest."""
     found: dict[str, Notice] = {}
     for notice in notices:

@@ -99,7 +99,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class TidyUp:
+class TerminateUnused:
     """Terminate these unused replacements, which have the state to be written."""
 
     move: Move
@@ -113,7 +113,9 @@ class ForgetMove:
     move: Move
 
 
-Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | Retry | TidyUp | ForgetMove
+Step: TypeAlias = (
+    Taint | Await | LookAgain | Conclude | EndSources | Abandon | Retry | TerminateUnused | ForgetMove
+)
 
 
 class MovingPods:
@@ -141,7 +143,7 @@ class MovingPods:
 
 
 @dataclass(frozen=True)
-class Scene:
+class StepInputs:
     """The inputs of a step: a snapshot, its pods, the ledger as read after it, and the ledger's claims by name."""
 
     snapshot: Snapshot
@@ -150,7 +152,7 @@ class Scene:
     now: datetime
 
     @classmethod
-    def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> Scene:
+    def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> StepInputs:
         """Return the scene for a snapshot and a ledger."""
         return cls(snapshot, MovingPods(snapshot.pods), ledger, now)
 
@@ -174,18 +176,18 @@ class Scene:
         )
 
 
-def next_step(move: Move, scene: Scene) -> Step:
+def next_step(move: Move, step_inputs: StepInputs) -> Step:
     """Return the next step of a move."""
     match move.stage:
         case Stage.PROPOSED:
-            return _proposed(move, scene)
+            return _proposed(move, step_inputs)
         case Stage.REPLACING:
-            return _replacing(move, scene)
+            return _replacing(move, step_inputs)
         case Stage.ENDING:
-            ending = tuple(_ends(move, scene))
+            ending = tuple(_ends(move, step_inputs))
             return EndSources(move, ending) if ending else ForgetMove(move)
         case Stage.ABANDONED:
-            return _abandoned(move, scene)
+            return _abandoned(move, step_inputs)
         case _:
             assert_never(move.stage)
 
@@ -205,12 +207,12 @@ def waits_until(move: Move) -> datetime | None:
             assert_never(move.stage)
 
 
-def strays(scene: Scene) -> list[NodeClaim]:
+def leftovers(step_inputs: StepInputs) -> list[NodeClaim]:
     """Return the claims whose Node is tainted, or that show DisruptionReason, although no move has them as sources."""
-    sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
+    sources, shown = step_inputs.ledger.sources, step_inputs.snapshot.shown_nodeclaims()
     found = []
-    for claim in scene.ledger.claims:
-        node = scene.snapshot.node_of(claim)
+    for claim in step_inputs.ledger.claims:
+        node = step_inputs.snapshot.node_of(claim)
         if node is None or is_going(node) or claim.phase is not Phase.INITIALIZED or claim.name in sources:
             continue
         if is_closed(node) or shown_status(shown.get(claim.name, {}), DISRUPTION_REASON):
@@ -218,35 +220,35 @@ def strays(scene: Scene) -> list[NodeClaim]:
     return found
 
 
-def _proposed(move: Move, scene: Scene) -> Step:
-    lost = _lost(move, scene)
+def _proposed(move: Move, step_inputs: StepInputs) -> Step:
+    lost = _lost(move, step_inputs)
     if lost:
         return Abandon(move, lost)
-    if scene.now - move.proposed_at >= PROPOSED_WITHIN:
+    if step_inputs.now - move.proposed_at >= PROPOSED_WITHIN:
         return Abandon(move, f"it was not validated within {_minutes(PROPOSED_WITHIN)}")
     pause = timedelta(0) if move.reason is Reason.DRIFTED else SECOND_LOOK
-    left = max(timedelta(0), move.stage_since + pause - scene.now)
-    still_open = scene.open(move.sources)
+    left = max(timedelta(0), move.stage_since + pause - step_inputs.now)
+    still_open = step_inputs.open(move.sources)
     if still_open:
         return Taint(move, still_open, max(left, timedelta(seconds=5)))
     return Await(move, left) if left else LookAgain(move)
 
 
-def _replacing(move: Move, scene: Scene) -> Step:
-    lost = _lost(move, scene)
-    missing = "" if lost else _missing(move, scene)
-    if missing and all(_is_unanswered(scene.claims.get(name)) for name in move.replacements):
+def _replacing(move: Move, step_inputs: StepInputs) -> Step:
+    lost = _lost(move, step_inputs)
+    missing = "" if lost else _missing(move, step_inputs)
+    if missing and all(_is_unanswered(step_inputs.claims.get(name)) for name in move.replacements):
         return Retry(move, missing)
-    why = lost or missing or _paused(scene)
+    why = lost or missing or _paused(step_inputs)
     if why:
         return Abandon(move, why, failed=bool(missing))
-    coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
+    coming = tuple(n for n in move.replacements if step_inputs.claims[n].phase is not Phase.INITIALIZED)
     if not coming:
         return Conclude(move)
-    late = next(filter(None, (_late(scene.claims[name], move, scene) for name in coming)), "")
+    late = next(filter(None, (_late(step_inputs.claims[name], move, step_inputs) for name in coming)), "")
     if late:
         return Abandon(move, late, failed=True)
-    still_open = scene.open(move.sources)
+    still_open = step_inputs.open(move.sources)
     return Taint(move, still_open, SECOND_LOOK) if still_open else Await(move, for_claims=coming)
 
 
@@ -255,7 +257,7 @@ def _is_unanswered(claim: NodeClaim | None) -> bool:
     return claim is not None and claim.phase is Phase.GIVEN_UP and claim.reason in UNANSWERED
 
 
-def _late(claim: NodeClaim, move: Move, scene: Scene) -> str:
+def _late(claim: NodeClaim, move: Move, step_inputs: StepInputs) -> str:
     """Return that a replacement takes too long; empty if it does not.
 
     One without an instance has until EC2 answers: it may have launched an instance already, so that another attempt
@@ -264,36 +266,36 @@ def _late(claim: NodeClaim, move: Move, scene: Scene) -> str:
     if _is_unanswered(claim):
         return ""  # decided together with the others
     if claim.phase is Phase.PENDING:
-        within = READY_WITHIN if scene.displaced else ANSWERED_WITHIN
-        is_late = scene.now - move.stage_since >= within
+        within = READY_WITHIN if step_inputs.displaced else ANSWERED_WITHIN
+        is_late = step_inputs.now - move.stage_since >= within
         return f"EC2 has not answered about NodeClaim {claim.name} within {_minutes(within)}" * is_late
     since = max(move.stage_since, claim.launched_at or move.stage_since)
-    is_late = scene.now - since >= READY_WITHIN and not _has_come(claim, scene)
+    is_late = step_inputs.now - since >= READY_WITHIN and not _has_come(claim, step_inputs)
     return f"NodeClaim {claim.name} was not ready within {_minutes(READY_WITHIN)}" * is_late
 
 
-def _has_come(claim: NodeClaim, scene: Scene) -> bool:
+def _has_come(claim: NodeClaim, step_inputs: StepInputs) -> bool:
     """Return whether a replacement has a ready Node that the ledger does not know as such yet, or only since recently.
 
     After an outage of the ledger, the API server or S3, this is so until lifecycle has caught up.
     """
-    node = scene.snapshot.node_of(claim)
+    node = step_inputs.snapshot.node_of(claim)
     if node is None or not node.is_ready:
         return False
     if claim.phase is not Phase.REGISTERED or claim.reason == NODE_NOT_READY:
         return True
-    return claim.registered_at is not None and scene.now - claim.registered_at < CAUGHT_UP_WITHIN
+    return claim.registered_at is not None and step_inputs.now - claim.registered_at < CAUGHT_UP_WITHIN
 
 
-def _lost(move: Move, scene: Scene) -> str:
+def _lost(move: Move, step_inputs: StepInputs) -> str:
     """Return the reason why a source is no longer available to the move; empty if all are."""
     for name in move.sources:
-        claim = scene.claims.get(name)
+        claim = step_inputs.claims.get(name)
         if claim is None:
             return f"NodeClaim {name} is gone"
         if claim.is_ending:
             return f"NodeClaim {name} is already terminating: {claim.cause}"
-        node = scene.snapshot.node_of(claim)
+        node = step_inputs.snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             return f"NodeClaim {name} no longer has a Node"
         if is_going(node):
@@ -301,14 +303,14 @@ def _lost(move: Move, scene: Scene) -> str:
     return ""
 
 
-def _missing(move: Move, scene: Scene) -> str:
+def _missing(move: Move, step_inputs: StepInputs) -> str:
     """Return the reason why a replacement will not take pods; empty if all exist or are being launched.
 
     While EC2 has not answered about one of them, the others that it has not answered about do not count.
     """
-    claims = {name: scene.claims.get(name) for name in move.replacements}
+    claims = {name: step_inputs.claims.get(name) for name in move.replacements}
     is_open = any(claim is not None and claim.phase is Phase.PENDING for claim in claims.values())
-    away = scene.ledger.shifted(scene.now)
+    away = step_inputs.ledger.shifted(step_inputs.now)
     for name, claim in claims.items():
         if claim is None:
             return f"replacement NodeClaim {name} is gone"
@@ -322,29 +324,29 @@ def _missing(move: Move, scene: Scene) -> str:
     return ""
 
 
-def _paused(scene: Scene) -> str:
-    return str(paused(scene.ledger, scene.snapshot, scene.now) or "")
+def _paused(step_inputs: StepInputs) -> str:
+    return str(paused(step_inputs.ledger, step_inputs.snapshot, step_inputs.now) or "")
 
 
-def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:
-    shown = scene.snapshot.shown_nodeclaims()
+def _ends(move: Move, step_inputs: StepInputs) -> Iterable[NodeClaim]:
+    shown = step_inputs.snapshot.shown_nodeclaims()
     for name in move.sources:
-        claim = scene.claims.get(name)
+        claim = step_inputs.claims.get(name)
         if claim is not None and claim.phase is Phase.INITIALIZED:
-            deadline = deadline_of(claim, shown.get(name), scene.now)
-            ending = claim.terminating(move.reason.value, move.why, scene.now, deadline)
+            deadline = deadline_of(claim, shown.get(name), step_inputs.now)
+            ending = claim.terminating(move.reason.value, move.why, step_inputs.now, deadline)
             yield replace(ending, replaced_by=move.replacements)
 
 
-def _abandoned(move: Move, scene: Scene) -> Step:
-    old = scene.now - move.stage_since
-    mine = [scene.claims[name] for name in move.replacements if name in scene.claims]
+def _abandoned(move: Move, step_inputs: StepInputs) -> Step:
+    old = step_inputs.now - move.stage_since
+    mine = [step_inputs.claims[name] for name in move.replacements if name in step_inputs.claims]
     left = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
-    unused = empty(left, scene)
-    idle = _unneeded(unused, scene, patient=old < REMEMBERED)
-    ending = within_budgets(idle, scene.snapshot, scene.ledger, scene.now)
+    unused = empty(left, step_inputs)
+    idle = _unneeded(unused, step_inputs, patient=old < REMEMBERED)
+    ending = within_budgets(idle, step_inputs.snapshot, step_inputs.ledger, step_inputs.now)
     if ending:
-        return TidyUp(move, tuple(ending))
+        return TerminateUnused(move, tuple(ending))
     return Await(move) if unused or old < REMEMBERED else ForgetMove(move)
 
 
@@ -352,27 +354,29 @@ def _minutes(span: timedelta) -> str:
     return f"{span.total_seconds() / 60:g} minutes"
 
 
-def empty(claims: Iterable[NodeClaim], scene: Scene) -> list[NodeClaim]:
+def empty(claims: Iterable[NodeClaim], step_inputs: StepInputs) -> list[NodeClaim]:
     """Return those of these claims that no pod runs on or is nominated for."""
 
     def name(claim: NodeClaim) -> str:
-        node = scene.snapshot.node_of(claim)
+        node = step_inputs.snapshot.node_of(claim)
         return node.name if node is not None else claim.node_name
 
-    return [claim for claim in claims if name(claim) not in scene.pods.used]
+    return [claim for claim in claims if name(claim) not in step_inputs.pods.used]
 
 
-def _unneeded(claims: Iterable[NodeClaim], scene: Scene, *, patient: bool) -> list[NodeClaim]:
+def _unneeded(claims: Iterable[NodeClaim], step_inputs: StepInputs, *, patient: bool) -> list[NodeClaim]:
     """Return those of these claims that no pod without a node is waiting for, marked as terminating.
 
     If `patient` is True, none is returned while any pod waits for a node.
     """
-    if scene.displaced and patient:
+    if step_inputs.displaced and patient:
         return []
-    bought = nominations(scene.ledger.claims, scene.now)
-    awaited = {bought[pod.key] for pod in scene.displaced if pod.key in bought}
+    bought = nominations(step_inputs.ledger.claims, step_inputs.now)
+    awaited = {bought[pod.key] for pod in step_inputs.displaced if pod.key in bought}
     why = "the move that it was bought for was abandoned"
-    return [claim.terminating(ABANDONED, why, scene.now) for claim in claims if claim.name not in awaited]
+    return [
+        claim.terminating(ABANDONED, why, step_inputs.now) for claim in claims if claim.name not in awaited
+    ]
 
 
 def within_budgets(

@@ -21,7 +21,7 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
 NO_SHIFTS: Mapping[str, ZonalShift] = FrozenMap()
-MOST_SICK_PERCENT = 20
+MOST_UNHEALTHY_PERCENT = 20
 PATIENCE = timedelta(hours=1)
 """How long an unhealthy node that is still Ready is drained within PodDisruptionBudgets before its pods are deleted."""
 _REPAIRABLE = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
@@ -77,7 +77,7 @@ def findings(
     what is wrong with them is most likely not their own fault.
     """
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
-    ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
+    ill = frozenset(claim.name for claim, node in pairs if _is_unhealthy(claim, node, now))
     shown = snapshot.shown_nodeclaims()
     found: list[Finding] = []
     for claim, node in sorted(pairs, key=lambda pair: pair[0].name):
@@ -138,7 +138,7 @@ def _failing(node: Node, now: datetime) -> str | None:
     return None
 
 
-def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
+def _is_unhealthy(claim: NodeClaim, node: Node, now: datetime) -> bool:
     """Return whether a node counts for the circuit breaker: as soon as a condition is bad, but not while it starts."""
     states = ((policy, node.conditions.get(policy.kind)) for policy in POLICIES)
     is_bad = any(
@@ -162,8 +162,10 @@ def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str])
     where = f"NodePool {claim.nodepool}" if claim.nodepool else "the cluster"
     for scope, names in ((where, pool), (f"zone {claim.zone}", zone)):
         sick = len(ill.intersection(names))
-        if sick > -(-len(names) * MOST_SICK_PERCENT // 100):
-            return f"{sick} of {len(names)} nodes of {scope} are unhealthy, more than {MOST_SICK_PERCENT} %"
+        if sick > -(-len(names) * MOST_UNHEALTHY_PERCENT // 100):
+            return (
+                f"{sick} of {len(names)} nodes of {scope} are unhealthy, more than {MOST_UNHEALTHY_PERCENT} %"
+            )
     return ""
 
 

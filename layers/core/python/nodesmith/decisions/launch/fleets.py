@@ -266,7 +266,7 @@ def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
     return [replace(request, share=shares.get(request.claim)) for request in requests]
 
 
-def dealt(share: FleetShare, instances: Sequence[Instance]) -> Instance | None:
+def matched(share: FleetShare, instances: Sequence[Instance]) -> Instance | None:
     """Return the claim's instance among those that the fleet launched, None if there are too few.
 
     `instances` must be the complete result of the call: from a part, claims could get each other's instances.

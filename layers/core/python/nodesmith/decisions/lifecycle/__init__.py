@@ -1,11 +1,12 @@
 """The next step of each claim on its way to a node that accepts pods, and the reason why it waits."""
 
 from nodesmith.decisions.lifecycle.registrations import registrations, uses
-from nodesmith.decisions.lifecycle.stages import initialization_patch, registration_patch, trouble
+from nodesmith.decisions.lifecycle.stages import event_of, initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.steps import is_held, next_steps, to_check, to_name
 from nodesmith.decisions.lifecycle.warm import preparing_patch
 
 __all__ = [
+    "event_of",
     "initialization_patch",
     "is_held",
     "next_steps",
@@ -14,6 +15,5 @@ __all__ = [
     "registrations",
     "to_check",
     "to_name",
-    "trouble",
     "uses",
 ]

@@ -60,7 +60,7 @@ MOST_USES = 100
 MOST_RESETS = 6
 """How many resets within a day are obeyed, so that a controller that changes a NodePool all the time stops nothing."""
 _KEPT_SPECS = 8
-_BLAMELESS = frozenset(
+_EXTERNAL_CAUSES = frozenset(
     {
         "InsufficientCapacity",
         "InstanceInterrupted",
@@ -116,9 +116,9 @@ def _ending(command: Command) -> bool | None:
             return True
         case GiveUp() if claim.was_not_needed:
             return None
-        case GiveUp() if claim.registered_at is None and claim.reason not in _BLAMELESS:
+        case GiveUp() if claim.registered_at is None and claim.reason not in _EXTERNAL_CAUSES:
             return False
-        case Forget() if claim.launched_at is None and claim.reason not in _BLAMELESS:
+        case Forget() if claim.launched_at is None and claim.reason not in _EXTERNAL_CAUSES:
             return False  # the launch failed
         case _:
             return None
@@ -192,7 +192,7 @@ def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
 def _in_vain(claim: NodeClaim, now: datetime) -> InVain | None:
     """Return how a claim came to nothing, None if it did not or that is not known."""
     if claim.phase is Phase.GIVEN_UP:
-        is_blamed = claim.instance_id and claim.reason not in _BLAMELESS and not claim.was_not_needed
+        is_blamed = claim.instance_id and claim.reason not in _EXTERNAL_CAUSES and not claim.was_not_needed
         return InVain.NOT_REGISTERED if is_blamed else None
     if claim.phase is Phase.REGISTERED and now - claim.phase_since >= LATE:
         return InVain.NOT_INITIALIZED

@@ -105,9 +105,9 @@ def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Comma
 
     A claim that never became a Node is given up. For others, termination releases the Node and the object.
     """
-    told = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
-    reason = "InstanceInterrupted" if told.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
-    why = f"instance {claim.instance_id} is gone" + (f": {told}" if told else "")
+    stated = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
+    reason = "InstanceInterrupted" if stated.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
+    why = f"instance {claim.instance_id} is gone" + (f": {stated}" if stated else "")
     if claim.phase in _WITHOUT_PODS:
         return GiveUp(claim.given_up(reason, why, now))
     return End(claim.terminating(reason, why, now))
@@ -201,7 +201,7 @@ def check(claim: NodeClaim, node: Node) -> Wait | None:
     return None if after is claim else Wait(after)
 
 
-def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
+def lacks_registration_label(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
     """Return whether a claim that has joined has a Node without the registration label."""
     return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
 
@@ -276,7 +276,7 @@ def initialization_patch(claim: NodeClaim) -> NodePatch:
     )
 
 
-def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str, str] | None:
+def event_of(before: NodeClaim, command: Command, node: Node | None) -> tuple[str, str] | None:
     """Return the reason and message of the Event for a command, None if nothing is wrong.
 
     `before` is the claim in the ledger: a repeated command causes no Event.

@@ -18,8 +18,8 @@ from nodesmith.decisions.lifecycle.stages import (
     end,
     initialize,
     initialize_again,
-    is_stranger,
     is_unmarked,
+    lacks_registration_label,
     register,
 )
 from nodesmith.decisions.lifecycle.warm import CHECKED, prepare, warm_step
@@ -53,7 +53,7 @@ from nodesmith.model.snapshot import Snapshot
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 """The age from which the instance of a claim without a Node is checked."""
 _UNDER_WAY = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPING, Phase.STARTING, Phase.GIVEN_UP})
-MENDED_AT_ONCE = 500
+REPAIRED_AT_ONCE = 500
 """The most Nodes in service that one look repairs: after an upgrade, all of them may lack something."""
 
 
@@ -145,7 +145,7 @@ def next_steps(
             command = Show(claim)
         if command is not None:
             commands.append(command)
-    return nominations + openings + mended[:MENDED_AT_ONCE] + commands
+    return nominations + openings + mended[:REPAIRED_AT_ONCE] + commands
 
 
 def _unpublished(claim: NodeClaim, nodes: Sequence[Node], snapshot: Snapshot) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -
     """Return the command that opens a Node to pods if it registers, or if its kubelet has created it again."""
     if isinstance(command, Register):
         return Open(replace(claim, held_until=command.claim.held_until), nodes[0].name)
-    return Open(claim, nodes[0].name) if is_stranger(claim, nodes) else None
+    return Open(claim, nodes[0].name) if lacks_registration_label(claim, nodes) else None
 
 
 def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> NodeClaim:

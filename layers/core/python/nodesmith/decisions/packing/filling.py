@@ -35,7 +35,7 @@ class ItemPool:
         self.left: Indices = np.array([i.count for i in items])
         self.most: Indices = np.array([i.most for i in items])
         self.prices, self.worth = prices, worth
-        self.dearness: Floats = worth / np.maximum(prices @ self.size, _LEAST_WORTH)
+        self.price_factor: Floats = worth / np.maximum(prices @ self.size, _LEAST_WORTH)
         spelled = {mask: f"{mask:0{len(items)}b}"[::-1].encode() for mask in masks}
         self.admits = {
             mask: np.frombuffer(bits, dtype=np.uint8) == ord("1") for mask, bits in spelled.items()
@@ -108,10 +108,10 @@ class _Filling:
         self._pool, number = pool, len(candidates)
         self._capacity: Floats = np.array([c.capacity for c in candidates], dtype=np.float64)
         self._blocked: _Bools = np.tile(pool.kinds.never, (number, 1))
-        touchy = np.tile(pool.kinds.brings_caps, (number, 1))
+        restricted = np.tile(pool.kinds.brings_caps, (number, 1))
         self._nodes = [
             _Node(pool, row, _NodeRules(pool.kinds, *marks) if pool.kinds.ruled else None)
-            for row, *marks in zip(self._capacity, self._blocked, touchy, strict=True)
+            for row, *marks in zip(self._capacity, self._blocked, restricted, strict=True)
         ]
         waiting: _Bools = pool.left > 0
         if seed is not None:
@@ -120,7 +120,7 @@ class _Filling:
                 node.place(seed)
         self._able = able = pool.sample(waiting)
         self._size: Floats = pool.rows.take(able, axis=0).T
-        self._kinds, self._dearness = pool.kinds.of[able], pool.dearness[able]
+        self._kinds, self._price_factor = pool.kinds.of[able], pool.price_factor[able]
         self._rows: Indices = np.arange(number)
         self._allowed: _Bools = np.array([pool.admits[c.admits][able] for c in candidates])
         self._weights = pool.prices * pool.prices
@@ -138,13 +138,13 @@ class _Filling:
         if 2 * np.count_nonzero(joins) < len(self._able):
             self._able, self._allowed = self._able[joins], self._allowed[:, joins]
             self._size, self._kinds = self._size[:, joins], self._kinds[joins]
-            self._dearness = self._dearness[joins]
+            self._price_factor = self._price_factor[joins]
         return bool(len(self._rows))
 
     def add(self) -> None:
         """Add to each node the item that suits its remaining capacity best or, of small items, several."""
         capacity = self._capacity[self._rows]
-        suits = np.where(self._allowed, ((self._weights * capacity) @ self._size) * self._dearness, -1.0)
+        suits = np.where(self._allowed, ((self._weights * capacity) @ self._size) * self._price_factor, -1.0)
         self._pool.steps += len(self._rows)
         choices = zip(self._rows.tolist(), suits.argmax(axis=1).tolist(), strict=True)
         worth = (capacity @ self._pool.prices).tolist()
@@ -173,8 +173,8 @@ class _Node:
 
         `worth` is that of the remaining capacity.
         """
-        touchy = self._rules is not None and self._rules.is_touchy(item)
-        return touchy or bool(self._pool.worth[item] > _LARGE_SHARE * worth)
+        restricted = self._rules is not None and self._rules.is_restricted(item)
+        return restricted or bool(self._pool.worth[item] > _LARGE_SHARE * worth)
 
     def place(self, item: int) -> None:
         """Add as many of one item as possible."""
@@ -195,7 +195,7 @@ class _Node:
         pool, rules = self._pool, self._rules
         places = np.argsort(-suits, kind="stable")[: np.count_nonzero(suits >= 0.0)]
         if rules is not None:
-            places = places[~rules.touchy[pool.kinds.of[able[places]]]]
+            places = places[~rules.restricted[pool.kinds.of[able[places]]]]
         items = able[places]
         counts = np.minimum(pool.left[items], pool.most[items])
         used = np.cumsum(size[:, places] * counts, axis=1)
@@ -243,18 +243,18 @@ class Kinds:
 class _NodeRules:
     """What the rules of kinds allow on one node.
 
-    `blocked` marks the kinds that may not join the node in its present state. `touchy` marks the kinds that must be
+    `blocked` marks the kinds that may not join the node in its present state. `restricted` marks the kinds that must be
     added one item at a time: they have caps, or are subject to a cap of something on the node.
     """
 
-    def __init__(self, kinds: Kinds, blocked: _Bools, touchy: _Bools) -> None:
-        self._kinds, self._blocked, self.touchy = kinds, blocked, touchy
+    def __init__(self, kinds: Kinds, blocked: _Bools, restricted: _Bools) -> None:
+        self._kinds, self._blocked, self.restricted = kinds, blocked, restricted
         self._held: dict[int, int] = {}
         self._most: dict[int, int] = {}
 
-    def is_touchy(self, item: int) -> bool:
+    def is_restricted(self, item: int) -> bool:
         """Return whether an item must be added alone."""
-        return bool(self.touchy[self._kinds.of[item]])
+        return bool(self.restricted[self._kinds.of[item]])
 
     def add(self, item: int, count: int) -> int:
         """Add as many of an item as the rules allow, up to `count`, and return that number."""
@@ -264,7 +264,7 @@ class _NodeRules:
         return count
 
     def add_many(self, items: Indices, counts: Indices) -> None:
-        """Add items that are not touchy."""
+        """Add items that are not restricted."""
         totals = np.bincount(self._kinds.of[items], weights=counts)
         for kind in np.flatnonzero(totals).tolist():
             self._add(kind, int(totals[kind]))
@@ -287,7 +287,7 @@ class _NodeRules:
     def _mark(self, group: int) -> None:
         held, most = self._held.get(group, 0), self._most.get(group)
         if most is not None and group in self._kinds.members:
-            self.touchy[self._kinds.members[group]] = True
+            self.restricted[self._kinds.members[group]] = True
             if held >= most:
                 self._blocked[self._kinds.members[group]] = True
         if held > self._kinds.strictest.get(group, held):

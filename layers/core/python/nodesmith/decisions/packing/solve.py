@@ -109,16 +109,16 @@ def pack(
 
 def _packed_few(part: Part, limits: Limits, most_steps: int, good_enough: float, known: Known) -> _Plan:
     if most_steps < _AMPLE:
-        return _thought_over(part, limits, most_steps, good_enough)
+        return _packed_thoroughly(part, limits, most_steps, good_enough)
     asked = part.items, part.bins, tuple(sorted(limits.items())), good_enough
     found = known.get(asked)
     if found is not None:
         return found._replace(steps=0)
-    found = known[asked] = _thought_over(part, limits, most_steps, good_enough)
+    found = known[asked] = _packed_thoroughly(part, limits, most_steps, good_enough)
     return found
 
 
-def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
+def _packed_thoroughly(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
     bins = undominated(usable(part.items, part.bins))
     prices = resource_prices(part.items, bins)
     partial = PartialPlan(part.items, limits)
@@ -137,7 +137,7 @@ def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: floa
     if any(b.instead is not None for b in bins):
         partial = _without_dual_costs(partial, bins, limits, most_steps)
     elif limits and (any(partial.left) or partial.price > bound * good_enough):
-        partial, bound = _thrifty(partial, bound, bins, limits, prices, most_steps)
+        partial, bound = _better_within_limits(partial, bound, bins, limits, prices, most_steps)
     return _plan(partial, bound)
 
 
@@ -157,7 +157,7 @@ def _without_dual_costs(
     downsize(other, free)
     found = min(partial, other, key=lambda plan: plan.rank)
     found.steps = other.steps
-    return _thrifty(found, 0.0, free, limits, prices, most_steps)[0]
+    return _better_within_limits(found, 0.0, free, limits, prices, most_steps)[0]
 
 
 def _plan(partial: PartialPlan, bound: float) -> _Plan:
@@ -219,7 +219,7 @@ def _improved_by_columns(
     """Return the better of a plan and of what column generation finds in a limited number of steps."""
     if other.steps + _AMPLE > most_steps:
         return other
-    plan = _thought_over(part, limits, _MOST_COLUMN_STEPS, good_enough)
+    plan = _packed_thoroughly(part, limits, _MOST_COLUMN_STEPS, good_enough)
     return min(other, plan, key=_rank)._replace(steps=other.steps + plan.steps)
 
 
@@ -277,7 +277,7 @@ def _proved(
     return (proved, least) if proved.left == partial.left else (None, 0.0)
 
 
-def _thrifty(
+def _better_within_limits(
     partial: PartialPlan,
     bound: float,
     bins: Sequence[Bin],

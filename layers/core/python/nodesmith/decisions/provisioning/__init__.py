@@ -6,7 +6,7 @@ through the algorithm with an example.
 """
 
 from nodesmith.decisions.provisioning.decide import Rehearsal, decide, replay
-from nodesmith.decisions.provisioning.fairness import by_turns, exceeds_steps
+from nodesmith.decisions.provisioning.fairness import exceeds_steps, round_robin
 from nodesmith.decisions.provisioning.nodeclaims import (
     as_pool,
     as_read,
@@ -37,7 +37,6 @@ __all__ = [
     "as_pool",
     "as_read",
     "by_hand",
-    "by_turns",
     "canonical",
     "decide",
     "decision_id",
@@ -49,5 +48,6 @@ __all__ = [
     "record",
     "replay",
     "replicas",
+    "round_robin",
     "unread",
 ]

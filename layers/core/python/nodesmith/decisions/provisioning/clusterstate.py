@@ -142,7 +142,7 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
     requests = {request.key: request for request in inputs.snapshot.requests}
     ready = {gang.request for gang in inputs.ledger.gangs if gang.was_provisioned}
     ready |= {key for key, request in requests.items() if PROVISIONED in request.conditions}
-    told = {gang.request: gang.message for gang in inputs.ledger.gangs if gang.message}
+    messages = {gang.request: gang.message for gang in inputs.ledger.gangs if gang.message}
     found: dict[str, tuple[Pod, str]] = {}
     for pod in pods:
         key = consumed(pod.shape.annotations, pod.shape.namespace)
@@ -153,7 +153,7 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
         if request is not None and request.is_pod_group:
             if not request.lacking:
                 continue
-            state = "; ".join(request.faults) or told.get(key, NO_TURN_YET)
+            state = "; ".join(request.faults) or messages.get(key, NO_TURN_YET)
             why = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
         elif request is None:
             why = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
@@ -191,8 +191,8 @@ def reserved(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Reser
         booked = [pod for pod in wanted if pod.key in consuming]
         others = [pod for pod in wanted if pod.key not in consuming]
     fresh, waiting = unserved(others, nominated)
-    waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
-    return Reserved(free, [*fresh, *outdone], [*waiting, *booked], {**nominated, **consuming})
+    waiting, displaced = _reserve(waiting, nominated, claims, free, snapshot)
+    return Reserved(free, [*fresh, *displaced], [*waiting, *booked], {**nominated, **consuming})
 
 
 def _keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger) -> None:
@@ -233,7 +233,7 @@ def _reserve(
     places = {existing.name: existing for existing in free}
     found: dict[str, ExistingNode | None] = {}
     still: list[Pod] = []
-    outdone: list[Pod] = []
+    displaced: list[Pod] = []
     for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
         if claim.name not in found:
@@ -241,11 +241,11 @@ def _reserve(
         existing = found[claim.name]
         if existing is not None:
             if not _may_wait(pod, claim, existing):
-                outdone.append(pod)
+                displaced.append(pod)
                 continue
             existing.take(pod.shape, 1)
         still.append(pod)
-    return still, outdone
+    return still, displaced
 
 
 def _may_wait(pod: Pod, claim: NodeClaim, existing: ExistingNode) -> bool:
@@ -353,15 +353,15 @@ def unconsumed(
     elif not booked:
         consumers = ()
     left = {place: list(counts) for place, counts in gang.places.items()}
-    strays: Counter[tuple[int, ...]] = Counter()
+    unassigned: Counter[tuple[int, ...]] = Counter()
     for pod in consumers:
         place, sets = rooms.place_of(pod.node), _sets_like(gang, pod)
         index = next((i for i in sets if place in left and left[place][i]), None)
         if index is not None:
             left[place][index] -= 1
         elif pod.node and (place in rooms or place in left):
-            strays[tuple(sets)] += 1
-    for indexes, count in sorted(strays.items()):
+            unassigned[tuple(sets)] += 1
+    for indexes, count in sorted(unassigned.items()):
         _take_anywhere(left, indexes, count)
     return left
 

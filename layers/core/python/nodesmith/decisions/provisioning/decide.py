@@ -31,8 +31,8 @@ from nodesmith.decisions.provisioning.growth import (
     judging,
     planned,
     put_off,
-    told,
     with_planned,
+    with_planned_places,
 )
 from nodesmith.decisions.provisioning.nodepools.tiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import (
@@ -81,13 +81,17 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
         plan = with_room(plan, rest, seen)
     if not coming:
         return plan
-    return put_off(coming, plan) if is_late else told(coming, plan, {c.name for c in inputs.ledger.claims})
+    return (
+        put_off(coming, plan)
+        if is_late
+        else with_planned_places(coming, plan, {c.name for c in inputs.ledger.claims})
+    )
 
 
 def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
     found = needs(snapshot, inputs)
-    idle = Plan(ignored=_unplaced(_told(found.ignored)), problems=snapshot.problems)
+    idle = Plan(ignored=_unplaced(_with_reasons(found.ignored)), problems=snapshot.problems)
     if not found.wanted:
         return idle, Rest()
     there = reserved(snapshot, found.wanted, inputs)
@@ -121,7 +125,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
     bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
     stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))
-    left = [*stuck, *shares.told(), *held]
+    left = [*stuck, *shares.reasons(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if left else None))
     is_limited = takes_much_of_limits(planner.templates, chain.from_iterable(chosen.purchase.tiers))
@@ -175,7 +179,7 @@ def _has_preferences(pods: Iterable[Pod], inputs: Inputs) -> bool:
     return respects and not rebalances_zones(parsed_nodepools(inputs.snapshot.nodepools).values())
 
 
-def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
+def _with_reasons(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
     return [(pod, of_refusal(why)) for pod, why in pods]
 
 

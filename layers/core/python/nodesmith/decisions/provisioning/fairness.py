@@ -44,7 +44,7 @@ class Shares:
         known = frozenset(self.tried)
         return sum(pod.key not in known for pod in self.waiting)
 
-    def told(self) -> Iterator[tuple[Pod, Reason]]:
+    def reasons(self) -> Iterator[tuple[Pod, Reason]]:
         """Yield the waiting pods, each with the reason."""
         shapes: dict[str, set[Shape]] = {}
         for pod in self.waiting:
@@ -139,23 +139,23 @@ def _chosen(batches: Iterable[_Batch], most: int) -> frozenset[Shape]:
 
 def _given(ordered: Iterable[_Batch], spent: Counter[str], most: int) -> Iterator[Shape]:
     """Yield shapes, always of the namespace that has spent the fewest steps, until `most` are spent in all."""
-    lanes: dict[str, deque[_Batch]] = {}
+    queues: dict[str, deque[_Batch]] = {}
     for batch in ordered:
-        lanes.setdefault(batch.shape.namespace, deque()).append(batch)
+        queues.setdefault(batch.shape.namespace, deque()).append(batch)
     total = spent.total()
-    heap = [(spent[namespace], lane[0].order, namespace) for namespace, lane in lanes.items()]
+    heap = [(spent[namespace], queue[0].order, namespace) for namespace, queue in queues.items()]
     heapify(heap)
     while heap and total < most:
         _, _, namespace = heappop(heap)
-        batch = lanes[namespace].popleft()
+        batch = queues[namespace].popleft()
         spent[namespace] += batch.steps
         total += batch.steps
         yield batch.shape
-        if lanes[namespace]:
-            heappush(heap, (spent[namespace], lanes[namespace][0].order, namespace))
+        if queues[namespace]:
+            heappush(heap, (spent[namespace], queues[namespace][0].order, namespace))
 
 
-def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
+def round_robin(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
     """Order nodes to buy so that namespaces are served in turn, an equal number of nodes each.
 
     Otherwise keep their order. Nodes for CapacityBuffers come after those for pods.
@@ -166,26 +166,26 @@ def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
 
 def _in_turn(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
     found: list[PlannedNode] = []
-    lanes: dict[str, deque[int]] = {}
+    queues: dict[str, deque[int]] = {}
     for number, node in enumerate(nodes):
         for namespace in _namespaces(node):
-            lanes.setdefault(namespace, deque()).append(number)
+            queues.setdefault(namespace, deque()).append(number)
     bought: set[int] = set()
     had: Counter[str] = Counter()
-    heap = [(0, lane[0], namespace) for namespace, lane in lanes.items()]
+    heap = [(0, queue[0], namespace) for namespace, queue in queues.items()]
     heapify(heap)
     while heap:
         count, _, namespace = heappop(heap)
-        lane = lanes[namespace]
-        while lane and lane[0] in bought:
-            lane.popleft()
-        if not lane:
+        queue = queues[namespace]
+        while queue and queue[0] in bought:
+            queue.popleft()
+        if not queue:
             continue
         if count == had[namespace]:
-            bought.add(lane[0])
-            found.append(nodes[lane[0]])
-            had.update(_namespaces(nodes[lane[0]]))
-        heappush(heap, (had[namespace], lane[0], namespace))
+            bought.add(queue[0])
+            found.append(nodes[queue[0]])
+            had.update(_namespaces(nodes[queue[0]]))
+        heappush(heap, (had[namespace], queue[0], namespace))
     return found
 
 

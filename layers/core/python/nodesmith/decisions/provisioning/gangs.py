@@ -356,8 +356,8 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     if chosen.left:
         first = min(why for _, why in left)
         is_full = request.is_check and first.blocking == NO_NODEPOOL
-        told = "the nodes that are ready have too little room, and none is bought" if is_full else first
-        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {told}")
+        cause = "the nodes that are ready have too little room, and none is bought" if is_full else first
+        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {cause}")
     if why := too_many_nodes(len(chosen.purchase.nodes), len(chosen.assignment.placed), inputs):
         return Room({}, why=why)
     bought = planner.written_down(chosen.purchase)

@@ -75,7 +75,7 @@ def put_off(planned: Planned, plan: Plan) -> Plan:
     return replace(plan, forthcoming=tuple(waiting))
 
 
-def told(planned: Planned, plan: Plan, claims: Collection[str]) -> Plan:
+def with_planned_places(planned: Planned, plan: Plan, claims: Collection[str]) -> Plan:
     """Return a plan that says where the planned pods have places, and names only pods that exist as unplaced.
 
     `claims` are the names of the NodeClaims, which in-flight nodes have.
@@ -194,17 +194,17 @@ def sizing(buffer: CapacityBuffer, quantile: Quantile, history: History | None, 
     """Return the size of a buffer's room by the history of its workload."""
     days = history.days if history is not None else 0.0
     if history is None or days < LEAST_DAYS:
-        told = f"{days * 24:.0f} of {LEAST_DAYS * 24} hours of {buffer.reference} are recorded"
-        return Sizing(None, f"{told}: replicas and percentage count until then")
+        text = f"{days * 24:.0f} of {LEAST_DAYS * 24} hours of {buffer.reference} are recorded"
+        return Sizing(None, f"{text}: replicas and percentage count until then")
     for period, what in ((7, "days of the week"), (1, "days")):
         if days < WEEKLY_DAYS and period == 7:
             continue
         found = sorted(_growths(history, quantile, period, now))
         if len(found) >= _FEWEST:
             count = found[math.ceil(quantile.value * len(found)) - 1]
-            told = f"the {quantile.value:g} quantile of how many more pods {buffer.reference} wanted within"
-            told += f" {quantile.horizon_seconds // 60} minutes around this half-hour on the same {what}"
-            return Sizing(count, f"{told}, in the last {quantile.window_days} days")
+            text = f"the {quantile.value:g} quantile of how many more pods {buffer.reference} wanted within"
+            text += f" {quantile.horizon_seconds // 60} minutes around this half-hour on the same {what}"
+            return Sizing(count, f"{text}, in the last {quantile.window_days} days")
     return Sizing(None, f"too little of {buffer.reference} is recorded around this half-hour")
 
 

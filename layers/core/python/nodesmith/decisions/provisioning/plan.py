@@ -265,13 +265,13 @@ def record(
     """
     ledger = inputs.ledger if with_claims else replace(inputs.ledger, claims=())
     return {
-        **heading("provisioning", replace(inputs, ledger=ledger), snapshot_digest),
+        **record_header("provisioning", replace(inputs, ledger=ledger), snapshot_digest),
         "plan": plan_item(plan),
         "durationsMs": {name: round(ms, 1) for name, ms in durations_ms.items()},
     }
 
 
-def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
+def record_header(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
     """Return who decided, when, and from which inputs."""
     ledger = ledger_item(replace(inputs.ledger, claims=()))
     claims = _CLAIM_TEXTS.of(sorted(inputs.ledger.claims, key=lambda claim: claim.name))

@@ -16,10 +16,10 @@ from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    described_group,
     is_group_full,
     limited_zone,
     shared_limit,
-    told_group,
     used_up,
 )
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
@@ -252,7 +252,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         return Refusal(
             Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
         )
-    culprit = next(_culprits(demand, template), None)
+    culprit = next(_excluding_requirements(demand, template), None)
     return Refusal(
         Filter.OFFERING,
         f"no instance type with an offering left{_where(demand)} has what the pods select{_shifted(demand, template)}",
@@ -263,7 +263,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
     )
 
 
-def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
+def _excluding_requirements(demand: Demand, template: Template) -> Iterator[Requirement]:
     """Yield the requirements of the pods, by key, without which something could be bought."""
     for term in demand.shape.terms:
         for key in sorted(term):
@@ -290,8 +290,8 @@ def _where(demand: Demand) -> str:
 def _shifted(demand: Demand, template: Template) -> str:
     """Return the zonal shifts of the zones that the pods must be in; empty if there are none."""
     where = _where(demand).removeprefix(" in ").split(" or ")
-    told = [each for each in template.shifted if each.split()[1] in where]
-    return f": {'; '.join(told)}" if told else ""
+    shifts = [each for each in template.shifted if each.split()[1] in where]
+    return f": {'; '.join(shifts)}" if shifts else ""
 
 
 def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Template) -> Refusal:
@@ -325,7 +325,7 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
 def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
     """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
     if is_group_full(template.remaining):
-        group = told_group(template.status.placement_group)
+        group = described_group(template.status.placement_group)
         why = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
         return Refusal(Filter.LIMIT, why, group, "use another placement group, or more zones")
     template = replace(template, remaining=_own_limits(template))

@@ -176,7 +176,7 @@ def limit_condition(
 
     `owner` is the object's own name among quotas. The message names the others.
     """
-    told = [
+    findings = [
         (percent, _used(usage, name, "" if usage.quota.owner == owner else f"{usage.quota.owner}: "))
         for usage in usages
         for name, percent in _percents(usage).items()
@@ -185,13 +185,13 @@ def limit_condition(
     closed = (
         each.quota for each in usages if each.quota.fault and each.quota.owner.startswith(SPENDING_LIMIT)
     )
-    told += [(_WHOLE_PERCENT, f"{quota.owner} allows nothing: {quota.fault}") for quota in closed]
-    if not told:
+    findings += [(_WHOLE_PERCENT, f"{quota.owner} allows nothing: {quota.fault}") for quota in closed]
+    if not findings:
         shown = (manifest.get("status") or {}).get("conditions") or ()
         was_shown = any(condition.get("type") == kind for condition in shown)
         return [StatusCondition(kind, "False", "BelowLimit")] if was_shown else []
-    reached = _WHOLE_PERCENT if max(told)[0] >= _WHOLE_PERCENT else _NEAR_PERCENT
-    message = shortened("; ".join(said for _, said in told))
+    reached = _WHOLE_PERCENT if max(findings)[0] >= _WHOLE_PERCENT else _NEAR_PERCENT
+    message = shortened("; ".join(said for _, said in findings))
     return [StatusCondition(kind, "True", _EVENT_REASONS[reached], message)]
 
 

@@ -170,11 +170,11 @@ def quota_update(
     """
     used = {} if usage is None or usage.quota.fault else format_limits(usage.used)
     shown = manifest.get("status") or {}
-    told: Mapping[str, Any] = next(
+    enforced_condition: Mapping[str, Any] = next(
         (c for c in shown.get("conditions") or () if c.get("type") == ENFORCED), {}
     )
     there = (shown.get("used") or {}).get("resources") or {}
-    is_elsewhere = bool(there) and str(told.get("message") or "") != _used_in_words(there)
+    is_elsewhere = bool(there) and str(enforced_condition.get("message") or "") != _used_in_words(there)
     if parsed.fatal:
         why = "; ".join(map(str, parsed.fatal))
         enforced = StatusCondition(

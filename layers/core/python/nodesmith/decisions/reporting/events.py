@@ -37,7 +37,7 @@ _QUOTED = 40
 """The most characters of a value in a message."""
 _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price", "Static"})
 """Rules that keep a node from consolidation only."""
-_PASSING = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
+_TEMPORARY = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
 """Rules that apply only for a moment: they are reported after all others."""
 _UNTOLD = frozenset({NOT_YET, "Resting"})
 """Rules without an Event: the condition Consolidatable shows them, or an Event reported them when they began."""
@@ -84,8 +84,8 @@ def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]
 
 def of_staying(found: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
     """Return Events with the reason why nodes stay, those that stay only for a moment last."""
-    lasting = {name: one for name, one in found.blocked.items() if one.rule not in _PASSING}
-    passing = {name: one for name, one in found.blocked.items() if one.rule in _PASSING}
+    lasting = {name: one for name, one in found.blocked.items() if one.rule not in _TEMPORARY}
+    passing = {name: one for name, one in found.blocked.items() if one.rule in _TEMPORARY}
     needed = [
         event
         for claim in claims
@@ -132,17 +132,17 @@ def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
 
 def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
     """Return Events with what a claim waits for: on the Node as Karpenter does, on the NodeClaim if it is unusual."""
-    told: list[ObjectEvent] = []
+    events: list[ObjectEvent] = []
     if not claim.reason:
-        return told
+        return events
     is_stuck = claim.reason not in _IN_TIME
     if claim.reason != DRAINING:
-        told.append(ObjectEvent("NodeClaim", claim.name, claim.reason, claim.message, warning=is_stuck))
+        events.append(ObjectEvent("NodeClaim", claim.name, claim.reason, claim.message, warning=is_stuck))
     if claim.node_name and claim.reason in {VOLUMES, DELETION_DELAYED, AWAITING_NODE}:
-        told.append(ObjectEvent("Node", claim.node_name, claim.reason, claim.message))
+        events.append(ObjectEvent("Node", claim.node_name, claim.reason, claim.message))
     elif claim.node_name and claim.phase is Phase.TERMINATING and is_stuck:
-        told.append(_failed_draining(claim.node_name, claim.message))
-    return told
+        events.append(_failed_draining(claim.node_name, claim.message))
+    return events
 
 
 def _failed_draining(node: str, why: str) -> ObjectEvent:
@@ -153,17 +153,17 @@ def of_evictions(
     claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
 ) -> list[ObjectEvent]:
     """Return Events on evicted pods with the cause, and on each Node with the first refused eviction."""
-    told: list[ObjectEvent] = []
+    events: list[ObjectEvent] = []
     refused: set[str] = set()
     for pod in pods:
         match answers.get(pod.pod):
             case Evicted(uid, before=False):
                 why = f"evicted: Node {pod.node} is being terminated ({claim.cause})"
-                told.append(ObjectEvent("Pod", pod.pod, "Evicted", why, uid=uid))
+                events.append(ObjectEvent("Pod", pod.pod, "Evicted", why, uid=uid))
             case EvictionRefused(_, message) if pod.node not in refused:
                 refused.add(pod.node)
-                told.append(_failed_draining(pod.node, f"pod {pod.pod} stays for now: {message}"))
-    return told
+                events.append(_failed_draining(pod.node, f"pod {pod.pod} stays for now: {message}"))
+    return events
 
 
 def of_deletions(
@@ -171,15 +171,15 @@ def of_deletions(
 ) -> list[ObjectEvent]:
     """Return Events on pods that are deleted because of their node's deadline."""
     end = f" at {format_time(claim.deadline)}" if claim.deadline else ""
-    told = []
+    events = []
     for pod in pods:
         match answers.get(pod.pod):
             case Evicted(uid, before=False):
                 why = f"deleted: the termination grace period of Node {pod.node} ends{end}"
-                told.append(ObjectEvent("Pod", pod.pod, "Disrupted", why, uid=uid))
+                events.append(ObjectEvent("Pod", pod.pod, "Disrupted", why, uid=uid))
             case _:
                 pass
-    return told
+    return events
 
 
 _INTERRUPTIONS: Mapping[str, str] = {

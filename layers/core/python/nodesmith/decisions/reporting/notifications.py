@@ -225,14 +225,14 @@ def of_claims(claims: Iterable[NodeClaim], cluster: str, now: datetime) -> Itera
     """Yield the launches and interruptions of the last hour, interruptions first."""
     launches: list[Notification] = []
     for claim in claims:
-        if claim.is_ending and claim.cause in _FATES and _is_lately(claim.terminating_at, now):
+        if claim.is_ending and claim.cause in _FATES and _is_recent(claim.terminating_at, now):
             yield _interruption(claim, cluster, claim.terminating_at or now)
-        if claim.instance_id and claim.phase is not Phase.GIVEN_UP and _is_lately(claim.launched_at, now):
+        if claim.instance_id and claim.phase is not Phase.GIVEN_UP and _is_recent(claim.launched_at, now):
             launches.append(_launch(claim, cluster, claim.launched_at or now))
     yield from launches
 
 
-def _is_lately(at: datetime | None, now: datetime) -> bool:
+def _is_recent(at: datetime | None, now: datetime) -> bool:
     return at is not None and now - at <= LATELY
 
 

@@ -210,7 +210,7 @@ def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> s
 
 
 WINDOWS = "windows"
-_TELLING = frozenset({OS, WINDOWS_BUILD, NODEPOOL, NODECLASS, HOSTNAME})
+_DISTINGUISHING = frozenset({OS, WINDOWS_BUILD, NODEPOOL, NODECLASS, HOSTNAME})
 """Labels whose selection says which nodes are meant."""
 
 
@@ -222,5 +222,5 @@ def is_for_linux(shape: Shape, labels: Collection[str], taints: Iterable[Taint])
     """
     if any(taint.effect != Effect.PREFER_NO_SCHEDULE for taint in taints):
         return False
-    telling = _TELLING.union(key for key in labels if key not in WELL_KNOWN)
-    return all(telling.isdisjoint(term) for term in shape.terms)
+    distinguishing = _DISTINGUISHING.union(key for key in labels if key not in WELL_KNOWN)
+    return all(distinguishing.isdisjoint(term) for term in shape.terms)

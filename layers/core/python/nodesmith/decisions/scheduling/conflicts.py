@@ -32,8 +32,8 @@ class LabelSets:
         self._numbers: dict[tuple[str | None, ...], int] = {}
         self._number_of: dict[Shape, int] = {}
         for shape in shapes:
-            told_apart = (shape.namespace, *(shape.labels.get(key) for key in keys))
-            self._number_of[shape] = self._numbers.setdefault(told_apart, len(self._numbers))
+            labels_that_matter = (shape.namespace, *(shape.labels.get(key) for key in keys))
+            self._number_of[shape] = self._numbers.setdefault(labels_that_matter, len(self._numbers))
         self._everything = (1 << len(self._numbers)) - 1
         self._namespaces: dict[str | None, int] = {}
         self._valued: dict[str, dict[str, int]] = {key: {} for key in keys}
@@ -54,7 +54,7 @@ class LabelSets:
         """Return the number of a shape's label set."""
         return self._number_of[shape]
 
-    def liken(self, shape: Shape, other: Shape) -> None:
+    def share_label_set(self, shape: Shape, other: Shape) -> None:
         """Register a shape with the label set of another, whose labels and namespace it shares."""
         self._number_of[shape] = self._number_of[other]
 
@@ -146,7 +146,7 @@ class PodConflicts:
         self._rules: dict[tuple[Shape, bool], Rules] = {}
         self._members: list[list[int]] = [[] for _ in range(self.sets.count)]
         self._united: dict[Shape, tuple[Shape, ...]] = {}
-        self._enlist(shapes)
+        self._number_groups(shapes)
 
     def rules(self, shape: Shape, *, running: bool = False) -> Rules:
         """Return a shape's rules.
@@ -202,7 +202,7 @@ class PodConflicts:
             for term in shape.affinities
         )
 
-    def _enlist(self, shapes: Iterable[Shape]) -> None:
+    def _number_groups(self, shapes: Iterable[Shape]) -> None:
         """Number the groups that some rule names, small ones first, and record the groups of every label set."""
         selected: dict[_Key, int] = {}
         for shape in shapes:
@@ -245,7 +245,7 @@ class PodConflicts:
                 and spread.selector is not None
                 and not running
             ):
-                yield self._cap(("spread", spread.selector.key, _home(shape)), spread.max_skew)
+                yield self._cap(("spread", spread.selector.key, _own_namespace(shape)), spread.max_skew)
         for term in shape.affinities:
             if is_hostname_anti_affinity(term) and term.selector is not None:
                 key = "anti", term.selector.key, term.namespaces
@@ -274,11 +274,11 @@ def _selections(shape: Shape) -> Iterator[tuple[str, Selector, Namespaces]]:
     """Yield what the rules of a shape select: kind of rule, selector, namespaces."""
     for spread in shape.spreads:
         if spread.topology_key == HOSTNAME and spread.hard and spread.selector is not None:
-            yield "spread", spread.selector, _home(shape)
+            yield "spread", spread.selector, _own_namespace(shape)
     for term in shape.affinities:
         if is_hostname_anti_affinity(term) and term.selector is not None:
             yield "anti", term.selector, term.namespaces
 
 
-def _home(shape: Shape) -> frozenset[str]:
+def _own_namespace(shape: Shape) -> frozenset[str]:
     return frozenset((shape.namespace,))

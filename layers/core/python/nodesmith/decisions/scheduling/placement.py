@@ -28,7 +28,7 @@ from nodesmith.decisions.scheduling.topology.topology import (
     narrowed,
     undecided,
 )
-from nodesmith.decisions.scheduling.topologyspread import Domain, dealt, share_out
+from nodesmith.decisions.scheduling.topologyspread import Domain, distributed, share_out
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -223,7 +223,7 @@ class Placement:
         wanted = len(pods)
         shares = share_out(wanted, self._domains.tallies, most, first)
         if self._mixed:
-            pods = dealt(pods, shares.values())
+            pods = distributed(pods, shares.values())
         for domain, share in shares.items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, existing_nodes.get(domain, ()), wanted)
@@ -279,7 +279,7 @@ class Placement:
         if bought_as is self._shape:
             return plain
         found = replace(plain, terms=bought_as.terms, tolerations=bought_as.tolerations)
-        self._context.conflicts.sets.liken(found, plain)
+        self._context.conflicts.sets.share_label_set(found, plain)
         return found
 
     def _most(self, domain: Domain) -> int | None:
@@ -307,7 +307,7 @@ class Placement:
         shape = sold[context.choices.pick(("counted", self._plain), len(sold))]
         if shape is self._shape or context.unavailable.most(self._plain, shape, pins) is not None:
             return self._shape
-        context.conflicts.sets.liken(shape, self._shape)
+        context.conflicts.sets.share_label_set(shape, self._shape)
         return shape
 
 

@@ -139,7 +139,7 @@ def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], mos
     return max(1, min(bounds))
 
 
-def dealt(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
+def distributed(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
     """Return pods in the order of domains with these shares, so that each gets pods of all sizes; the rest come last.
 
     The pods are in order of size. Each goes to the domain that has the least of its share.

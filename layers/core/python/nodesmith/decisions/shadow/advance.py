@@ -36,10 +36,10 @@ from nodesmith.model.costs.shadow import (
     NODESMITH,
     Assumptions,
     Fleet,
-    Seat,
+    PodLocation,
     Shadow,
     Tally,
-    told,
+    shortened_faults,
 )
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -138,7 +138,7 @@ def step(
         waiting=waiting(view),
         closing=closing(view),
         boot_seconds=boot_seconds,
-        faults=told(faults_of(snapshot, view)),
+        faults=shortened_faults(faults_of(snapshot, view)),
     )
     return after.adding(seconds, tallies, unpriced)
 
@@ -174,7 +174,7 @@ class _Deciding(Life):
                 node, pool = launched(planned, types, self._now)
                 self._buy(node, pool, planned.claim.nominated)
             self.grow()
-        self._keep_homes()
+        self._keep_current_nodes()
         for key in self._waiting():
             start = max(self._seats[key].since or self._since, self._since)
             self._add(unplaced_seconds=max(0.0, (self._now - start).total_seconds()))
@@ -191,7 +191,7 @@ class _Deciding(Life):
                 self._claims[name] = replace(claim, nominated=(*claim.nominated, *keys))
                 continue
             for key in keys:
-                self._seats[key] = Seat(self._seats[key].workload, name)
+                self._seats[key] = PodLocation(self._seats[key].workload, name)
             self._touch(name)
 
     def _buy(self, node: Node, pool: str, nominated: tuple[str, ...]) -> None:
@@ -226,7 +226,7 @@ class _Deciding(Life):
             price_hourly_usd=hourly_usd(node.labels, self._view.inputs.catalog) or 0.0,
         )
 
-    def _keep_homes(self) -> None:
+    def _keep_current_nodes(self) -> None:
         """Let pods that no NodePool accepts run on a copy of the node that they have in the cluster."""
         homes = {seen.node.name: seen for seen in self._view.nodes if seen.price is not None}
         for key in self._waiting():
@@ -236,7 +236,7 @@ class _Deciding(Life):
             name = home.node.name
             if name not in self._claims:
                 self._adopt(home)
-            self._seats[key] = Seat(self._seats[key].workload, name)
+            self._seats[key] = PodLocation(self._seats[key].workload, name)
             self._touch(name)
 
     def consolidate(self) -> None:
@@ -268,7 +268,7 @@ class _Deciding(Life):
             self._add(launches=1)
         for key, name in proposal.destinations.items():
             if key in self._seats:
-                self._seats[key] = Seat(self._seats[key].workload, name)
+                self._seats[key] = PodLocation(self._seats[key].workload, name)
         self._add(evictions=len(proposal.destinations))
         overlap = self._view.boot if proposal.replacements else timedelta()
         if proposal.destinations:

@@ -12,7 +12,7 @@ from nodesmith.decisions.shadow.actual import LONGEST_STEP, View, workload_of
 from nodesmith.decisions.shadow.fleet import OTHERS, Seen, hourly_usd, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, NODEPOOL, SPOT, is_ephemeral
-from nodesmith.model.costs.shadow import Fleet, Leaving, Seat, Tally
+from nodesmith.model.costs.shadow import Fleet, Leaving, PodLocation, Tally
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Condition, Node
@@ -67,7 +67,7 @@ class Life:
         for pod in self._pods.values():
             is_there = pod.node in self._claims
             since = None if is_there else pod.created_at
-            self._seats[pod.key] = Seat(workload_of(pod), pod.node if is_there else "", since)
+            self._seats[pod.key] = PodLocation(workload_of(pod), pod.node if is_there else "", since)
 
     def _adopt(self, seen: Seen) -> None:
         node = seen.node
@@ -141,13 +141,13 @@ class Life:
                 seat = self._seats.get(key)
                 if seat is not None and not seat.node:
                     self._wait(seat, ready_at)
-                    self._seats[key] = Seat(seat.workload, name)
+                    self._seats[key] = PodLocation(seat.workload, name)
             self._claims[name] = replace(
                 claim, phase=Phase.INITIALIZED, phase_since=ready_at, initialized_at=ready_at, nominated=()
             )
             self._touch(name, ready_at)
 
-    def _wait(self, seat: Seat, until: datetime) -> None:
+    def _wait(self, seat: PodLocation, until: datetime) -> None:
         """Count how long a pod has waited in this step."""
         start = seat.since or self._since
         if start < self._since and seat.since is not None:
@@ -175,7 +175,7 @@ class Life:
                 self._seats[pod.key] = seat
                 self._renominate(old, pod.key)
             else:
-                self._seats[pod.key] = Seat(workload, "", pod.created_at)
+                self._seats[pod.key] = PodLocation(workload, "", pod.created_at)
                 self._changed()
         for key in [key for key in self._seats if key not in self._pods]:
             seat = self._seats.pop(key)
@@ -205,7 +205,7 @@ class Life:
     def _evicted(self, name: str, since: datetime) -> int:
         keys = [key for key, seat in self._seats.items() if seat.node == name]
         for key in keys:
-            self._seats[key] = Seat(self._seats[key].workload, "", since)
+            self._seats[key] = PodLocation(self._seats[key].workload, "", since)
         return len(keys)
 
     def _leave(self, claim: NodeClaim, until: datetime) -> None:

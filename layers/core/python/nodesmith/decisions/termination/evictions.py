@@ -74,10 +74,10 @@ def drain(
     evict = [
         pod
         for pod in current
-        if not (patient and not _is_pressing(pod, deadline, now, usual, head_start))
+        if not (patient and not _is_urgent(pod, deadline, now, usual, head_start))
         and not pod.deleting
         and not refuses_disruption(pod, now)
-        and (allowances.lets_go(pod) if pod.key in denied else allowances.take(pod))
+        and (allowances.is_evictable(pod) if pod.key in denied else allowances.take(pod))
     ]
     return Drain(
         tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
@@ -138,7 +138,7 @@ def _is_overdue(pod: Pod, deadline: datetime, now: datetime, head_start: timedel
     return now >= last_moment(pod, deadline, head_start)
 
 
-def _is_pressing(
+def _is_urgent(
     pod: Pod, deadline: datetime | None, now: datetime, usual: timedelta, head_start: timedelta
 ) -> bool:
     return deadline is not None and now >= pressing_from(pod, deadline, usual, head_start)
@@ -218,7 +218,7 @@ class Allowances:
         """Return whether a budget selects the pod that, as configured, never allows an eviction."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 
-    def never_let_go(self, pod: Pod) -> bool:
+    def is_never_evictable(self, pod: Pod) -> bool:
         """Return whether no eviction of the pod will be allowed until the pod, a budget or its replicas change."""
         if pod.starting:
             return False
@@ -232,12 +232,12 @@ class Allowances:
         refused. A pod that is not ready is exempt from its budget if the budget says so, or if enough others are
         healthy.
         """
-        if not self.lets_go(pod):
+        if not self.is_evictable(pod):
             return False
         self.count(pod)
         return True
 
-    def lets_go(self, pod: Pod) -> bool:
+    def is_evictable(self, pod: Pod) -> bool:
         """Return whether the pod may be evicted under the API server's rules."""
         return pod.starting or self.permits(pod)
 
@@ -276,7 +276,7 @@ def kept(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Call
     def is_kept(pod: Pod) -> bool:
         if pod.node in hurried:
             return pod.shape.annotations.get(DO_NOT_DISRUPT) == "true"
-        return refuses_disruption(pod, now) or allowances.never_let_go(pod)
+        return refuses_disruption(pod, now) or allowances.is_never_evictable(pod)
 
     return is_kept
 

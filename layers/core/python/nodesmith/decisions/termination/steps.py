@@ -29,8 +29,8 @@ from nodesmith.decisions.termination.waiting import (
     awaits_replacement,
     delayed_until,
     head_start,
-    is_let_go,
-    is_told,
+    is_held_by_others,
+    is_named,
     patient_until,
     replacement,
     why_not_gone,
@@ -150,7 +150,7 @@ def _steps(
     if claim.instance_gone_at is None and instances is not None and _is_gone(claim, instances, now):
         claim = _ended(replace(claim, instance_gone_at=now), instances, now)
     if claim.instance_gone_at is not None:
-        return [*_last_words(view), *_letting_go(claim, node)]
+        return [*_deletion_of_dead_pods(view), *_letting_go(claim, node)]
     if claim.phase is Phase.TERMINATED:
         # EC2 did not know the instance yet when its termination was requested.
         running = tuple(sorted(i.id for i in instances or () if i.is_alive))
@@ -174,7 +174,7 @@ def _steps(
         commands.append(Evict(claim, tuple(going)))
     if node and found.delete:
         commands.append(DeletePods(claim, tuple(PodOnNode(p.key, node.name, s) for p, s in found.delete)))
-    onward = _onward(replace(claim, deadline=deadline), view, found, snapshot, now)
+    onward = _advanced(replace(claim, deadline=deadline), view, found, snapshot, now)
     if onward.phase is Phase.TERMINATED:
         alive = tuple(sorted({claim.instance_id, *(i.id for i in instances or () if i.is_alive)} - {""}))
         return [*commands, TerminateInstances(_ended(onward, instances or (), now), alive)]
@@ -193,12 +193,12 @@ def _letting_go(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]
 
     If the snapshot no longer shows the Node, the claim's node name is used: the claim is released after its Node.
     """
-    if node is not None and is_let_go(node):
+    if node is not None and is_held_by_others(node):
         return _wait(awaiting_node(claim, node.name, node.finalizers), claim)
     return [Release(claim, node.name if node is not None else claim.node_name)]
 
 
-def _last_words(view: _View) -> list[DeletePods]:
+def _deletion_of_dead_pods(view: _View) -> list[DeletePods]:
     """Return the deletion of pods that died with their instance, so that their replacements start early."""
     dead = [pod for pod in view.pods if must_go(pod.shape) and not pod.deleting]
     if view.node is None or not dead:
@@ -207,7 +207,7 @@ def _last_words(view: _View) -> list[DeletePods]:
 
 
 def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:
-    if waiting is None or (waiting.reason == claim.reason and is_told(waiting, claim.message)):
+    if waiting is None or (waiting.reason == claim.reason and is_named(waiting, claim.message)):
         return []
     return [Wait(replace(claim, reason=waiting.reason, message=waiting.message))]
 
@@ -226,10 +226,12 @@ def _ended(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> No
     """
     is_stopped = claim.cause == Fate.STOPPED  # otherwise a stopped instance is warm capacity and costs on
     ended = (i for i in instances if i.id == claim.instance_id and (is_stopped or not i.is_alive))
-    told = next((i.state_since for i in ended if i.state_since is not None), None)
-    if told is None:
+    since = next((i.state_since for i in ended if i.state_since is not None), None)
+    if since is None:
         return claim
-    return replace(claim, terminated_at=max(claim.launched_at or told, min(told, claim.terminated_at or now)))
+    return replace(
+        claim, terminated_at=max(claim.launched_at or since, min(since, claim.terminated_at or now))
+    )
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:
@@ -246,7 +248,7 @@ def _is_closed(view: _View) -> bool:
     )
 
 
-def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
+def _advanced(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
     """Return the claim advanced as many phases as possible."""
     is_late = claim.deadline is not None and now >= claim.deadline
     begun = claim.terminating_at or claim.phase_since

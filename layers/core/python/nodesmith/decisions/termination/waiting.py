@@ -40,7 +40,7 @@ DELETION_DELAYED = "DeletionDelayed"
 """The reason if the node is drained, but annotations of other controllers delay its end."""
 DELETION_DELAYED_AT_MOST = timedelta(minutes=2)
 """How long annotations delay the end of a drained node: Cluster Autoscaler's default."""
-_PASSING = frozenset({DRAINING, AWAITING_REPLACEMENT})
+_TEMPORARY = frozenset({DRAINING, AWAITING_REPLACEMENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Waiting:
     fix: str = ""
 
 
-def is_told(waiting: Waiting, message: str) -> bool:
+def is_named(waiting: Waiting, message: str) -> bool:
     """Return whether a message already names what is waited for, so that a change of its figures is not worth a write.
 
     The pods that are leaving differ with every look.
@@ -62,7 +62,7 @@ def is_told(waiting: Waiting, message: str) -> bool:
     if waiting.reason == AWAITING_NODE:
         return waiting.message == message
     name = waiting.on.partition("/")[2]
-    return waiting.reason in _PASSING or re.search(f" {re.escape(name)}[ :]", message) is not None
+    return waiting.reason in _TEMPORARY or re.search(f" {re.escape(name)}[ :]", message) is not None
 
 
 def why_not_gone(
@@ -78,7 +78,7 @@ def why_not_gone(
     are the pods that must still go, if that is known already.
     """
     node = snapshot.node_of(claim)
-    if node is not None and claim.is_instance_terminating and is_let_go(node):
+    if node is not None and claim.is_instance_terminating and is_held_by_others(node):
         return awaiting_node(claim, node.name, node.finalizers)
     match claim.phase:
         case Phase.TERMINATING:
@@ -114,7 +114,7 @@ def _delayed(claim: NodeClaim, node: Node | None, now: datetime) -> Waiting | No
     return Waiting(DELETION_DELAYED, message, f"Node/{node.name}", claim.phase_since, fix)
 
 
-def is_let_go(node: Node) -> bool:
+def is_held_by_others(node: Node) -> bool:
     """Return whether a Node is being deleted and held only by finalizers of other controllers."""
     return node.deleting and bool(node.finalizers) and TERMINATION_FINALIZER not in node.finalizers
 
@@ -156,7 +156,7 @@ def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: All
     first = min(map(tier, left))
     current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
     since = claim.terminating_at or claim.phase_since
-    held = guarded(current, allowances, since) if not any(map(allowances.lets_go, current)) else None
+    held = guarded(current, allowances, since) if not any(map(allowances.is_evictable, current)) else None
     return protected(current, since, now) or held or _ending(current, since)
 
 

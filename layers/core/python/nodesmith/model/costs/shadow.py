@@ -92,7 +92,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PodLocation:
     """Where a pod is in a shadow: the node's name, or empty while it waits for one since `since`.
 
     `workload` is its namespace and owner.
@@ -123,7 +123,7 @@ class Fleet:
 
     at: datetime
     claims: tuple[NodeClaim, ...] = ()
-    seats: Mapping[str, Seat] = field(default_factory=dict)
+    seats: Mapping[str, PodLocation] = field(default_factory=dict)
     leaving: tuple[Leaving, ...] = ()
     ready_at: Mapping[str, datetime] = field(default_factory=dict)
     touched: Mapping[str, datetime] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def _booked(spans: tuple[Span, ...], grown: Span) -> tuple[Span, ...]:
     return (*spans, grown)
 
 
-def told(faults: Iterable[str]) -> tuple[str, ...]:
+def shortened_faults(faults: Iterable[str]) -> tuple[str, ...]:
     """Return the sentences on one line each and cut to `LONGEST_FAULT` characters, at most `MOST_FAULTS` of them."""
     found = [" ".join(each.split())[:LONGEST_FAULT] for each in dict.fromkeys(faults)]
     if len(found) <= MOST_FAULTS:
@@ -247,7 +247,7 @@ def _fleet_item(fleet: Fleet) -> dict[str, Any]:
 
 def _read_fleet(item: Mapping[str, Any]) -> Fleet:
     seats = {
-        key: Seat(workload, node, _time(since[0]) if since else None)
+        key: PodLocation(workload, node, _time(since[0]) if since else None)
         for workload, pods in item["seats"].items()
         for key, (node, *since) in pods.items()
     }

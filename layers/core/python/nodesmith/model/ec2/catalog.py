@@ -315,8 +315,8 @@ def _spot_as(
         known = catalog.prices.get(WINDOWS, NO_PRICES)
         price, estimated = price + _licence(catalog, facts), True
         if known.spot:
-            told = dict(zip(known.zones, known.spot.get(facts.name, ()), strict=False))
-            price, estimated = told.get(offering.zone, 0.0), False
+            spot_by_zone = dict(zip(known.zones, known.spot.get(facts.name, ()), strict=False))
+            price, estimated = spot_by_zone.get(offering.zone, 0.0), False
     if sold in _ON_DEDICATED:
         base, _ = _on_demand_as(
             WINDOWS if sold in _WITH_WINDOWS else LINUX, catalog, facts, offering.zone, linux

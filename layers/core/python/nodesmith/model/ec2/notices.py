@@ -66,7 +66,7 @@ class Notice:
     until: datetime | None
     message: str
     reservation_id: str = ""
-    told_at: datetime | None = field(default=None, compare=False)
+    occurred_at: datetime | None = field(default=None, compare=False)
     """When the event occurred; None if the notice comes from a query to EC2."""
     check: str = field(default="", compare=False)
     """The EC2 status check that failed, by its name in EC2; empty for other notices"""
@@ -148,7 +148,7 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
             f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {found}"
         )
     at = min(_time(event), now)
-    return tuple(replace(notice, told_at=at) for notice in reader(event["detail"], at))
+    return tuple(replace(notice, occurred_at=at) for notice in reader(event["detail"], at))
 
 
 def event_id(body: str) -> str:
@@ -173,9 +173,9 @@ def _parsed(body: str) -> Mapping[str, Any]:
 def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
     def read(detail: Detail, at: datetime) -> tuple[Notice, ...]:
         until = at + WARNING
-        told = _date(detail.get("instance-termination-time"))
-        if told is not None and at < told < until:
-            until = told
+        stated = _date(detail.get("instance-termination-time"))
+        if stated is not None and at < stated < until:
+            until = stated
         return (Notice(fate, _instance(detail), until, f"EC2 reclaims the instance at {format_time(until)}"),)
 
     return read

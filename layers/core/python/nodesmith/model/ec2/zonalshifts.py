@@ -71,7 +71,7 @@ def _continued(old: ZonalShift, new: ZonalShift, now: datetime) -> ZonalShift:
     return replace(new, announced=old.announced)
 
 
-def told(shifts: Iterable[ZonalShift]) -> tuple[ZonalShift, ...]:
+def shifts_to_keep(shifts: Iterable[ZonalShift]) -> tuple[ZonalShift, ...]:
     """Return the shifts to keep once all of them are announced."""
     return tuple(replace(shift, announced=True) for shift in shifts if not shift.ended)
 

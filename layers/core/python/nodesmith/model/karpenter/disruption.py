@@ -88,8 +88,8 @@ def read_windows(annotations: Mapping[str, str], report: Report) -> tuple[Window
     faults = list(_schedule_faults(text, found))
     for place, value, remedy in faults:
         where = at("metadata.annotations", SCHEDULE) + place
-        told = f"{remedy}; until this is fixed, the NodePool is used at all times"
-        report.add(where, shown(value), told, fatal=False)
+        detail = f"{remedy}; until this is fixed, the NodePool is used at all times"
+        report.add(where, shown(value), detail, fatal=False)
     return None if faults else tuple(found)
 
 

@@ -99,7 +99,7 @@ class Breaker:
         return max(sorted(set(kinds)), key=kinds.count, default=None)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What was bought in vain, as a clause."""
         last = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
         why = self.why or InVain.UNUSED
@@ -111,8 +111,8 @@ class Breaker:
         is_loop = self.why is InVain.MOVED_AGAIN
         what = "disruption of its nodes is paused" if is_loop else "its launches are paused"
         if self.until is not None and self.holds(now):
-            return f"{self.told}; {what} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{self.told}; it is tried with one node"
+            return f"{self.summary}; {what} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self.summary}; it is tried with one node"
 
     @property
     def is_due(self) -> bool:

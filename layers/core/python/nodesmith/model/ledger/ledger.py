@@ -254,8 +254,8 @@ def departure_item(departure: Departure) -> dict[str, Any]:
         written |= {"boughtAt": departure.bought_at.isoformat(), "attempts": dict(departure.attempts)}
     if departure.initialized_at is not None:
         written["initializedAt"] = departure.initialized_at.isoformat()
-    told = {"cause": departure.cause, "use": departure.use, "again": departure.again}
-    written |= {name: value for name, value in told.items() if value}
+    details = {"cause": departure.cause, "use": departure.use, "again": departure.again}
+    written |= {name: value for name, value in details.items() if value}
     return written | ({"served": list(departure.served)} if departure.served else {})
 
 
@@ -265,8 +265,10 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
     at, bought_at, initialized_at = (datetime.fromisoformat(each) if each else None for each in moments)
     assert at is not None  # noqa: S101
     attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
-    told = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))
-    return Departure(item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *told)
+    details = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))
+    return Departure(
+        item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *details
+    )
 
 
 _GENERAL = frozenset("cmrt")

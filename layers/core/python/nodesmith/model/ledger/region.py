@@ -86,7 +86,7 @@ class Region:
         known = self.shares.get(limit.key, {}).keys() | {self.cluster}
         return tuple(name for name in self.clusters if limit.covers(name) and name not in known)
 
-    def told(self, limit: SpendingLimit, now: datetime) -> dict[str, int]:
+    def reported_use(self, limit: SpendingLimit, now: datetime) -> dict[str, int]:
         """Return how much of a limit all of its clusters take, as they have told, by resource."""
         shares = [share for name, share in self.shares.get(limit.key, {}).items() if limit.covers(name)]
         return {
@@ -124,7 +124,7 @@ class Region:
         """
         asked = sum(claim.phase is Phase.PENDING for claim in new)
         launches = self.launches.noted(asked, now)
-        if launches.lately(now) > self.most_launches:
+        if launches.recent(now) > self.most_launches:
             raise Conflict(f"the account may request {self.most_launches} nodes an hour")
         own = self.own_shares([*before, *new], spent, now)
         added = list(counted_claims(new, now))
@@ -195,10 +195,10 @@ class Spending:
 
     def launches_left(self, now: datetime) -> int:
         """Return how many nodes may still be requested now."""
-        left = self.most_launches - self.launches.lately(now)
+        left = self.most_launches - self.launches.recent(now)
         region = self.region
         if region is not None:
-            left = min(left, region.most_launches - region.launches.lately(now))
+            left = min(left, region.most_launches - region.launches.recent(now))
         return max(0, left)
 
     @property
@@ -227,7 +227,7 @@ class Spending:
         if not asked:
             return self
         launches = self.launches.noted(asked, now)
-        if launches.lately(now) > self.most_launches:
+        if launches.recent(now) > self.most_launches:
             raise Conflict(f"the cluster may request {self.most_launches} nodes an hour")
         region = self.region.charged(before, new, self.spent, now) if self.region is not None else None
         return replace(self, launches=launches, region=region)
@@ -304,7 +304,7 @@ class CallBudget:
     short_until: datetime | None = None
     lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
 
-    def told(self, scarcity: Scarcity, now: datetime) -> CallBudget:
+    def with_scarcity(self, scarcity: Scarcity, now: datetime) -> CallBudget:
         """Return the budget after a cluster has learned what EC2 lacks. If it throttles, calls are short for now."""
         lost = {zone: until for zone, until in self.lost.items() if now < until <= now + LONGEST_BACKOFF}
         short_until = now + SHORT_FOR if scarcity.is_throttled else self.short_until

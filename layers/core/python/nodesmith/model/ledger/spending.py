@@ -64,7 +64,7 @@ class Launches:
 
     counts: tuple[tuple[int, int], ...] = ()
 
-    def lately(self, now: datetime) -> int:
+    def recent(self, now: datetime) -> int:
         """Return how many count now."""
         return sum(count for _, count in self._counting(now))
 

@@ -204,8 +204,8 @@ def read_on_sale(data: bytes) -> OnSale:
     return types
 
 
-def _type(told: Any) -> TypeOnSale:
-    cpu_cores, memory_bytes, offerings, *_ = told  # a later version may have added columns
+def _type(columns: Any) -> TypeOnSale:
+    cpu_cores, memory_bytes, offerings, *_ = columns  # a later version may have added columns
     found = tuple(
         OfferingOnSale(_name(capacity_type), _name(zone), _price(price), is_available == 1)
         for capacity_type, zone, price, is_available, *_ in offerings

@@ -90,7 +90,7 @@ class PlacementGroup:
         return self.strategy == SPREAD and self.spread_over == "rack"
 
     @property
-    def home(self) -> str:
+    def only_zone(self) -> str:
         """The only zone that new instances may be launched in; empty if any will do."""
         return self.instances[0][0] if self.strategy == CLUSTER and self.instances else ""
 

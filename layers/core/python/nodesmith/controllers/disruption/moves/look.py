@@ -13,8 +13,8 @@ from typing import Any
 
 from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.region.commitments import known_commitments
-from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
-from nodesmith.decisions.disruption.moves import MovingPods, Scene
+from nodesmith.controllers.runs import ClusterPorts, EventDeduplication, SelfHints, publish_new
+from nodesmith.decisions.disruption.moves import MovingPods, StepInputs
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.reporting import events
@@ -44,7 +44,7 @@ AGAIN_AFTER = timedelta(minutes=15)
 class Memory:
     """What a warm process keeps from run to run. Losing it does no harm."""
 
-    told: EventDeduplication = field(default_factory=dict)
+    published: EventDeduplication = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     self_hints: SelfHints = field(default_factory=SelfHints)
     rests_until: datetime | None = None
@@ -60,7 +60,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Disruption(Outside):
+class Disruption(ClusterPorts):
     """What a run needs."""
 
     settings: NodeSettings
@@ -70,7 +70,7 @@ class Disruption(Outside):
 
     def publish_new(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
         """Publish the Events that were not published lately, at most `most` of them."""
-        publish_new(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
+        publish_new(self.cluster, events, self.memory.published, self.clock(), AGAIN_AFTER, most)
 
     def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
         """Wake a concern, after `seconds`."""
@@ -99,9 +99,9 @@ class Look:
     due: datetime | None = None
     """when to look again although nothing changes; None for never"""
 
-    def scene(self) -> Scene:
+    def step_inputs(self) -> StepInputs:
         """Return the input for deciding the steps of moves."""
-        return Scene(self.snapshot, self._pods, self.ledger, self.run.clock())
+        return StepInputs(self.snapshot, self._pods, self.ledger, self.run.clock())
 
     def inputs(self, about: str = "") -> Inputs:
         """Return the input for deciding moves. Decisions with a different `about` have different ids."""

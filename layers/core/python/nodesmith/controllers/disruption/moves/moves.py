@@ -64,7 +64,7 @@ def carry_on(look: Look) -> None:
 def _goes_on(look: Look, move: Move) -> bool:
     """Take a move one step further; return whether another step may follow at once."""
     try:
-        moved = _take(look, next_step(move, look.scene()))
+        moved = _take(look, next_step(move, look.step_inputs()))
         if moved:
             look.reload()
         return moved
@@ -95,7 +95,7 @@ def _take(look: Look, step: Step) -> bool:
         case moves.Retry():
             _retry(look, step)
             return True
-        case moves.TidyUp():
+        case moves.TerminateUnused():
             _end_all(look, step.claims)
             return True
         case moves.ForgetMove():
@@ -172,8 +172,8 @@ MOST_AT_ONCE = 40
 
 def look_again_at_all(look: Look) -> None:
     """Validate the moves that are due, and carry out the result."""
-    scene = look.scene()
-    due = (move for move in look.ledger.moves if isinstance(next_step(move, scene), LookAgain))
+    step_inputs = look.step_inputs()
+    due = (move for move in look.ledger.moves if isinstance(next_step(move, step_inputs), LookAgain))
     moves = [*islice(due, MOST_AT_ONCE)]
     if not moves:
         return
@@ -230,10 +230,10 @@ class _Carrying:
 
     def _stands(self, move: Move, found: Proposal) -> None:
         why = found.why or move.why
-        told = {"saving_hourly_usd": found.saving_hourly_usd, "harm": found.harm, "why": why}
+        details = {"saving_hourly_usd": found.saving_hourly_usd, "harm": found.harm, "why": why}
         names = tuple(node.claim.name for node in found.replacements)
         stage = Stage.REPLACING if names else Stage.ENDING
-        next_ = move.at(stage, self._inputs.now, sources=found.sources, replacements=names, **told)
+        next_ = move.at(stage, self._inputs.now, sources=found.sources, replacements=names, **details)
         if names:
             self._buy(next_, found)
         else:

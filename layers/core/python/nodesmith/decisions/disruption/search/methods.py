@@ -87,7 +87,7 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
             under_way.blocked[one.name] = waits
             continue
         if one.pool.is_static:
-            if not under_way.is_promised(one):
+            if not under_way.is_expecting_pods(one):
                 static[one.pool.name].append(one)
             continue
         under_way.seen.append(one.name)
@@ -278,7 +278,7 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
             best = found, sources, trial
             free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))  # a part will hardly use more
         elif isinstance(found, str):
-            whys.update(_whys(sources, trial, found))
+            whys.update(_reasons_to_stay(sources, trial, found))
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
         if isinstance(found, Proposal) and under_way.has_time:
             parts.extendleft(_not_bought_again(sources, trial, batch.prices, under_way))
@@ -290,7 +290,7 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
     return best[1]
 
 
-def _whys(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
+def _reasons_to_stay(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
     """Yield for nodes that were tried together why each of them stays, if the reason concerns that node."""
     displaced = frozenset(trial.displaced)
     for one in sources:

@@ -39,10 +39,10 @@ from nodesmith.decisions.provisioning.buffers.room import with_room_taken
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
-    heading,
     inputs_of,
     node_item,
     plan_item,
+    record_header,
 )
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.frozen import FrozenMap, canonical
@@ -61,7 +61,7 @@ DEFAULT_STEPS = 20_000
 """Pods that one pass places in trials, about ten seconds of work in a large fleet."""
 _NOTHING: Mapping[str, datetime] = FrozenMap()
 Timed = Callable[[Reason], AbstractContextManager[None]]
-_PASSING = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
+_TEMPORARY = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
 """Rules that do not stop a move once its replacements are ready: they apply only for a moment, or to the move itself.
 """
 
@@ -161,7 +161,7 @@ def may_end(move: Move, inputs: Inputs) -> str:
         blocker = survey.blocked.get(name)
         if blocker is None and name in found and move.reason is not Reason.DRIFTED:
             blocker = found[name].held
-        if blocker is not None and (blocker.rule not in _PASSING or blocker.object in unschedulable):
+        if blocker is not None and (blocker.rule not in _TEMPORARY or blocker.object in unschedulable):
             return f"{name}: {blocker.message}"
         if name in found and move.reason is Reason.EMPTY and found[name].pods:
             return f"{name}: pod {found[name].pods[0].key} now runs on it"
@@ -240,7 +240,7 @@ def record(
     """
     times = {name: at.isoformat() for name, at in sorted((looked_at or {}).items())}
     return {
-        **heading(DISRUPTION, inputs, snapshot_digest),
+        **record_header(DISRUPTION, inputs, snapshot_digest),
         "again": list(again),
         "lookedAt": times,
         "plan": moves_item(proposals, is_bought=bool(again)),

@@ -81,7 +81,7 @@ class Pass:
 
     def blocker(self, one: Candidate) -> Blocker | None:
         """Return what keeps a candidate from consolidation, whether it is empty or not; None if nothing does."""
-        if self.is_promised(one):
+        if self.is_expecting_pods(one):
             why = "pods that need a node will be placed on it"
             return Blocker("Nominated", f"Node/{one.node.name}", why)
         return consolidation_blocker(one, self.inputs.now)
@@ -99,7 +99,7 @@ class Pass:
         message = f"{what} failed ({backoff.reason}): the next attempt is after {backoff.until:%H:%M:%S} UTC"
         return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
 
-    def is_promised(self, one: Candidate) -> bool:
+    def is_expecting_pods(self, one: Candidate) -> bool:
         """Return whether pods that need a node will be placed on this one."""
         return one.node.name in self.fleet.promised
 
@@ -217,7 +217,7 @@ class Allowed:
                 continue
             # A held node ends by its deadline, which overrides PodDisruptionBudgets.
             is_asked = self._inputs.snapshot.budgets and one.held is None
-            keeper = self._keeper(one, spent) if is_asked else ""
+            keeper = self._refusing_budget(one, spent) if is_asked else ""
             if not keeper:
                 taken[one.pool.name] += 1
             yield one, keeper or None
@@ -251,7 +251,7 @@ class Allowed:
             for pod in _evicted(source.pods):
                 self._evictions.count(pod)
 
-    def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
+    def _refusing_budget(self, one: Candidate, spent: Counter[str]) -> str:
         """Return the PodDisruptionBudget that refuses an eviction after those for earlier nodes; empty if none does.
 
         Every accepted node can thus begin to drain at once; the budgets determine how fast its other pods follow.

@@ -98,11 +98,11 @@ class Fleet:
         hosted = (shape for existing in there.free for shape in existing.hosted)
         met = dict.fromkeys([*shapes, *hosted])
         self._planner = self.planner(inputs, offers, asking, met, for_zones=self._respects_zones)
-        self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
+        self._planner.tiers = tuple(tuple(map(_with_wide_lists, tier)) for tier in offers.tiers)
         self._on_their_way = frozenset(
             p.key for p in context.pods if p.node in found.going and not p.deleting
         )
-        free = self._promise(there)
+        free = self._with_pending_placed(there)
         closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
         self._cluster_nodes = ClusterNodes(free, closed, shapes)
 
@@ -111,7 +111,7 @@ class Fleet:
         """What may be bought, with what is left of the NodePools' limits."""
         return self._planner.tiers
 
-    def _promise(self, there: Reserved) -> list[ExistingNode]:
+    def _with_pending_placed(self, there: Reserved) -> list[ExistingNode]:
         """Return the existing nodes after every pod that needs a node is placed as far as possible."""
         if there.fresh:
             others = PreferenceMode.RULE if self._respects_zones else PreferenceMode.BUY
@@ -121,7 +121,7 @@ class Fleet:
             keys = {key for keys in placed.values() for key in keys}
             expected = {pod.shape for pod in there.fresh if not pod.node and pod.key in keys}
             self._early = frozenset(
-                s for s in {*self._shapes.values()} if any(_leans_on(s, e) for e in expected)
+                s for s in {*self._shapes.values()} if any(_may_require(s, e) for e in expected)
             )
         return there.free
 
@@ -206,7 +206,7 @@ class Fleet:
         return evenly(nodes, {t.name: t for t in self._planner.templates}, left, self._shapes)
 
 
-def _leans_on(shape: Shape, other: Shape) -> bool:
+def _may_require(shape: Shape, other: Shape) -> bool:
     """Return whether pods of a shape may need pods of another one to be allowed on a node."""
     counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
     return counted or _wants(shape, other)
@@ -217,7 +217,7 @@ def _wants(shape: Shape, other: Shape) -> bool:
     return any(term.selects(other) for term in affinity_terms(shape))
 
 
-def _widely(template: Template) -> Template:
+def _with_wide_lists(template: Template) -> Template:
     """Treat spot as scarce everywhere, so that launch lists are wide: a replacement for a working node should last.
 
     Offerings that are not cheaper than what they replace are cut afterwards.

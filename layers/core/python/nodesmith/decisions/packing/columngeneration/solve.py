@@ -225,7 +225,7 @@ def rounded(
         Item(item.size, max(0, item.count - served), item.per_node)
         for item, served in zip(items, counts, strict=True)
     ]
-    bought, _ = whole(rest, bins, _spared(bins, limits, kept), _promising(bins, mixed))
+    bought, _ = whole(rest, bins, _limits_left(bins, limits, kept), _promising(bins, mixed))
     for column, amount in bought:
         kept[column] += amount
     return [(column, amount) for column, amount in kept.items() if amount]
@@ -253,7 +253,7 @@ def dived(
     bought: Counter[Column] = Counter()
     ends = list(_DIVED)
     while left.any():
-        master.ask(left.tolist(), _spared(bins, limits, bought))
+        master.ask(left.tolist(), _limits_left(bins, limits, bought))
         amounts = master.solve(mixed.steps).amounts
         number = np.floor(amounts + short).astype(np.int64)
         if not number.any():
@@ -286,7 +286,7 @@ def _promising(bins: Sequence[Bin], mixed: FractionalPlan) -> list[Column]:
     return [mixed.columns[c] for c in np.argsort(extra, kind="stable")[:_MOST_ROUNDED_COLUMNS]]
 
 
-def _spared(bins: Sequence[Bin], limits: Limits, kept: Mapping[Column, int]) -> dict[int, Vector]:
+def _limits_left(bins: Sequence[Bin], limits: Limits, kept: Mapping[Column, int]) -> dict[int, Vector]:
     """Return what remains of the limits after the kept columns are bought."""
     left = {limit: list(amounts) for limit, amounts in limits.items()}
     for column, number in kept.items():
@@ -335,7 +335,7 @@ def cheapest_cover(
     order = sorted(range(len(counts)), key=lambda item: (counts[item], item))
     table = _Table([counts[i] for i in order], [[held[i] for i in order] for held in patterns], prices)
     for axis in reversed(range(len(counts))):
-        table.work_off(axis)
+        table.compute_prices(axis)
     return table.bought()
 
 
@@ -357,7 +357,7 @@ class _Table:
         self._best[0] = 0.0
         self._first: _Indices = np.full(states(counts), -1, dtype=np.int32)
 
-    def work_off(self, axis: int) -> None:
+    def compute_prices(self, axis: int) -> None:
         """Compute the prices of the states in which this item is the first with any left."""
         stride = self._strides[axis]
         holding = [place for place, held in enumerate(self._patterns) if held[axis]]

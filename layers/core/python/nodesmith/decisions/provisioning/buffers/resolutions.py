@@ -81,7 +81,7 @@ class Resolution:
         """Return the planned pods, and more for a count below `at_least`."""
         if self.buffer is None or self.template is None:
             return []
-        shape = _firm(self.template.shape)
+        shape = _without_preferences(self.template.shape)
         template = replace(self.template, shape=_on_demand(shape) if self.is_warm else shape)
         count = max(self.count, at_least)
         return planned_pods(template, self.buffer.owner, count, self.buffer.created_at, LEAST_PRIORITY)
@@ -173,7 +173,7 @@ def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime, sizing:
     return Resolution(*about, wanted if is_open else 0, sizing=sizing)
 
 
-def _firm(shape: Shape) -> Shape:
+def _without_preferences(shape: Shape) -> Shape:
     """Return a shape without preferences and annotations."""
     return replace(
         shape,
@@ -306,12 +306,12 @@ def _condition(kind: str, status: bool, reason: str, message: str, each: Resolut
 
 def _is_shown(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     conditions = {each.get("type"): each for each in shown.get("conditions") or ()}
-    told = all(
+    is_shown = all(
         (conditions.get(each["type"]) or {}).get(field, _absent(field)) == each[field]
         for each in wanted["conditions"]
         for field in _COMPARED
     )
-    return told and all(shown.get(name) == wanted[name] for name in wanted if name != "conditions")
+    return is_shown and all(shown.get(name) == wanted[name] for name in wanted if name != "conditions")
 
 
 def _absent(field: str) -> object:

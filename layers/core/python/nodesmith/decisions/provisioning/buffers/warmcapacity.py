@@ -53,7 +53,7 @@ _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
 """Reasons for a replacement that leave an instance of use until then."""
 _ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
 _EPSILON_USD = 1e-9
-_SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
+_CHECKED_PER_POD = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
 """Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
 _BY_READINESS = Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING
 _ORDER = {phase: number for number, phase in enumerate(_BY_READINESS)}
@@ -385,7 +385,7 @@ def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
     labels = {**claim.requirements.settled, **claim.labels, ZONE: claim.zone}
     for key, needed in node.claim.requirements.items():
         value = labels.get(key)
-        if key in _SETTLED_OTHERWISE:
+        if key in _CHECKED_PER_POD:
             continue
         if not (needed.tolerates_absence if value is None else needed.allows(value)):
             return False

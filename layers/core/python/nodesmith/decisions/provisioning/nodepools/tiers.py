@@ -127,7 +127,7 @@ def pools(
     without_types = tuple(sorted(made.name for made in found if not made.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
-        stated += overlays_of(snapshot, catalog, settings).told
+        stated += overlays_of(snapshot, catalog, settings).findings
     return Pools(tiers, dict(sorted(obstacles.items())), stated, without_types)
 
 
@@ -356,7 +356,7 @@ def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
     """Return why a NodePool buys one node at a time; empty if it does not."""
     known, health = ledger.health.get(pool.name), health_of(pool, ledger)
     if known is not None and known.launches.is_tripped:
-        return known.launches.told
+        return known.launches.summary
     return _failed(health) if health is not None and health.backoff is not None else ""
 
 

@@ -118,7 +118,7 @@ def options(
         else:
             (dearer if full else kept).append(offer)
         types.update(() if wastes else (offer.type_option.type.name,))
-    kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
+    kept = _without_risky(_with_min_values(kept, dearer, flexible, zone), flexible, zone)
     refusal = _unmet(flexible, kept)
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
@@ -215,7 +215,7 @@ def _sold_in(zone: str, offers: Iterable[Offer]) -> list[Offer]:
     return [offer for offer in offers if offer.offering.zone == zone]
 
 
-def _choosier(
+def _with_min_values(
     kept: list[Offer], others: Sequence[Offer], flexible: Sequence[Requirement], zone: str
 ) -> list[Offer]:
     """Add the offers that minValues lack, first in the zone where the node most likely launches, then anywhere."""
@@ -228,7 +228,7 @@ def _by_cost(offer: Offer) -> tuple[float, str, str]:
     return offer.offering.cost_hourly_usd, offer.type_option.type.name, offer.offering.zone
 
 
-def _sounder(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
+def _without_risky(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
     """Leave out pools with recent interruptions, the riskiest first, because EC2 weighs prices and not our losses.
 
     A pool stays if its type is sold nowhere else and too few other types remain, or if minValues need it.

@@ -216,10 +216,10 @@ def _found(
             UNLIMITED if _is_committed(name) else much
             for name, much in zip(sorted(offer.template.remaining), most, strict=True)
         )
-    outlook = offer.key, node.bin.key, *template_offers.outlook(holds, size)
+    offers_key = offer.key, node.bin.key, *template_offers.offers_key(holds, size)
 
     def within(most: Vector) -> Options:
-        asked = most, *outlook
+        asked = most, *offers_key
         if asked not in known:
             known[asked] = options(template_offers, offer, holds, size, most, policy)
         return known[asked]

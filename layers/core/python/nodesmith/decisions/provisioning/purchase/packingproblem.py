@@ -98,7 +98,7 @@ class TemplateOffers:
                 if offer.admits & demands == demands:
                     yield offer
 
-    def outlook(self, demands: int, size: Vector) -> tuple[object, ...]:
+    def offers_key(self, demands: int, size: Vector) -> tuple[object, ...]:
         """Return a key that is equal for demands (bits) and sizes for which `holding` yields the same offers."""
         if self._levels is None:
             both = self._template.type_options, self._template.committed
@@ -300,7 +300,9 @@ def packing_problem(
     worth = 0.0
     if limits.committed:
         known = known or commitment_prices(items, bins, limits.vectors, limits.committed)
-        bins, worth = _at_their_worth(bins, limits, known, _EAGERNESS if pricing is Pricing.CHOICE else 1.0)
+        bins, worth = _at_their_worth(
+            bins, limits, known, _SHARE_OF_WORTH if pricing is Pricing.CHOICE else 1.0
+        )
     return PackingProblem(
         tuple(demands),
         items,
@@ -314,7 +316,7 @@ def packing_problem(
     )
 
 
-_EAGERNESS = 0.8
+_SHARE_OF_WORTH = 0.8
 """The part of their worth that commitments cost a plan: at all of it, they are no better than what they replace."""
 
 

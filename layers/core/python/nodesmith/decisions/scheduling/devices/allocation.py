@@ -144,11 +144,11 @@ class Taken:
     want: str
     row: int
     consumed: Mapping[str, int]
-    seat: int
+    slot: int
 
 
 @dataclass(slots=True)
-class _Seat:
+class _Slot:
     """Devices of one row of a stock: all that are alike, or one that claims share, with what is left of it."""
 
     kind: DeviceKind
@@ -159,14 +159,14 @@ class _Seat:
     left: dict[str, int] = field(default_factory=dict)
 
 
-def _seats(stock: Stock) -> Iterator[_Seat]:
+def _slots(stock: Stock) -> Iterator[_Slot]:
     for row, (kind, total, free) in enumerate(stock):
         if not kind.is_shared:
-            yield _Seat(kind, row, total, free)
+            yield _Slot(kind, row, total, free)
             continue
         left = {name: amount_of(text) - kind.used.get(name, 0) for name, text in kind.capacity.items()}
         for _ in range(total):
-            yield _Seat(kind, row, 1, 1, int(bool(kind.used)), dict(left))
+            yield _Slot(kind, row, 1, 1, int(bool(kind.used)), dict(left))
 
 
 class Allocator:
@@ -174,7 +174,7 @@ class Allocator:
 
     def __init__(self, stock: Stock, matcher: Matcher) -> None:
         self._stock, self._matcher = stock, matcher
-        self._seats = list(_seats(stock))
+        self._slots = list(_slots(stock))
         self._counters = {name: left for kind, _, _ in stock for name, (left, _) in kind.counters.items()}
         self._left = 0
         self._selected: dict[Want, list[int]] = {}
@@ -187,8 +187,8 @@ class Allocator:
     def free(self) -> list[int]:
         """How many devices of each row nobody uses."""
         found = [0] * len(self._stock)
-        for seat in self._seats:
-            found[seat.row] += seat.free if not seat.kind.is_shared else int(not seat.users)
+        for slot in self._slots:
+            found[slot.row] += slot.free if not slot.kind.is_shared else int(not slot.users)
         return found
 
     def allocate(self, claims: Sequence[PodClaim]) -> bool:
@@ -219,7 +219,7 @@ class Allocator:
         """Return the numbers of the seats that a want selects."""
         if want not in self._selected:
             rows = set(self._matcher.selected(want, self._stock))
-            self._selected[want] = [number for number, seat in enumerate(self._seats) if seat.row in rows]
+            self._selected[want] = [number for number, slot in enumerate(self._slots) if slot.row in rows]
         return self._selected[want]
 
     def _open_to(self, want: Want) -> list[int]:
@@ -229,7 +229,7 @@ class Allocator:
         """
         if not self.taken:
             known = self._open[want] if want in self._open else self._selected_by(want)
-            self._open[want] = [number for number in known if self._has(self._seats[number], want)]
+            self._open[want] = [number for number in known if self._has(self._slots[number], want)]
         return self._open[want] if want in self._open else self._selected_by(want)
 
     def _some(self, tasks: Sequence[_Task], at: int, want: Want, selected: Sequence[int], count: int) -> bool:
@@ -251,11 +251,15 @@ class Allocator:
 
         A shared device that has too little left is not among them.
         """
-        seats = [(number, self._seats[number]) for number in self._selected_by(want)]
-        able = [(number, seat) for number, seat in seats if not seat.kind.is_shared or self._has(seat, want)]
-        if not able or any(seat.free < seat.total for _, seat in able):
+        device_slots = [(number, self._slots[number]) for number in self._selected_by(want)]
+        able = [
+            (number, slot)
+            for number, slot in device_slots
+            if not slot.kind.is_shared or self._has(slot, want)
+        ]
+        if not able or any(slot.free < slot.total for _, slot in able):
             return False
-        each = [number for number, seat in able for _ in range(seat.total)]
+        each = [number for number, slot in able for _ in range(slot.total)]
         taken = 0
         for number in each:
             if not self._take(tasks[at], want, number):
@@ -267,25 +271,25 @@ class Allocator:
             self._give_back(tasks[at], want)
         return False
 
-    def _has(self, seat: _Seat, want: Want) -> bool:
+    def _has(self, slot: _Slot, want: Want) -> bool:
         """Return whether a device is free, with enough of its capacity and of its counters."""
-        asked = self._share(seat, want)
-        draws = {} if seat.users else seat.kind.consumes
+        asked = self._share(slot, want)
+        draws = {} if slot.users else slot.kind.consumes
         return (
-            seat.free > 0
-            and all(amount <= seat.left[name] for name, amount in asked.items())
+            slot.free > 0
+            and all(amount <= slot.left[name] for name, amount in asked.items())
             and all(amount <= self._counters[name] for name, amount in draws.items())
         )
 
-    def _share(self, seat: _Seat, want: Want) -> Mapping[str, int]:
+    def _share(self, slot: _Slot, want: Want) -> Mapping[str, int]:
         """Return what a want takes of a device that claims share, empty for others."""
-        return (share(seat.kind, want.capacity) or {}) if seat.kind.is_shared else {}
+        return (share(slot.kind, want.capacity) or {}) if slot.kind.is_shared else {}
 
     def _take(self, task: _Task, want: Want, number: int) -> bool:
         """Take one device for a request, if it is free, its counters suffice and no constraint is broken."""
-        seat = self._seats[number]
-        kind = seat.kind
-        if not self._has(seat, want):
+        slot = self._slots[number]
+        kind = slot.kind
+        if not self._has(slot, want):
             return False
         covering = _covering(task, want)
         values = {each: (kind.value(each.attribute), 0) for each in covering}
@@ -297,28 +301,28 @@ class Allocator:
         for each, known in values.items():
             value, many = self._same.get((task.number, each), known)
             self._same[task.number, each] = value, many + 1
-        asked = self._share(seat, want)
-        self._use(seat, asked, -1)
-        self.taken.append(Taken(task.number, task.request.name, want.name, seat.row, asked, number))
+        asked = self._share(slot, want)
+        self._use(slot, asked, -1)
+        self.taken.append(Taken(task.number, task.request.name, want.name, slot.row, asked, number))
         return True
 
-    def _use(self, seat: _Seat, asked: Mapping[str, int], sign: int) -> None:
+    def _use(self, slot: _Slot, asked: Mapping[str, int], sign: int) -> None:
         """Take a device, with a sign of -1, or give it back. Its counters count for its first user only."""
-        before = seat.users
-        if seat.kind.is_shared:
-            seat.users -= sign
+        before = slot.users
+        if slot.kind.is_shared:
+            slot.users -= sign
             for name, amount in asked.items():
-                seat.left[name] += sign * amount
+                slot.left[name] += sign * amount
         else:
-            seat.free += sign
-        if not (before and seat.users):
-            for name, amount in seat.kind.consumes.items():
+            slot.free += sign
+        if not (before and slot.users):
+            for name, amount in slot.kind.consumes.items():
                 self._counters[name] += sign * amount
 
     def _give_back(self, task: _Task, want: Want) -> None:
         """Give back the device that was taken last, which was for this request."""
         last = self.taken.pop()
-        self._use(self._seats[last.seat], last.consumed, 1)
+        self._use(self._slots[last.slot], last.consumed, 1)
         for each in _covering(task, want):
             value, many = self._same.pop((task.number, each))
             if many > 1:

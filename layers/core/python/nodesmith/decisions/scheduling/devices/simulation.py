@@ -189,7 +189,7 @@ class _Compilation:
             made = replace(
                 shape,
                 claims=(),
-                devices=_told(shape.claims),
+                devices=_described(shape.claims),
                 drivers=self._drivers(asked),
                 refusal=refusal,
                 requests=shape.requests + requests,
@@ -351,17 +351,17 @@ def _devices_of(shape: Shape) -> Resources:
     return Resources({name: amount for name, amount in shape.requests.items() if name.startswith(DEVICES)})
 
 
-def _told(claims: Iterable[PodClaim]) -> str:
+def _described(claims: Iterable[PodClaim]) -> str:
     """Return what claims ask for, for people: `2 of gpu.example.com, all of nic.example.com`."""
     parts = [
-        " or ".join(dict.fromkeys(map(_told_want, request.wants)))
+        " or ".join(dict.fromkeys(map(_described_want, request.wants)))
         for claim in claims
         for request in claim.requests
     ]
     return ", ".join(parts[:_SHOWN]) + (" and others" if len(parts) > _SHOWN else "")
 
 
-def _told_want(want: Want) -> str:
+def _described_want(want: Want) -> str:
     amounts = ", ".join(f"{name} {format_bytes(amount // 1000)}" for name, amount in want.capacity.items())
     return f"{want.count or 'all'} of {want.device_class}{f' with {amounts}' if amounts else ''}"
 

@@ -210,13 +210,13 @@ def marginal_prices(nodes: Iterable[Running], found: Applied) -> dict[str, float
     """
     before, budget = found.uncovered_hourly_usd, found.uncovered_hourly_usd
     saved: dict[_Key, float] = {}
-    told: dict[str, float] = {}
+    price_of: dict[str, float] = {}
     for node in sorted(nodes, key=lambda one: (one.share_used, one.name)):
         key = node.instance_type, node.zone
         if key not in saved:
             running = found.usage.get(key, 0.0)
             after = applied(found.pools, {**found.usage, key: running - 1}, found.prices)
             saved[key] = max(0.0, before - after.uncovered_hourly_usd) if running >= 1 else 0.0
-        told[node.name] = price = min(node.price_hourly_usd, saved[key], budget)
+        price_of[node.name] = price = min(node.price_hourly_usd, saved[key], budget)
         budget -= price
-    return told
+    return price_of

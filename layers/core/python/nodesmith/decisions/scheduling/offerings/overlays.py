@@ -71,7 +71,7 @@ class Overlays:
     _prices: dict[str, Mapping[tuple[str, str, str], float]] = field(default_factory=dict)
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def findings(self) -> tuple[str, ...]:
         """What is wrong with NodeOverlays, each in a sentence: their problems, and which ones contradict another."""
         left_out = (f"NodeOverlay/{name}: {why}" for name, why in sorted(self.contradicting.items()))
         return (*map(str, self.problems), *left_out)

@@ -136,7 +136,7 @@ def _with_launches(found: Sequence[Usage], spending: Spending, now: datetime) ->
     if region is not None:
         limits.append((ACCOUNT, region.launches, region.most_launches))
     for owner, launches, most in limits:
-        used = launches.lately(now)
+        used = launches.recent(now)
         if (most - used) * _NEAR > most:
             continue
         known = first.get(owner) or Usage(Quota(owner), NOTHING, None, seconds_left(now))
@@ -318,9 +318,11 @@ def _obstacle(made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -
             "",
         )
     by_owner = {usage.quota.owner: usage for usage in made.usages}
-    told = [_told(by_owner[shared.owner], shared.resource, room, most) for shared, room, most in stops]
-    first, _, fix = told[0]
-    return " and ".join(dict.fromkeys(why for _, why, _ in told)), first, fix
+    explained = [
+        _explained(by_owner[shared.owner], shared.resource, room, most) for shared, room, most in stops
+    ]
+    first, _, fix = explained[0]
+    return " and ".join(dict.fromkeys(why for _, why, _ in explained)), first, fix
 
 
 def sentences(made: Template) -> Iterator[str]:
@@ -338,7 +340,7 @@ def _since(usage: Usage) -> str:
     return f" since {format_time(usage.since)}" if usage.since is not None else ""
 
 
-def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str, str]:
+def _explained(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str, str]:
     """Return the quota in the way, why, and what helps."""
     quota, owner = usage.quota, usage.quota.owner
     if quota.fault:

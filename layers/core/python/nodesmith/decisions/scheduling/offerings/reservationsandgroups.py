@@ -196,9 +196,9 @@ def open_zones(
     if group.strategy != CLUSTER:
         return (frozenset(zone for zone, left in room.items() if left),)
     known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
-    home = group.home or next(filter(None, known), "")
+    only_zone = group.only_zone or next(filter(None, known), "")
     by_room = sorted(status.subnets, key=lambda subnet: (-subnet.free_ips, subnet.zone))
-    zones = [home] if home else dict.fromkeys(subnet.zone for subnet in by_room)
+    zones = [only_zone] if only_zone else dict.fromkeys(subnet.zone for subnet in by_room)
     return [frozenset({zone}) for zone in zones] or (None,)
 
 
@@ -228,7 +228,7 @@ _QUOTA = "quota:"
 _COMMITMENT = "commitment"
 
 
-def told_group(group: PlacementGroup | None) -> str:
+def described_group(group: PlacementGroup | None) -> str:
     """Return what a placement group is called in messages."""
     return f"placement group {group.name}" if group else "the placement group"
 

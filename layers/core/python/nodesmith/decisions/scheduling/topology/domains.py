@@ -112,11 +112,11 @@ class UnsatisfiedAffinity:
             return f"{begun}no pod anywhere matches {wanted}" + (" at once" if len(terms) > 1 else "")
         if not leaders & self._numbers:
             return f"{begun}no pod that matches {wanted} is, or will be, on a node with that label"
-        circle = self._follow_back(shape)
+        circle = self._leads_back(shape)
         why = "in turn wait for these: none can be the first" if circle else "wait for other pods"
         return f"{begun}they must be with pods that match {wanted}, which {why}"
 
-    def _follow_back(self, shape: Shape) -> bool:
+    def _leads_back(self, shape: Shape) -> bool:
         """Return whether following leaders link by link, up to `_MOST_LINKS`, leads back to these pods."""
         seen: dict[int, None] = {}
         found = [followed(shape, self._sets) & self._numbers]
@@ -264,7 +264,7 @@ class Domains:
         self._matched = {key: topology.counts(key, self._followed).pods for key in following}
         self.is_first = bool(following) and not any(any(found.values()) for found in self._matched.values())
         self._views: list[tuple[Tally, Rule]] = []
-        self.tallies = [*self._own_tallies(), *self._held_tallies(), *self._courtesy(counted)]
+        self.tallies = [*self._own_tallies(), *self._held_tallies(), *self._spreads_of_others(counted)]
 
     @property
     def follows_nobody(self) -> bool:
@@ -343,7 +343,7 @@ class Domains:
         self._views.append((found, rule))
         return found
 
-    def _courtesy(self, counted: Sequence[tuple[str, int]]) -> list[Tally]:
+    def _spreads_of_others(self, counted: Sequence[tuple[str, int]]) -> list[Tally]:
         """Return tallies that prefer the domains where spreads of other pods count fewest.
 
         This leaves those pods the most freedom. The tallies order domains but exclude none.

@@ -41,7 +41,7 @@ class ClusterNodes:
     ) -> None:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self.closed = set(closed)
-        self._keys = (OS, *_telling(shapes, others))
+        self._keys = (OS, *_distinguishing_labels(shapes, others))
         self._looks: dict[str, _Look] = {}
         self._alike: dict[_Look, dict[str, ExistingNode]] = {}
         self._hosted: dict[_Look, Counter[Shape]] = {}
@@ -153,7 +153,7 @@ class ClusterNodes:
         return replace(first, free=NOTHING, hosted=+hosted, leaving=+leaving, expected=())
 
 
-def _telling(shapes: Iterable[Shape], others: Iterable[Shape]) -> tuple[str, ...]:
+def _distinguishing_labels(shapes: Iterable[Shape], others: Iterable[Shape]) -> tuple[str, ...]:
     """Return the labels by which rules distinguish nodes. The terms of `others` concern no pod that is placed."""
     found: set[str] = set()
     own = dict.fromkeys(shapes)

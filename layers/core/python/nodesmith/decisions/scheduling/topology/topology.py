@@ -287,7 +287,7 @@ class Topology:
         query = key, view, selected
         found = self._counts.get(query)
         if found is None:
-            found = self._counts[query] = Counts(_counted(self._were_there(key, view), selected))
+            found = self._counts[query] = Counts(_counted(self._existing_counts(key, view), selected))
             fresh = [entry for number in bits(selected) for entry in self._by_number.get(number, ())]
         else:
             fresh = [entry for entry in self._log[found.seen :] if selected >> entry.number & 1]
@@ -337,7 +337,7 @@ class Topology:
             if labels.get(rule.key):
                 self._held.setdefault(rule, set()).add(labels[rule.key])
 
-    def _were_there(self, key: str, view: View) -> Mapping[str, Counter[int]]:
+    def _existing_counts(self, key: str, view: View) -> Mapping[str, Counter[int]]:
         if (key, view) not in self._there:
             found = self._there[key, view] = {}
             for existing, hosted in self._hosted:
