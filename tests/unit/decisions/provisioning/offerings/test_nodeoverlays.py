@@ -300,6 +300,19 @@ def test_prices_of_zero_buy_something() -> None:
     assert the_node(decided(overlay(price="0"))).claim.price_hourly_usd > 0
 
 
+def test_of_offerings_with_the_same_overlaid_price_ec2_takes_the_one_that_aws_sells_for_least() -> None:
+    node = the_node(decided(overlay(requirements=family("m5"), price="0.01"), count=5))
+    asked = fleet_request(node.request, "c")
+    overrides = [each for config in asked["LaunchTemplateConfigs"] for each in config["Overrides"]]
+    ranked = [(each["Priority"], each["InstanceType"]) for each in overrides]
+    kinds = list(dict.fromkeys(kind for _, kind in sorted(ranked)))
+    listed = {each.instance_type: each.listed_hourly_usd for each in node.request.overrides}
+    assert len(kinds) > 2
+    assert kinds == sorted(kinds, key=lambda kind: listed[kind])
+    assert len({priority for priority, _ in ranked}) == len(kinds)
+    assert node.claim.price_hourly_usd == listed[kinds[0]]
+
+
 def test_ec2_follows_the_overlaid_prices_by_priorities() -> None:
     node = the_node(decided(overlay(requirements=family("m5"), priceAdjustment="-90%")))
     asked = fleet_request(node.request, "c")

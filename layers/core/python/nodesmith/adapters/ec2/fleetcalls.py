@@ -203,11 +203,15 @@ def _tags(request: LaunchRequest) -> dict[str, str]:
 
 
 def _priorities(request: LaunchRequest) -> list[dict[str, float]]:
-    """Return each override's priority if NodeOverlays set prices: 0 for the cheapest by these; equal ones share one."""
+    """Return each override's priority if NodeOverlays set prices: 0 for the cheapest by these; equal ones share one.
+
+    Where these prices are the same, those of AWS decide.
+    """
     if not request.is_overlaid:
         return [{} for _ in request.overrides]
-    prices = sorted({override.price_hourly_usd for override in request.overrides})
-    return [{"Priority": float(prices.index(override.price_hourly_usd))} for override in request.overrides]
+    prices = [(override.price_hourly_usd, override.paid_hourly_usd) for override in request.overrides]
+    ranks = {price: float(rank) for rank, price in enumerate(sorted(set(prices)))}
+    return [{"Priority": ranks[price]} for price in prices]
 
 
 def _strategy(request: LaunchRequest) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def _ways(
     images = known.images
     subnets = subnet_by_zone(status.subnets, known.taken)
     seen: set[tuple[str, str]] = set()
-    for kind, offering in sorted(options, key=lambda o: (o[1].cost_hourly_usd, o[0].name, o[1].zone)):
+    for kind, offering in sorted(options, key=lambda o: (*o[1].costs, o[0].name, o[1].zone)):
         booting = status.name, kind.name
         if booting not in images:
             images[booting] = image_for(kind, status.images)

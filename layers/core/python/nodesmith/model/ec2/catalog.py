@@ -71,6 +71,11 @@ class Offering:
         """What AWS charges for it without commitments, whatever a NodeOverlay says."""
         return self.listed_hourly_usd if self.overlay or self.commitment else self.price_hourly_usd
 
+    @property
+    def costs(self) -> tuple[float, float]:
+        """Cost and what AWS charges: offerings of the same cost, by a NodeOverlay, are ordered by the latter."""
+        return self.cost_hourly_usd, self.paid_hourly_usd
+
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:

@@ -96,8 +96,8 @@ class LaunchRequest:
 
     @property
     def cheapest(self) -> Override:
-        """The first override with the lowest price."""
-        return min(self.overrides, key=lambda override: override.price_hourly_usd)
+        """The first override with the lowest price, and of those the lowest price of AWS."""
+        return min(self.overrides, key=lambda each: (each.price_hourly_usd, each.paid_hourly_usd))
 
     @property
     def price_hourly_usd(self) -> float:

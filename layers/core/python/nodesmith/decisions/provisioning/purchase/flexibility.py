@@ -224,8 +224,8 @@ def _with_min_values(
     return sorted(kept, key=_by_cost)
 
 
-def _by_cost(offer: Offer) -> tuple[float, str, str]:
-    return offer.offering.cost_hourly_usd, offer.type_option.type.name, offer.offering.zone
+def _by_cost(offer: Offer) -> tuple[float, float, str, str]:
+    return *offer.offering.costs, offer.type_option.type.name, offer.offering.zone
 
 
 def _without_risky(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
