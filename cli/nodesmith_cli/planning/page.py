@@ -15,6 +15,7 @@ from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, 
 from nodesmith_cli.output.reporting.ladders import money
 from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.planning.alternatives import Alternative, Alternatives
+from nodesmith_cli.planning.report import gang_names
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections, price_bars
 from nodesmith_formats.wording import counted, some
 
@@ -27,12 +28,17 @@ _RULES_FIRST = (
 
 
 def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Report, now: datetime) -> Html:
-    """Return the report of a plan. `written` is its JSON data."""
+    """Return the report of a plan. `written` is its JSON data, and has the nodes for gangs as well.
+
+    These have no lower bound, so they are listed, but are not in `plan`, nor in the prices that are compared.
+    """
+    of_gangs = gang_names(written)
     item = plan_item(plan)
     shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
     pods = sum(len(node["pods"]) for node in written["nodes"])
     stay = len(written["unplaced"])
-    lead = f"{counted(len(plan.nodes), 'node')} to launch for {counted(pods, 'pod')}"
+    lead = f"{counted(len(written['nodes']), 'node')} to launch for {counted(pods, 'pod')}"
+    lead += f", {counted(len(of_gangs), 'node')} of them for gangs" if of_gangs else ""
     lead += f"; {counted(stay, 'pod')} would stay pending." if stay else "; no pod would stay pending."
     sections = [
         *alternative_sections(plan.price_hourly_usd, plan.bound_hourly_usd, others),
@@ -110,7 +116,7 @@ def _each_node(nodes: Iterable[Report]) -> Html:
             node["requests"].get("cpu", ""),
             node["requests"].get("memory", ""),
             len(node["pods"]),
-            some(node["pods"], 2),
+            some(node["pods"], 2) if node["pods"] or not node.get("forGang") else "room of a gang",
         )
         for node in nodes
     )

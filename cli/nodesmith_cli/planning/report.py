@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _DIGITS = 9
 
 
-def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
+def plan_json(
+    plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = (), of_gangs: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a plan as JSON data. `seconds` is the duration of the decision; all else depends on the inputs only.
 
     A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
@@ -34,9 +36,15 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     With CapacityBuffers, `capacityBuffers` has their room in pods and what it costs: `held` are the nodes that only
     they keep. A node to launch for them alone is marked `forBuffers`; with `stoppedHourly`, it is stopped once it is
     prepared and costs that from then on. `starts` are stopped instances that start, with the pods that they take.
+
+    `of_gangs` are the names of nodes for ProvisioningRequests and PodGroups, which are marked `forGang`. The lower
+    bound is that of the other nodes.
     """
     return {
-        "nodes": [_node(node) for node in plan.nodes],
+        "nodes": [
+            {**_node(node), **({"forGang": True} if node.claim.name in of_gangs else {})}
+            for node in plan.nodes
+        ],
         "existing": list(_existing(plan)),
         "unplaced": sorted(_unplaced(plan), key=lambda entry: str(entry["pod"])),
         "priceHourly": round(plan.price_hourly_usd, _DIGITS),
@@ -47,6 +55,11 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
         **({"starts": list(map(_start, plan.starts))} if plan.starts else {}),
         **({"capacityBuffers": _buffers(plan, held)} if plan.rooms else {}),
     }
+
+
+def gang_names(written: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the nodes that ProvisioningRequests and PodGroups need, from a plan's JSON data."""
+    return frozenset(str(node["name"]) for node in written["nodes"] if node.get("forGang"))
 
 
 def without_room(written: Mapping[str, Any], kept: Collection[str] = ()) -> Mapping[str, Any]:

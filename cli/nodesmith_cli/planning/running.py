@@ -24,7 +24,7 @@ from nodesmith_cli.output.terminal import Messages, console
 from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
-from nodesmith_cli.planning.report import plan_json, without_room
+from nodesmith_cli.planning.report import gang_names, plan_json, without_room
 from nodesmith_cli.sharing.foreign import said_of
 from nodesmith_formats.catalogfiles import read_catalog_file
 from nodesmith_formats.kubernetes.objects import name_of
@@ -96,7 +96,9 @@ def run(wanted: Wanted, output: str) -> int:
         for_pods = planned(inputs)
         plan, requests = planned_requests(inputs, for_pods)
     seconds = time.process_time() - began
-    written = plan_json(plan, seconds, _held(inputs) if plan.rooms else ())
+    known = {node.claim.name for node in for_pods.nodes}
+    of_gangs = {node.claim.name for node in plan.nodes} - known
+    written = plan_json(plan, seconds, _held(inputs) if plan.rooms else (), of_gangs)
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
     _tell(side, requests, style="cyan")
@@ -114,8 +116,7 @@ def run(wanted: Wanted, output: str) -> int:
             print_data(written, output, "plan")
     if not wanted.audit:
         return OK
-    known = {node.claim.name for node in for_pods.nodes}
-    kept = {n.claim.name for n in plan.nodes if n.claim.name not in known and not n.claim.nominated}
+    kept = {n.claim.name for n in plan.nodes if n.claim.name in of_gangs and not n.claim.nominated}
     return _audited(manifests, inputs, without_room(written, kept), side)
 
 
@@ -244,6 +245,8 @@ def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Messa
     from nodesmith_cli.planning.alternatives import alternatives, for_seconds
     from nodesmith_cli.planning.page import plan_page
 
+    of_gangs = gang_names(written)
+    plan = replace(plan, nodes=tuple(node for node in plan.nodes if node.claim.name not in of_gangs))
     has_time = for_seconds(_ALTERNATIVES_SECONDS - written["seconds"])  # each takes about as long as the plan
     with progress("deciding on alternatives", to=side, expected_seconds=_ALTERNATIVES_SECONDS):
         others = alternatives(inputs, plan, has_time)

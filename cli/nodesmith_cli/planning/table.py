@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_cli.costs.commitments import paid_lines
 from nodesmith_cli.output.terminal import ESTIMATE, gauge, price_text
+from nodesmith_cli.planning.report import gang_names
 from nodesmith_formats.decisions.summaries import price_and_bound
 from nodesmith_formats.prices import Price
 from nodesmith_formats.wording import counted, some
@@ -77,18 +79,20 @@ def _overlaid(nodes: Sequence[PlannedNode]) -> Iterator[str]:
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
-    new = sum(len(node["pods"]) for node in written["nodes"] if not node.get("forBuffers"))
+    of_gangs = gang_names(written)
+    gangs = [node for node in plan.nodes if node.claim.name in of_gangs]
+    bought = [node for node in plan.nodes if not node.is_room and node.claim.name not in of_gangs]
+    new, together = (sum(len(node.claim.nominated) for node in nodes) for nodes in (bought, gangs))
     there = sum(len(node["pods"]) for node in written["existing"])
     stay = len(written["unplaced"])
-    bought = [node for node in plan.nodes if not node.is_room]
-    if not new + there + stay + len(bought):
+    if not new + together + there + stay + len(bought) + len(gangs):
         to.print("nothing to do: no pending pods", style="bold")
         return
-    to.print(f"pending: {counted(new + there + stay, 'pod')}", style="bold")
+    to.print(f"pending: {counted(new + together + there + stay, 'pod')}", style="bold")
     if bought:
         estimated = any(node.estimated for node in bought)
         priced = {
-            "priceHourlyUsd": plan.price_hourly_usd - plan.room_hourly_usd,
+            "priceHourlyUsd": fsum(node.price_hourly_usd for node in bought),
             "boundHourlyUsd": plan.bound_hourly_usd,
             "nodes": [{"estimated": estimated}] * len(bought),
             "surchargeHourlyUsd": sum(node.surcharge_hourly_usd for node in bought),
@@ -98,6 +102,11 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             "limits": plan.limits,
         }
         to.print(f"  {new:>7,} on {counted(len(bought), 'node')} to launch at {price_and_bound(priced)}")
+    if gangs:
+        price = price_text(
+            Price(fsum(node.price_hourly_usd for node in gangs), any(node.estimated for node in gangs))
+        )
+        to.print(f"  {together:>7,} on {counted(len(gangs), 'node')} to launch for gangs at {price}/hour")
     if there:
         number = len(written["existing"])
         to.print(f"  {there:>7,} on {counted(number, 'existing or in-flight node')}")

@@ -26,6 +26,9 @@ class PlannedNode(TypedDict):
     requests: Annotated[Mapping[str, str], "by resource, as quantities"]
     pods: Pods
     forBuffers: NotRequired[Annotated[bool, "whether only CapacityBuffers need it"]]
+    forGang: NotRequired[
+        Annotated[bool, "whether a ProvisioningRequest or PodGroup needs it; lowerBoundHourly leaves it out"]
+    ]
     stoppedHourly: NotRequired[Annotated[float, "what it costs once it is stopped, USD an hour"]]
 
 

@@ -691,6 +691,26 @@ def test_provisioning_requests_get_nodes_for_all_pods_or_none_and_say_so(run: Ru
     assert "PodTemplate default/lacking-0 does not exist" in ran.err
 
 
+def test_nodes_for_gangs_are_not_among_those_for_single_pods(run: Run, tmp_path: Path) -> None:
+    """The lower bound is that of pods. A gang's price beside it looked like a plan far above the cheapest possible."""
+    objects = (nodepool_manifest(), template_manifest("gang-0", "3"), request_manifest("gang", 4), pod("web"))
+    file = written(tmp_path, "all.yaml", *objects)
+
+    shown = run("-f", file).out.splitlines()
+    nodes = run("-f", file, "-o", "json").plan["nodes"]
+    page = run("-f", file, "-o", "html").out
+
+    assert shown[0] == "pending: 1 pod"
+    assert "1 on 1 node to launch at " in shown[1]
+    assert "the cheapest possible: no nodes for these pods cost less" in shown[1]
+    gang = [node for node in nodes if node.get("forGang")]
+    price = sum(node["priceHourly"] for node in gang)
+    assert shown[2].split() == f"0 on {len(gang)} nodes to launch for gangs at ~${price:.4f}/hour".split()
+    assert [node["pods"] for node in nodes if node not in gang] == [["default/web"]]
+    assert "the plan is the cheapest possible" in page
+    assert f"{len(nodes)} nodes to launch for 1 pod, {len(gang)} nodes of them for gangs" in page
+
+
 def test_pods_of_a_group_without_room_are_told_why(run: Run, tmp_path: Path) -> None:
     group = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
