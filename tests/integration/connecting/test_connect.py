@@ -75,17 +75,25 @@ def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: 
 def denied(service: str, operation: str, message: str) -> Iterator[None]:
     """Make AWS deny one operation."""
 
+    with answered(service, operation, 403, "AccessDeniedException", message):
+        yield
+
+
+@contextmanager
+def answered(service: str, operation: str, status: int, code: str, message: str) -> Iterator[None]:
+    """Make AWS answer one operation with an error."""
+
     def answer(**_: Any) -> Any:
-        http = type("Http", (), {"status_code": 403})()
-        error = {"Code": "AccessDeniedException", "Message": message}
-        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 403}}
+        http = type("Http", (), {"status_code": status})()
+        error = {"Code": code, "Message": message}
+        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
 
     event = f"before-call.{service}.{operation}"
-    client(service).meta.events.register(event, answer, unique_id="denied")
+    client(service).meta.events.register(event, answer, unique_id=event)
     try:
         yield
     finally:
-        client(service).meta.events.unregister(event, unique_id="denied")
+        client(service).meta.events.unregister(event, unique_id=event)
 
 
 def test_a_cluster_is_connected_and_connecting_it_again_writes_nothing(
@@ -751,6 +759,23 @@ def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert push_to("registry/forwarder", said.append) == "registry/forwarder@sha256:1"
     assert said == ["fetching wheels", "pushing"]
+
+
+def test_input_that_iam_refuses_is_no_resource_that_exists(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IAM says InvalidInput of a service-linked role that exists, and of input that it refuses elsewhere."""
+    refusal = "Duplicate tag keys found. Please note that Tag keys are case insensitive."
+    taken = "Service role name AWSServiceRoleForEC2Spot has been taken in this account"
+    with (
+        answered("iam", "CreateServiceLinkedRole", 400, "InvalidInput", taken),
+        answered("iam", "CreateRole", 400, "InvalidInput", refusal),
+        pytest.raises(Rejected, match="InvalidInput: Duplicate tag keys found"),
+    ):
+        cluster.run()
+    said = capsys.readouterr().err
+    assert "not created role KarpenterNodeRole-web" in said
+    assert "\ncreated service-linked role of EC2 Spot" in said
 
 
 def test_a_new_iam_role_is_retried_until_eks_knows_it(cluster: Connectable) -> None:

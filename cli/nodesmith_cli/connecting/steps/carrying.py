@@ -12,7 +12,7 @@ from urllib.parse import quote
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.aws.calls import error_code, error_message
 from nodesmith.adapters.ownedresources import bare
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
@@ -31,9 +31,9 @@ TRUST = {
         {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     ],
 }
-_THERE = frozenset(
-    "ResourceInUseException EntityAlreadyExists ParameterAlreadyExists InvalidInput AlreadyExists".split()
-)
+_THERE = frozenset("ResourceInUseException EntityAlreadyExists ParameterAlreadyExists AlreadyExists".split())
+_TAKEN = "has been taken"
+"""What IAM says, as InvalidInput, of a service-linked role that exists."""
 _UNKNOWN_ROLE = "InvalidParameterException"
 _MODE_SECONDS, _IAM_SECONDS, _CRD_SECONDS, _POLL_SECONDS = 600.0, 60.0, 60.0, 5.0
 
@@ -231,7 +231,8 @@ def _fine_if_there() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if error_code(error) not in _THERE:
+        is_taken = error_code(error) == "InvalidInput" and _TAKEN in error_message(error)
+        if error_code(error) not in _THERE and not is_taken:
             raise
 
 
