@@ -29,9 +29,9 @@ from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
 from nodesmith_cli.connecting.doctorcommand import doctor
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.request import NODE_POLICIES, Wanted
 from nodesmith_cli.connecting.steps.leftovers import Keeping
-from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.aws.account import Network, make_network
 from nodesmith_local.aws.eks.access import eks_access

@@ -23,7 +23,7 @@ from moto.eks.exceptions import ResourceInUseException
 from moto.eks.models import EKSBackend
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.draining.command import How, What, run_on_groups
 from nodesmith_cli.migration.draining.groups import SIZE_TAG, AwsGroups

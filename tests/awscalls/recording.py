@@ -40,13 +40,13 @@ class Recorder:
         from moto.core.botocore_stubber import BotocoreStubber
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-        from nodesmith_local.runs import served
+        from nodesmith_local.runs import servedcluster
 
         for owner, name, listening in (
             (DomainDispatcherApplication, "__call__", self._served),
             (BotocoreStubber, "process_request", self._stubbed),
             (parts, "set_session", _for_roles),
-            (served, "forwarder_here", _for_forwarders),
+            (servedcluster, "forwarder_here", _for_forwarders),
         ):
             patch.object(owner, name, listening(getattr(owner, name))).start()
 

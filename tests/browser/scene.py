@@ -16,9 +16,9 @@ from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
 from nodesmith_cli.simulator.localcommands.upcommand import access
 from nodesmith_cli.views.ui.running import Wanted, serving
 from nodesmith_formats.manifests.manifests import Document, Manifests
-from nodesmith_local.aws.instances.announcing import announce_interruption
+from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.runs.running import apply, with_defaults
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
 from tests.patience import eventually, hurried
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import WOKEN, Concern
 from nodesmith.model.kubernetes.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
-from nodesmith_local.functions.lineage import RecursiveLoop
+from nodesmith_local.functions.loopdetection import RecursiveLoop
 from tests import builders
 from tests.fakes.cluster import FakeCluster
 from tests.scenarios.crashes import throttled

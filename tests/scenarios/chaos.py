@@ -46,7 +46,7 @@ from nodesmith_local.chaos.faults import (
     Lasting,
     Service,
 )
-from nodesmith_local.chaos.reads import an_hour_ago, cut_in_half
+from nodesmith_local.chaos.stalesnapshots import an_hour_ago, cut_in_half
 from tests import builders
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call

@@ -13,12 +13,12 @@ from typing import Any
 
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
-from nodesmith_cli.views.top.feeding import pricing
 from nodesmith_cli.views.top.fleet import Fleet
+from nodesmith_cli.views.top.updates import pricing
 from nodesmith_cli.views.ui.archive import Archive
-from nodesmith_cli.views.ui.looks import Looks, OnDemandPrices
 from nodesmith_cli.views.ui.pages.kept import Kept
 from nodesmith_cli.views.ui.running import listening
+from nodesmith_cli.views.ui.samples import Looks, OnDemandPrices
 from nodesmith_cli.views.ui.sources import NOTHING, KeptLedger, Sources
 from tests.builders import NOW, catalog
 

@@ -59,7 +59,7 @@ from nodesmith.observation.reduction.objects import (
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.ports import Cloud, Store
 from nodesmith_local.functions import deployment
-from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
+from nodesmith_local.functions.loopdetection import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs

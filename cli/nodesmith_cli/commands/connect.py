@@ -18,7 +18,7 @@ from nodesmith_cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from nodesmith_cli.connecting.looking import Around
+    from nodesmith_cli.connecting.inspection import Around
 
 Kubeconfig = Annotated[
     str,
@@ -109,7 +109,7 @@ def connect_command(
     from nodesmith_cli.connecting import printing
     from nodesmith_cli.connecting.connectcommand import How, connect
     from nodesmith_cli.connecting.images import push as push_image
-    from nodesmith_cli.connecting.wanted import Wanted
+    from nodesmith_cli.connecting.request import Wanted
 
     wanted = Wanted(
         cluster,
@@ -130,7 +130,7 @@ def around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
     import time
 
     from nodesmith_cli.access.awssession import AwsSession
-    from nodesmith_cli.connecting.looking import Around
+    from nodesmith_cli.connecting.inspection import Around
 
     session = AwsSession(region, profile)
     return Around(

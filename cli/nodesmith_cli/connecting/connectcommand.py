@@ -11,13 +11,13 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.looking import Around, Seen, look
+from nodesmith_cli.connecting.inspection import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.reading.cluster import without_credentials
+from nodesmith_cli.connecting.request import Wanted, registration
 from nodesmith_cli.connecting.steps.actions import Action, ResourceState, RestartForwarder, Row
-from nodesmith_cli.connecting.steps.carrying import ActionRunner
+from nodesmith_cli.connecting.steps.creating import ActionRunner
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
-from nodesmith_cli.connecting.wanted import Wanted, registration
 from nodesmith_cli.output.printing import IS_TEXT, WIDE, interruptible, print_report
 from nodesmith_formats.wording import counted, some
 

@@ -12,7 +12,7 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
 from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
@@ -20,9 +20,9 @@ from nodesmith_cli.connecting.steps.actions import RemoveAction, Row
 from nodesmith_cli.connecting.steps.deleting import Remover
 from nodesmith_cli.connecting.steps.leftovers import Keeping, removals
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
-from nodesmith_cli.sharing.awaited import awaited
+from nodesmith_cli.sharing.ownership import Survey, take_survey
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
-from nodesmith_cli.sharing.survey import Survey, take_survey
+from nodesmith_cli.sharing.waiting import awaited
 from nodesmith_formats.wording import some
 
 DONE, LEFT = 0, 1

@@ -13,11 +13,11 @@ from nodesmith_cli.connecting.checks.capacity import QuotaReading, quota_finding
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning, worst_first
 from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.connecting.looking import Around, Seen, look
+from nodesmith_cli.connecting.inspection import Around, Seen, look
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
+from nodesmith_cli.connecting.request import Wanted, readable, registration
 from nodesmith_cli.connecting.steps.actions import ResourceState
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
-from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.costs.commitments import commitments_of
 from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limit_reports, read_region
 from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_report

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith_cli.sharing.survey import SHARED_CRDS
+from nodesmith_cli.sharing.ownership import SHARED_CRDS
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.shipped import shipped

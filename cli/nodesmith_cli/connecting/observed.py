@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith_cli.connecting.applying import State
-from nodesmith_cli.sharing.survey import Survey
+from nodesmith_cli.sharing.ownership import Survey
 
 EVERYWHERE = "0.0.0.0/0"
 MADE_TAG = "nodesmith.dev/connected"

@@ -15,7 +15,7 @@ from nodesmith_cli.access.awssession import Client, asking, if_there
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.sharing.ownership import Manifest
 
 POLL_SECONDS = 3.0
 LOG_GROUP = "/aws/lambda/nodesmith"

@@ -12,8 +12,8 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, section, table
-from nodesmith_cli.output.reporting.ladders import money
 from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.output.reporting.pricescales import money
 from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.planning.report import gang_names
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections, price_bars

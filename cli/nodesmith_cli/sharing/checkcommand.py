@@ -10,7 +10,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.output.printing import print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
-from nodesmith_cli.sharing.survey import take_survey
+from nodesmith_cli.sharing.ownership import take_survey
 
 OK, ERRORS = 0, 1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
-from nodesmith_cli.sharing.survey import AUTO_MODE_CRD, LEASE_HELD, SHARED_CRDS, Manifest, Survey
+from nodesmith_cli.sharing.ownership import AUTO_MODE_CRD, LEASE_HELD, SHARED_CRDS, Manifest, Survey
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import some
 

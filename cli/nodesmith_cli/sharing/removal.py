@@ -16,10 +16,10 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODES
-from nodesmith_cli.sharing import parts
-from nodesmith_cli.sharing.awaited import Awaited, awaited
-from nodesmith_cli.sharing.parts import Kept, Target
-from nodesmith_cli.sharing.survey import Survey, listed, take_survey
+from nodesmith_cli.sharing import removalplan
+from nodesmith_cli.sharing.ownership import Survey, listed, take_survey
+from nodesmith_cli.sharing.removalplan import Kept, Target
+from nodesmith_cli.sharing.waiting import Awaited, awaited
 from nodesmith_formats.kubernetes.objects import name_of
 
 POLL_SECONDS = 5.0
@@ -80,12 +80,12 @@ class Removal:
         """
         survey = self._look()
         refuse_beside_karpenter(survey)
-        self.outcome.kept = list(parts.others(survey))
+        self.outcome.kept = list(removalplan.others(survey))
         if not self._end_nodes():
             return False
         self._end_classes()
         self._delete(self._installed())
-        targets, kept = parts.definitions(self._look())
+        targets, kept = removalplan.definitions(self._look())
         self._delete(targets)
         self.outcome.kept += kept
         return True
@@ -98,10 +98,10 @@ class Removal:
         end, shown = self._clock() + self._settings.timeout, ""
         while True:
             survey = self._look()
-            self._delete([*parts.buyers(survey), *parts.claims(survey)])
+            self._delete([*removalplan.buyers(survey), *removalplan.claims(survey)])
             survey = self._look()
             left = awaited(survey)
-            if not left and not parts.buyers(survey):
+            if not left and not removalplan.buyers(survey):
                 return True
             if (text := "; ".join(map(str, left))) != shown:
                 self._say(f"waiting for {text}")
@@ -128,7 +128,7 @@ class Removal:
 
     def _end_classes(self) -> None:
         """Delete EC2NodeClasses, and remove their finalizer, since no Karpenter is running to do so."""
-        targets = parts.classes(self._look())
+        targets = removalplan.classes(self._look())
         self._delete(targets)
         for target in targets:
             if target.path == NODECLASSES.path:

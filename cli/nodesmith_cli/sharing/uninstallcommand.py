@@ -13,9 +13,9 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.output.progress import progress
-from nodesmith_cli.sharing import parts
+from nodesmith_cli.sharing import removalplan
+from nodesmith_cli.sharing.ownership import Survey, take_survey
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
-from nodesmith_cli.sharing.survey import Survey, take_survey
 from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT = 0, 1
@@ -58,8 +58,11 @@ def _remove(removal: Removal, settings: Settings, output: str) -> int:
 def _planned(survey: Survey, output: str) -> int:
     """Print what would be deleted and what would be kept, and delete nothing."""
     nodes = [f"Node/{node['metadata']['name']}" for node in survey.nodes]
-    deleted = [*map(str, [*parts.buyers(survey), *parts.claims(survey), *parts.classes(survey)]), *nodes]
-    kept = [asdict(each) for each in parts.others(survey)]
+    deleted = [
+        *map(str, [*removalplan.buyers(survey), *removalplan.claims(survey), *removalplan.classes(survey)]),
+        *nodes,
+    ]
+    kept = [asdict(each) for each in removalplan.others(survey)]
     refused = [f"a Karpenter controller is running: it {reason}" for reason in survey.karpenter]
     lines = [
         *(f"delete  {name}" for name in deleted),

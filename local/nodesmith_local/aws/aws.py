@@ -29,19 +29,19 @@ from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_local.aws.attributevalues import attribute_values_in_one_go
-from nodesmith_local.aws.instances.announcing import OwnEvents, announce_state
+from nodesmith_local.aws.instances.eventbus import OwnEvents, announce_state
 from nodesmith_local.aws.instances.kubelet import Kubelets
 from nodesmith_local.aws.instances.machines import MotoMachines
 from nodesmith_local.aws.instances.nodes import Machine
 from nodesmith_local.aws.instances.pools import Pools
 from nodesmith_local.aws.instances.reclaiming import Reclaims
 from nodesmith_local.aws.instances.stages import USUAL, Delays
+from nodesmith_local.aws.locking import in_turns
 from nodesmith_local.aws.seam import Ec2Seam
 from nodesmith_local.aws.selectedimages import publish_selected
 from nodesmith_local.aws.serving import answered_in_process, lasting_connections
 from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
-from nodesmith_local.aws.turns import in_turns
 from nodesmith_local.backends.objects import Objects
 from nodesmith_local.functions.lambdas import Lambdas
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept

@@ -12,7 +12,7 @@ from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer, Store
 from nodesmith_local.backends.othercrds import other_definitions
 from nodesmith_local.cluster import Cluster, Pace
-from nodesmith_local.started import Started
+from nodesmith_local.composite import Started
 
 
 class EmbeddedCluster(Started):

@@ -16,10 +16,10 @@ from nodesmith_local.apiserver.storage.store import Write
 from nodesmith_local.backends.ekstokens import access_key_of
 from nodesmith_local.backends.objects import Objects
 from nodesmith_local.backends.serverobjects import ServerObjects
+from nodesmith_local.composite import Started
 from nodesmith_local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_local.controlplane.authenticator import Authenticate, nobody
 from nodesmith_local.controlplane.plane import Stage
-from nodesmith_local.started import Started
 
 _CRD = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISHED_WITHIN_SECONDS = 60

@@ -17,7 +17,7 @@ from nodesmith_local.cluster.nodelifecycle import GRACE_SECONDS, NodeLifecycle, 
 from nodesmith_local.cluster.podgc import QUARANTINE_SECONDS, PodGarbageCollection
 from nodesmith_local.cluster.podrunner import Pace, PodRunner
 from nodesmith_local.cluster.scheduler import Scheduler
-from nodesmith_local.cluster.volumemaker import VolumeMaker
+from nodesmith_local.cluster.volumeprovisioner import VolumeMaker
 from nodesmith_local.cluster.workloads.budgets import Budgets
 from nodesmith_local.cluster.workloads.daemonsets import DaemonSets
 from nodesmith_local.cluster.workloads.deployments import Deployments

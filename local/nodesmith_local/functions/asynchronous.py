@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.eventqueue import Event, EventQueue
 from nodesmith_local.functions.failedevents import Condition, Failed, Request
 from nodesmith_local.functions.invocable import Counted, Invocable, Throttled
@@ -47,7 +47,7 @@ class InvokeConfig:
     longest_age_seconds: float = 21_600
     on_failure: str = ""
     concurrency: int = 1
-    recursive_loop: lineage.RecursiveLoop = "Terminate"
+    recursive_loop: loopdetection.RecursiveLoop = "Terminate"
 
 
 class AsyncInvocations(Counted):
@@ -115,10 +115,12 @@ class AsyncInvocations(Counted):
 
     def is_looping(self, trace: str) -> bool:
         """Return whether Lambda ends the chain of this trace header instead of running the function again."""
-        return self.config.recursive_loop == "Terminate" and lineage.is_over(trace, self.function.concern)
+        return self.config.recursive_loop == "Terminate" and loopdetection.is_over(
+            trace, self.function.concern
+        )
 
     def _run(self, event: Event) -> BaseException | None:
-        trace = lineage.invoked([event.trace], self.function.concern)
+        trace = loopdetection.invoked([event.trace], self.function.concern)
         error = self._lambda.submit(self.function, event.request.payload, trace).exception()
         if not isinstance(error, Throttled):
             event.runs += 1

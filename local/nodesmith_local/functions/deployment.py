@@ -20,7 +20,7 @@ from nodesmith.settings import (
     QUEUE_NAME,
     function_name,
 )
-from nodesmith_local.functions.lineage import RecursiveLoop
+from nodesmith_local.functions.loopdetection import RecursiveLoop
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"

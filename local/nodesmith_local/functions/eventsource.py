@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.deployment import BATCH_SIZE
 from nodesmith_local.functions.invocable import Counted, Invocable, Throttled
 from nodesmith_local.functions.queues import PolledQueues
@@ -54,7 +54,7 @@ class EventSource(Counted):
         arn: str = "",
         mapped: Mapped = Mapped(),
         clock: LocalClock | None = None,
-        recursive_loop: lineage.RecursiveLoop = "Terminate",
+        recursive_loop: loopdetection.RecursiveLoop = "Terminate",
     ) -> None:
         super().__init__()
         self._recursive_loop = recursive_loop
@@ -88,7 +88,7 @@ class EventSource(Counted):
         """Move messages whose chain Lambda ends to the dead letters, and return the others."""
         if self._recursive_loop == "Allow":
             return messages
-        over = [each for each in messages if lineage.is_over(_trace(each), self._function.concern)]
+        over = [each for each in messages if loopdetection.is_over(_trace(each), self._function.concern)]
         if over:
             self._queues.give_up(self._queue_url, [each["ReceiptHandle"] for each in over])
         return [each for each in messages if each not in over]
@@ -109,7 +109,7 @@ class EventSource(Counted):
 
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
         """Return the ids of the messages that must be redelivered: all of them after an error."""
-        trace = lineage.invoked(map(_trace, messages), self._function.concern)
+        trace = loopdetection.invoked(map(_trace, messages), self._function.concern)
         event = {"Records": [self._record(message) for message in messages]}
         everything = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event, trace)
@@ -148,4 +148,4 @@ class EventSource(Counted):
 
 
 def _trace(message: Mapping[str, Any]) -> str:
-    return str(message.get("Attributes", {}).get(lineage.ATTRIBUTE, ""))
+    return str(message.get("Attributes", {}).get(loopdetection.ATTRIBUTE, ""))

@@ -22,7 +22,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.events.models import Rule
 from moto.sqs import sqs_backends
 
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.asynchronous import AsyncInvocations
 from nodesmith_local.functions.failedevents import VERSION, error_payload
 from nodesmith_local.functions.invocable import Throttled
@@ -130,7 +130,7 @@ class Lambdas:
         except ValueError as error:
             what = f"Could not parse request body into json: {error}"
             return _refusal(400, "InvalidRequestContentException", what)
-        return _invoked(known, kind, payload, response.headers.get(lineage.HEADER, ""))
+        return _invoked(known, kind, payload, response.headers.get(loopdetection.HEADER, ""))
 
 
 def bury(region: str, arn: str, body: str) -> None:
@@ -158,7 +158,7 @@ def _run(known: AsyncInvocations, payload: Any, trace: str) -> Reply:
     function = known.function
     headers = {"X-Amz-Executed-Version": VERSION, "Content-Type": "application/json"}
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(function, payload, lineage.invoked([trace], function.concern))
+        run = pool.submit(function, payload, loopdetection.invoked([trace], function.concern))
         error = run.exception()
     if isinstance(error, Throttled):
         return _refusal(429, "TooManyRequestsException", "Rate Exceeded.")

@@ -16,7 +16,7 @@ from uuid import uuid4
 from nodesmith.errors import Rejected
 from nodesmith.settings import function_name
 from nodesmith_formats.shipped import shipped
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.deployment import function_arn
 
 Handler = Callable[[Mapping[str, Any], "Context"], Any]
@@ -55,7 +55,7 @@ class Function:
             invoked_function_arn=function_arn(os.environ.get("AWS_REGION", ""), self.concern),
             timeout_seconds=self.timeout_seconds,
         )
-        with self._turn, lineage.running_with(trace):
+        with self._turn, loopdetection.running_with(trace):
             return self.handler(event, context)
 
     def within(self, around: Callable[[str], AbstractContextManager[None]]) -> Function:

@@ -8,7 +8,7 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.sqs import sqs_backends
 
-from nodesmith_local.functions.lineage import ATTRIBUTE
+from nodesmith_local.functions.loopdetection import ATTRIBUTE
 
 
 class PolledQueues:

@@ -13,7 +13,7 @@ from botocore import useragent
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.session import get_session
 
-from nodesmith_local.functions.lineage import add_header
+from nodesmith_local.functions.loopdetection import add_header
 
 _read = cache(JSONFileLoader().load_file)
 

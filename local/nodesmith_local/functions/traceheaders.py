@@ -11,7 +11,7 @@ from unittest.mock import patch
 from moto.sqs.models import Message
 from moto.sqs.responses import SQSResponse
 
-from nodesmith_local.functions.lineage import ATTRIBUTE, HEADER
+from nodesmith_local.functions.loopdetection import ATTRIBUTE, HEADER
 
 _sent: ContextVar[str] = ContextVar("sent", default="")
 

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.notices import WARNING
-from nodesmith_local.aws.instances.announcing import announce_interruption
+from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.runs.running import wait_for
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.timeline import BOUND, DELETED, LAUNCHED, PENDING, READY, Entry
 
 NOTICE_SECONDS = WARNING.total_seconds()

@@ -16,7 +16,7 @@ from nodesmith_local.runs.applying import apply_documents, is_read, surroundings
 from nodesmith_local.runs.latency import Latency, latencies
 from nodesmith_local.runs.quiet import undecided_nodepools, unrest
 from nodesmith_local.runs.report import Report
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 
 _GLANCE_SECONDS = 0.2
 _GLANCES_A_COLLECTION = 5

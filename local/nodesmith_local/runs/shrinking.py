@@ -11,7 +11,7 @@ from nodesmith_formats.prices import HOURS_A_YEAR
 from nodesmith_local.runs.quiet import unrest
 from nodesmith_local.runs.report import Report
 from nodesmith_local.runs.running import wait_for
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,21 +21,21 @@ from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.backends.clusters import LocalCluster, RunningCluster
 from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.chaos.actions import interrupt, poison
 from nodesmith_local.chaos.active import ActiveFaults
-from nodesmith_local.chaos.acts import interrupt, poison
 from nodesmith_local.chaos.calls import FaultyCalls
 from nodesmith_local.chaos.control import controlling
 from nodesmith_local.chaos.faults import FaultKind, Service
 from nodesmith_local.cluster import Pace
+from nodesmith_local.composite import Started
 from nodesmith_local.functions.deployment import FUNCTIONS, Deployment, deploy, register
 from nodesmith_local.functions.invoker import Invoker
 from nodesmith_local.functions.loading import Function, environment, load_function
-from nodesmith_local.functions.queuetime import queues_run_on
 from nodesmith_local.functions.sharedclients import SharedClients
+from nodesmith_local.functions.sqsclock import queues_run_on
 from nodesmith_local.logs import logs_to
-from nodesmith_local.runs.served import Region, ServedCluster, Stage
+from nodesmith_local.runs.servedcluster import Region, ServedCluster, Stage
 from nodesmith_local.runs.timeline import Timeline
-from nodesmith_local.started import Started
 
 ControlPlaneKind = Literal["embedded", "real"]
 _LAMBDAS_OWN = {

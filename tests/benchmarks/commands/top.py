@@ -18,9 +18,9 @@ from typing import Any
 
 from nodesmith.observation.mirror import NODES, PODS
 from nodesmith_cli.views.top.actions import Actions
-from nodesmith_cli.views.top.feeding import pricing
 from nodesmith_cli.views.top.fleet import KINDS, Fleet
 from nodesmith_cli.views.top.screen import TopApp
+from nodesmith_cli.views.top.updates import pricing
 from tests.benchmarks.figures import Figure
 from tests.builders import catalog
 from tests.objects.savingsclusters import node, pod

@@ -25,7 +25,7 @@ from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.kubelet import PULL_SECONDS
 from nodesmith_local.runs.running import apply
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
 from nodesmith_local.runs.timeline import condition
 from tests.benchmarks.figures import Figure

@@ -28,7 +28,7 @@ from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.ownership import NODECLAIM_TAG
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import Manifests
-from nodesmith_local.chaos.acts import interrupt
+from nodesmith_local.chaos.actions import interrupt
 from nodesmith_local.chaos.faults import FAULTS, OF_ANY_SERVICE, Fault, FaultKind, Service
 from nodesmith_local.functions.deployment import TABLE_NAME
 from nodesmith_local.runs.running import apply, settle, with_defaults

@@ -28,7 +28,7 @@ from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )
 from nodesmith.ports import Store
-from nodesmith_local.aws.turns import in_turns
+from nodesmith_local.aws.locking import in_turns
 from tests import builders
 from tests.aws.account import strict_aws
 from tests.awscalls.acting import ActingClient, Role

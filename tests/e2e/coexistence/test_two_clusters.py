@@ -17,7 +17,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import NodesmithError
 from nodesmith.settings import role_name
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.aws.instances.announcing import announce_interruption
+from nodesmith_local.aws.instances.eventbus import announce_interruption
 from tests.e2e.conftest import UNUSED, Alone, Figures
 from tests.e2e.deployed.access import assume
 from tests.e2e.systems.region import REGION, start_region

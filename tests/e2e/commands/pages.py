@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from nodesmith_cli.access import ledger
 from nodesmith_cli.commands import migration, pause
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.main import app
 from tests.aws.connectable import Stacks
 from tests.e2e.systems.region import REGION

@@ -13,12 +13,12 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws import LocalAws
+from nodesmith_local.composite import Started
 from nodesmith_local.functions.asynchronous import AsyncInvocations
 from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.invoker import Feeds, Schedule
 from nodesmith_local.functions.lambdas import bury
 from nodesmith_local.functions.queues import PolledQueues
-from nodesmith_local.started import Started
 from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume, assumed

@@ -11,7 +11,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith.settings import ALIAS
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.asynchronous import AsyncInvocations, Deliveries, InvokeConfig, once
 from nodesmith_local.functions.invocable import Invocable
 from tests.infra.templates import Template
@@ -105,7 +105,7 @@ def invocations(
     return found
 
 
-def recursive_loops(template: Template) -> dict[str, lineage.RecursiveLoop]:
+def recursive_loops(template: Template) -> dict[str, loopdetection.RecursiveLoop]:
     """Return each function's setting for recursive loops, by function name."""
     functions = template.of_type("Lambda::Function").values()
     return {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions}

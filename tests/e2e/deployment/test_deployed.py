@@ -21,7 +21,7 @@ from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
-from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.sqsclock import queues_run_on
 from tests import builders
 from tests.e2e.deployed import Deployed
 from tests.e2e.deployed.access import Authenticator, Credentials

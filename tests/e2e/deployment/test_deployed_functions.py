@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from tests.e2e.deployed import Faults
 from tests.e2e.deployed.assembled import REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed.assembly import Assembly
@@ -77,7 +77,7 @@ def test_functions_import_from_the_layers_and_not_from_this_environment(
 
 
 def test_a_function_gets_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
-    trace = lineage.invoked([], "lifecycle")
+    trace = loopdetection.invoked([], "lifecycle")
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
         told = [function({}, *given)["environment"].get("_X_AMZN_TRACE_ID") for given in ([trace], [])]
     assert told == [trace, None]

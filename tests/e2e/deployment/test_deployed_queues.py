@@ -22,7 +22,7 @@ from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.invoker import LONGEST_POLL_SECONDS, Feeds
 from nodesmith_local.functions.lambdas import Lambdas, bury
 from nodesmith_local.functions.queues import PolledQueues
-from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.sqsclock import queues_run_on
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.aws.account import strict_aws
 from tests.e2e.deployed import Faults, resources

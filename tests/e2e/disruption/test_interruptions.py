@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodesmith_formats.kubernetes.objects import pod_key
-from nodesmith_local.aws.instances.announcing import announce_interruption
+from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.aws.instances.stages import USUAL, Delays
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System, Waited

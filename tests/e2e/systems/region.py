@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
-from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.sqsclock import queues_run_on
 from tests.e2e.deployed import Deployed, Faults
 
 if TYPE_CHECKING:

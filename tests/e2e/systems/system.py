@@ -35,12 +35,12 @@ from nodesmith_local.aws.instances.machines import MotoMachines
 from nodesmith_local.aws.instances.stages import Delays
 from nodesmith_local.backends.embedded import EmbeddedCluster
 from nodesmith_local.backends.real import RealCluster
+from nodesmith_local.composite import Started
 from nodesmith_local.controlplane import ControlPlane, User
 from nodesmith_local.runs.decisions import reasons_of
 from nodesmith_local.runs.quiet import undecided_nodepools
-from nodesmith_local.runs.served import forwarder_here
+from nodesmith_local.runs.servedcluster import forwarder_here
 from nodesmith_local.runs.timeline import condition
-from nodesmith_local.started import Started
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
 from tests.e2e.incluster.site import kwok_node

@@ -21,8 +21,8 @@ from nodesmith_cli.main import app
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
-from nodesmith_cli.sharing.parts import classes, definitions
-from nodesmith_cli.sharing.survey import Survey
+from nodesmith_cli.sharing.ownership import Survey
+from nodesmith_cli.sharing.removalplan import classes, definitions
 from nodesmith_cli.views.explaining.commands import pool_item, pool_lines
 from nodesmith_cli.views.explaining.decision import explain
 from tests import builders

@@ -18,8 +18,8 @@ from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith_cli.sharing.checkcommand import check_cluster
+from nodesmith_cli.sharing.ownership import CRDS, take_survey
 from nodesmith_cli.sharing.removal import Settings
-from nodesmith_cli.sharing.survey import CRDS, take_survey
 from nodesmith_cli.sharing.uninstallcommand import uninstall
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer as InMemory

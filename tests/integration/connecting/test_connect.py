@@ -31,7 +31,7 @@ from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.images import push as push_to
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.reading.cluster import image_of
-from nodesmith_cli.connecting.wanted import Wanted
+from nodesmith_cli.connecting.request import Wanted
 from nodesmith_cli.main import app
 from tests.aws.account import REGION, client
 from tests.aws.connectable import (

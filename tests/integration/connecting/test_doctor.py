@@ -18,7 +18,7 @@ from nodesmith.settings import role_name
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.checks.network import CNI, CONFIG, ENI_CONFIGS
 from nodesmith_cli.connecting.doctorcommand import doctor
-from nodesmith_cli.sharing.survey import CRDS
+from nodesmith_cli.sharing.ownership import CRDS
 from tests import builders
 from tests.aws.account import REGION, client
 from tests.aws.connectable import CLUSTER, PODS, Connectable, connectable, deploy

@@ -13,7 +13,7 @@ from nodesmith_formats.kubernetes.objects import View, condition_of, dig
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem, Place
 from tests.objects.devices import DRIVER, declaring, parted, profile
 from tests.patience import eventually, hurried

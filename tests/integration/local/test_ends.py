@@ -15,7 +15,7 @@ from nodesmith_formats.kubernetes.objects import View, dig, is_true
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem, Place
 from tests.objects.storage import claim, storage_class
 from tests.patience import eventually, hurried

@@ -22,7 +22,7 @@ from nodesmith_formats.localsystem.reaching import now_at, reachable
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
 from nodesmith_local.runs.timeline import LAUNCHED
 from tests.patience import eventually, hurried

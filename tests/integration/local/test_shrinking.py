@@ -13,7 +13,7 @@ from nodesmith_cli.views.explaining.decision import replayed
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.shrinking import Shrunk, shrink
 from nodesmith_local.runs.system import LocalSystem
 from tests.patience import eventually, hurried

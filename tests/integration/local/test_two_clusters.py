@@ -23,7 +23,7 @@ from nodesmith_formats.shipped import shipped
 from nodesmith_local.backends.embedded import EmbeddedCluster
 from nodesmith_local.runs.ownmanifests import of_cluster
 from nodesmith_local.runs.running import apply
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem, Place
 from tests.objects.manifests import pod
 from tests.patience import eventually, hurried

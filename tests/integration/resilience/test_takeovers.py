@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.ledger.ledger import Handover
-from nodesmith_cli.migration.adopting.look import State, look
+from nodesmith_cli.migration.adopting.assessment import State, look
 from nodesmith_cli.migration.adopting.sequence import adopt
 from tests.samples import sampled
 from tests.scenarios.takeovers import (

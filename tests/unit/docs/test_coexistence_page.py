@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nodesmith_cli.sharing.findings import findings
-from nodesmith_cli.sharing.survey import LEASE_HELD, SHARED_CRDS, Survey
+from nodesmith_cli.sharing.ownership import LEASE_HELD, SHARED_CRDS, Survey
 from tests.objects import foreign
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -11,7 +11,7 @@ import yaml
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.sharing.findings import WHOLE, WITHOUT_SHARED_CRDS
-from nodesmith_cli.sharing.survey import SHARED_CRDS
+from nodesmith_cli.sharing.ownership import SHARED_CRDS
 from nodesmith_forwarder.settings import read_forwarder_settings
 
 ROOT = Path(__file__).parents[3]

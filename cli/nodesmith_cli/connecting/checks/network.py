@@ -9,7 +9,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting.checks.findings import Finding, info, warning
 from nodesmith_cli.connecting.observed import Account
-from nodesmith_cli.sharing.survey import listed
+from nodesmith_cli.sharing.ownership import listed
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import some
 

@@ -13,7 +13,7 @@ from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.manifests import ADMISSION
 from nodesmith_cli.connecting.observed import Account, Inside, RegionStack
-from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration, talking
+from nodesmith_cli.connecting.request import Wanted, is_observed, registration, talking
 from nodesmith_cli.sharing import findings as sharing
 from nodesmith_formats.wording import some
 

@@ -12,7 +12,7 @@ from nodesmith.model.karpenter.ownership import nodeclass_name
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.observation.observed import UNREADABLE
 from nodesmith_cli.connecting.checks.findings import Finding, error, warning
-from nodesmith_cli.sharing.survey import Manifest, Survey, listed
+from nodesmith_cli.sharing.ownership import Manifest, Survey, listed
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.manifests import Document
 

@@ -15,8 +15,8 @@ from nodesmith_cli.connecting.checks.problems import talking_roles
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Association, Cluster, Entry, is_made
 from nodesmith_cli.connecting.reading.account import AccountReading, possible_names
+from nodesmith_cli.connecting.request import Wanted, readable
 from nodesmith_cli.connecting.steps.actions import AGENT
-from nodesmith_cli.connecting.wanted import Wanted, readable
 
 
 class EksReading(AwsCaller):

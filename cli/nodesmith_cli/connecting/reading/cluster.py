@@ -11,7 +11,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.connecting.applying import Applier, State, path_of
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Inside, Object
-from nodesmith_cli.sharing.survey import Manifest, Survey, listed, take_survey
+from nodesmith_cli.sharing.ownership import Manifest, Survey, listed, take_survey
 from nodesmith_formats.kubernetes.objects import name_of
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"

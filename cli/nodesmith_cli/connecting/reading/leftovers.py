@@ -18,9 +18,9 @@ from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster, is_made
 from nodesmith_cli.connecting.reading.account import possible_names
 from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.request import readable
 from nodesmith_cli.connecting.steps.actions import AGENT
 from nodesmith_cli.connecting.steps.leftovers import Leftovers
-from nodesmith_cli.connecting.wanted import readable
 
 
 class LeftoverReading(AwsReading):

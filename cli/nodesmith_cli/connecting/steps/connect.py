@@ -11,6 +11,13 @@ from nodesmith.registration import Registration, default_node_role, parameter_na
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.manifests import ADMISSION, CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Entry, Inside, Object, Tagged
+from nodesmith_cli.connecting.request import (
+    NODE_POLICIES,
+    Wanted,
+    function_entries,
+    readable,
+    registration,
+)
 from nodesmith_cli.connecting.steps.actions import (
     AGENT,
     Apply,
@@ -31,13 +38,6 @@ from nodesmith_cli.connecting.steps.actions import (
     changed,
     made,
     present,
-)
-from nodesmith_cli.connecting.wanted import (
-    NODE_POLICIES,
-    Wanted,
-    function_entries,
-    readable,
-    registration,
 )
 from nodesmith_formats.wording import some
 

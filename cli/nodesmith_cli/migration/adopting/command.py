@@ -18,11 +18,11 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.decisions.takeover import is_closing
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
 from nodesmith_cli.connecting.reading.aws import AwsReading
-from nodesmith_cli.migration.adopting.look import Row, State, look
-from nodesmith_cli.migration.adopting.outside import Controller, Ec2Machines, ServedObjects
+from nodesmith_cli.migration.adopting.assessment import Row, State, look
+from nodesmith_cli.migration.adopting.clients import Controller, Ec2Machines, ServedObjects
 from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_formats.wording import counted

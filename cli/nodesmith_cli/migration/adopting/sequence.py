@@ -35,9 +35,9 @@ from nodesmith.model.karpenter.ownership import (
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Store
-from nodesmith_cli.migration.adopting.look import Due, Read, Row, State, look
-from nodesmith_cli.migration.adopting.outside import Machines, Objects
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.migration.adopting.assessment import Due, Read, Row, State, look
+from nodesmith_cli.migration.adopting.clients import Machines, Objects
+from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 
 AT_ONCE = 40

@@ -15,7 +15,7 @@ from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
-from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.draining.groups import AwsGroups, Size
 from nodesmith_cli.migration.draining.objects import ServedObjects

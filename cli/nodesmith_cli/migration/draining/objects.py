@@ -22,7 +22,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, WatchedKind, observed
 from nodesmith_cli.access.cluster import documents_of
 from nodesmith_cli.connecting.reading.cluster import running_autoscalers
-from nodesmith_cli.sharing.survey import Manifest, listed
+from nodesmith_cli.sharing.ownership import Manifest, listed
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.manifests import Document
 

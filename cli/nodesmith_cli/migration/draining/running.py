@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith_cli.migration.draining.assessment import Seen, nodes_of, seen_of, with_room
 from nodesmith_cli.migration.draining.groups import Groups, NodeGroup
-from nodesmith_cli.migration.draining.look import Seen, nodes_of, seen_of, with_room
 from nodesmith_cli.migration.draining.objects import Objects
 from nodesmith_formats.kubernetes.objects import name_of
 

@@ -17,8 +17,9 @@ from functools import partial
 
 from nodesmith.errors import Rejected
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.migration.draining.assessment import Seen, nodes_of
+from nodesmith_cli.migration.draining.evictions import Progress, by_node, looked_at
 from nodesmith_cli.migration.draining.groups import Before, NodeGroup, Size
-from nodesmith_cli.migration.draining.look import Seen, nodes_of
 from nodesmith_cli.migration.draining.objects import cordoned_for, is_cordoned, is_ready
 from nodesmith_cli.migration.draining.running import (
     POLL,
@@ -32,8 +33,7 @@ from nodesmith_cli.migration.draining.running import (
     state_of,
     until,
 )
-from nodesmith_cli.migration.draining.standing import Progress, by_node, looked_at
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, some
 

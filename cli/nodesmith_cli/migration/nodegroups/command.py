@@ -18,10 +18,10 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.migration.nodegroups.fields import FieldReport, Outcome
 from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, Found
 from nodesmith_cli.migration.nodegroups.merging import Merged, merged
-from nodesmith_cli.migration.nodegroups.placing import Placing, placing
+from nodesmith_cli.migration.nodegroups.placement import Placing, placing
 from nodesmith_cli.migration.nodegroups.pools import Converted, converted
-from nodesmith_cli.migration.nodegroups.proving import proven, valid
 from nodesmith_cli.migration.nodegroups.reading import GroupReading
+from nodesmith_cli.migration.nodegroups.validation import proven, valid
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.output.terminal import console

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from nodesmith_cli.connecting.checks.findings import Finding
 from nodesmith_cli.output.documents import Count, Pod
-from nodesmith_cli.sharing.awaited import Awaited
 from nodesmith_cli.sharing.findings import Finding as SharedFinding
-from nodesmith_cli.sharing.parts import Kept
+from nodesmith_cli.sharing.removalplan import Kept
+from nodesmith_cli.sharing.waiting import Awaited
 
 
 class StepRow(TypedDict):

@@ -26,7 +26,7 @@ from nodesmith_formats.manifests.places import cluster_of, region_of, zones_of
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.interrupting import Interrupted, drawn, interrupt_two
 from nodesmith_local.runs.running import Outcome, simulate, todays, with_defaults
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.shrinking import Shrunk, grow, shrink
 from nodesmith_local.runs.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_local.runs.timeline import Timeline

@@ -31,7 +31,7 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str =
     ahead = _ahead(within)
     system = reach(kubeconfig or default_kubeconfig())
     contexts = contexts_of(system, context)
-    from nodesmith_local.aws.instances.announcing import announce_interruption
+    from nodesmith_local.aws.instances.eventbus import announce_interruption
 
     now = system.clock.now()
     home, victim = _victim(node, system, contexts, now)

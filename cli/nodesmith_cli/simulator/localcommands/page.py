@@ -11,8 +11,8 @@ from nodesmith.model.kubernetes.pods import Shape
 from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, section, table
-from nodesmith_cli.output.reporting.lives import Life, Mark, timeline
 from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.output.reporting.timelines import Life, Mark, timeline
 from nodesmith_cli.output.terminal import fraction
 from nodesmith_cli.views.explaining.decisionpage import decision_sections
 from nodesmith_formats.decisions.summaries import price_and_bound, summary

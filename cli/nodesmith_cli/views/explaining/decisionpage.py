@@ -16,8 +16,8 @@ from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.fleetmap import Kind, class_of, fleet_map
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, figure, section, table
-from nodesmith_cli.output.reporting.ladders import Choice, ladder, money
 from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.output.reporting.pricescales import Choice, ladder, money
 from nodesmith_formats.decisions.summaries import disregarded, in_a_sentence
 from nodesmith_formats.prices import HOURS_A_MONTH
 from nodesmith_formats.wording import counted, some

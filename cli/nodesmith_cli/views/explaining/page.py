@@ -9,8 +9,8 @@ from typing import Any
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, section, table
-from nodesmith_cli.output.reporting.ladders import money
 from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.output.reporting.pricescales import money
 from nodesmith_cli.planning.alternatives import Alternatives
 from nodesmith_cli.planning.page import alternative_sections
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections

@@ -12,7 +12,7 @@ from nodesmith.adapters.kubernetes.writes import object_path, pod_path
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_cli.access.ledger import TABLE, ledger_of, pause, resume
-from nodesmith_cli.sharing.survey import listed
+from nodesmith_cli.sharing.ownership import listed
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.rows import duration
 from nodesmith_formats.wording import printable

@@ -15,9 +15,9 @@ from nodesmith_cli.access.selecting import EVERYTHING, Selection
 from nodesmith_cli.costs.savings.running import context_name
 from nodesmith_cli.output import printing
 from nodesmith_cli.views.top.actions import Actions
-from nodesmith_cli.views.top.feeding import fed
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.plain import data, sentences
+from nodesmith_cli.views.top.updates import fed
 
 OK = 0
 _FIRST_LOOK_SECONDS = 60.0

@@ -8,7 +8,7 @@ from datetime import datetime
 from math import floor, log10
 
 from nodesmith.model.karpenter.nodeclaims import ENDING, Phase
-from nodesmith_cli.output.reporting.lives import Life as Drawn
+from nodesmith_cli.output.reporting.timelines import Life as Drawn
 from nodesmith_cli.views.ui.archive import Life
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

@@ -20,12 +20,12 @@ from nodesmith_cli.costs.savings.running import context_name
 from nodesmith_cli.views.explaining.commands import Where
 from nodesmith_cli.views.explaining.nodecommand import catalog_of
 from nodesmith_cli.views.top.actions import Actions
-from nodesmith_cli.views.top.feeding import fed
 from nodesmith_cli.views.top.fleet import Fleet
+from nodesmith_cli.views.top.updates import fed
+from nodesmith_cli.views.ui.access import LOOPBACK, Gate
 from nodesmith_cli.views.ui.archive import Archive
-from nodesmith_cli.views.ui.gate import LOOPBACK, Gate
-from nodesmith_cli.views.ui.looks import Looks, OnDemandPrices
 from nodesmith_cli.views.ui.pages.kept import Kept
+from nodesmith_cli.views.ui.samples import Looks, OnDemandPrices
 from nodesmith_cli.views.ui.server import Site, make_app
 from nodesmith_cli.views.ui.sources import KeptLedger, sources_of
 

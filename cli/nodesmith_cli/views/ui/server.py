@@ -13,7 +13,7 @@ from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.output.reporting.style import DARK, LIGHT, PICTURES, variables
 from nodesmith_cli.views.ui import wording
-from nodesmith_cli.views.ui.gate import HEADERS, METHODS, Gate
+from nodesmith_cli.views.ui.access import HEADERS, METHODS, Gate
 from nodesmith_cli.views.ui.pages.history import history, history_csv
 from nodesmith_cli.views.ui.pages.kept import (
     Kept,

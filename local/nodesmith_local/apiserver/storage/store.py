@@ -25,7 +25,7 @@ from nodesmith_formats.kubernetes.objects import Clock, Object, View, clone, dig
 from nodesmith_formats.kubernetes.selectors import field_matcher, label_matcher
 from nodesmith_local.apiserver.storage import crds
 from nodesmith_local.apiserver.storage.apply import applied
-from nodesmith_local.apiserver.storage.births import born
+from nodesmith_local.apiserver.storage.creation import born
 from nodesmith_local.apiserver.storage.deletion import DeleteOptions, Deletions
 from nodesmith_local.apiserver.storage.drafts import Write, changed, check, decoded
 from nodesmith_local.apiserver.storage.history import History, Key, Revision, Watcher

@@ -6,6 +6,6 @@ calls, `visibility` imitates eventual consistency, `protection` spares protected
 DescribeCapacityReservations. `answers` changes answers on demand, and `gate` puts everything in front of moto.
 """
 
-from nodesmith_local.aws.strict.gate import StrictAws
+from nodesmith_local.aws.strict.requestchecks import StrictAws
 
 __all__ = ["StrictAws"]

@@ -25,8 +25,8 @@ from nodesmith_formats.kubernetes.objects import Object, View, dig, name_of, nam
 from nodesmith_local.apiserver.storage.store import Store
 from nodesmith_local.cluster.deviceclaims import CLAIMS, claim_names
 from nodesmith_local.cluster.podfacts import term_matches
-from nodesmith_local.cluster.scheduler.census import NodeRoom
 from nodesmith_local.cluster.scheduler.filters import Filter
+from nodesmith_local.cluster.scheduler.podcounts import NodeRoom
 
 DEVICE_CLASSES, SLICES = "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io"
 _CANNOT = "cannot allocate all claims"

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from nodesmith_formats.kubernetes.objects import View, dig, labels_of
 from nodesmith_local.cluster.podfacts import node_matches, tolerates
-from nodesmith_local.cluster.scheduler.census import Census, NodeRoom, required_terms, term_namespaces
 from nodesmith_local.cluster.scheduler.needs import Port
+from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, required_terms, term_namespaces
 from nodesmith_local.cluster.scheduler.queue import Waiting
 
 Filter: TypeAlias = Callable[[NodeRoom], str]  # returns the reason against the node, or ""

@@ -15,7 +15,6 @@ from nodesmith_local.cluster.deviceclaims import CLAIMS as DEVICE_CLAIMS
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_leaving, is_over, node_name
 from nodesmith_local.cluster.records import record, with_condition
-from nodesmith_local.cluster.scheduler.census import Census, NodeRoom, Resident
 from nodesmith_local.cluster.scheduler.devices import (
     DEVICE_CLASSES,
     SLICES,
@@ -25,7 +24,8 @@ from nodesmith_local.cluster.scheduler.devices import (
 )
 from nodesmith_local.cluster.scheduler.filters import Filter, resource_reasons, social_filters, static_reason
 from nodesmith_local.cluster.scheduler.needs import needs_of, ports_of
-from nodesmith_local.cluster.scheduler.promises import Promises
+from nodesmith_local.cluster.scheduler.nominations import Promises
+from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, Resident
 from nodesmith_local.cluster.scheduler.queue import Queue, Waiting
 from nodesmith_local.cluster.scheduler.scores import best
 from nodesmith_local.cluster.scheduler.volumes import CLAIMS, CLASSES, VOLUMES, claim_reason, volume_filters

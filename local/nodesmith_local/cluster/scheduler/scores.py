@@ -7,9 +7,9 @@ from math import log
 
 from nodesmith_formats.kubernetes.objects import View, dig
 from nodesmith_local.cluster.podfacts import term_matches, tolerates
-from nodesmith_local.cluster.scheduler.census import Census, NodeRoom, preferred_terms, term_namespaces
 from nodesmith_local.cluster.scheduler.filters import spread_constraints, spread_counts
 from nodesmith_local.cluster.scheduler.needs import Amounts
+from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, preferred_terms, term_namespaces
 
 _WEIGHTS = {"taints": 3, "node affinity": 2, "spread": 2, "company": 2}
 

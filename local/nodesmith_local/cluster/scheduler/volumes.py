@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from nodesmith_formats.kubernetes.objects import View, dig
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import node_matches
-from nodesmith_local.cluster.scheduler.census import NodeRoom
 from nodesmith_local.cluster.scheduler.filters import Filter
 from nodesmith_local.cluster.scheduler.needs import claims_of
+from nodesmith_local.cluster.scheduler.podcounts import NodeRoom
 
 CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"
 _IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"

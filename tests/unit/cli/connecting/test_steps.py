@@ -23,6 +23,12 @@ from nodesmith_cli.connecting.observed import (
     Tagged,
 )
 from nodesmith_cli.connecting.optionchecks import parsed_settings
+from nodesmith_cli.connecting.request import (
+    NODE_POLICIES,
+    Wanted,
+    function_entries,
+    registration,
+)
 from nodesmith_cli.connecting.steps.actions import (
     Apply,
     AttachPolicies,
@@ -37,13 +43,7 @@ from nodesmith_cli.connecting.steps.actions import (
     Tag,
 )
 from nodesmith_cli.connecting.steps.connect import rows
-from nodesmith_cli.connecting.wanted import (
-    NODE_POLICIES,
-    Wanted,
-    function_entries,
-    registration,
-)
-from nodesmith_cli.sharing.survey import Survey
+from nodesmith_cli.sharing.ownership import Survey
 
 WANTED = Wanted("web", image="forwarder:1")
 CLUSTER = Cluster(

@@ -12,10 +12,10 @@ from nodesmith_cli.output.reporting.charts import Bar, bars, stack
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, page, section, table
-from nodesmith_cli.output.reporting.ladders import Choice, ladder
-from nodesmith_cli.output.reporting.lives import Life, timeline
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, text, width_of
+from nodesmith_cli.output.reporting.pricescales import Choice, ladder
 from nodesmith_cli.output.reporting.style import DARK, LIGHT, SHAPE_ON, TEXT_ON
+from nodesmith_cli.output.reporting.timelines import Life, timeline
 
 MARKUP = '<script>alert("x")</script>\x1b[31m'
 LONG = "x" * 10_000

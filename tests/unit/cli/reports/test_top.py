@@ -17,7 +17,6 @@ from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
 from nodesmith_cli.access.selecting import selection
 from nodesmith_cli.views.top.actions import Actions
-from nodesmith_cli.views.top.feeding import budget_windows, pricing, refusals
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.layout import below, header, heading, node_line, pod_line
 from nodesmith_cli.views.top.plain import data, sentences
@@ -33,6 +32,7 @@ from nodesmith_cli.views.top.rows import (
     duration,
 )
 from nodesmith_cli.views.top.screen import FRAMES_PER_SECOND, Items, TopApp
+from nodesmith_cli.views.top.updates import budget_windows, pricing, refusals
 from nodesmith_formats.prices import Price
 from tests.builders import NOW, catalog
 from tests.objects.savingsclusters import karpenter, node, pod

@@ -36,10 +36,10 @@ from nodesmith_cli.access.preconditions import require_page_server
 from nodesmith_cli.main import app
 from nodesmith_cli.views import ui
 from nodesmith_cli.views.ui import running
+from nodesmith_cli.views.ui.access import HEADERS, POLICY, Gate
 from nodesmith_cli.views.ui.archive import Archive, runs_of
 from nodesmith_cli.views.ui.charts import MOST_POINTS, line
 from nodesmith_cli.views.ui.fleetmap import Tile, laid_out
-from nodesmith_cli.views.ui.gate import HEADERS, POLICY, Gate
 from nodesmith_cli.views.ui.pages.history import history
 from nodesmith_cli.views.ui.pages.kept import Kept, outcomes
 from nodesmith_cli.views.ui.riskmap import risk_map

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
 from nodesmith_local.functions.invocable import Throttled
 from nodesmith_local.functions.invoker import Feeds
@@ -175,7 +175,7 @@ class SelfInvoker(Spy):
 
 @pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 40), ("Terminate", 16)])
 def test_a_function_that_invokes_itself_is_stopped_as_lambda_stops_it(
-    hand: Hand, recursive_loop: lineage.RecursiveLoop, runs: int
+    hand: Hand, recursive_loop: loopdetection.RecursiveLoop, runs: int
 ) -> None:
     spy, buried = SelfInvoker(hand.clock), Buried()
     spy.invocations = made(spy, hand.clock, buried, recursive_loop=recursive_loop)
@@ -194,12 +194,12 @@ def test_a_retry_does_not_count_as_another_run_in_the_chain(hand: Hand) -> None:
     spy = Spy(hand.clock, failures=2)
     invocations = made(spy, hand.clock)
 
-    invocations.accept("look", lineage.invoked([], "provisioning"))
+    invocations.accept("look", loopdetection.invoked([], "provisioning"))
     hand.live(invocations, 600)
 
     assert len(spy.traces) == 3
     assert len(set(spy.traces)) == 1
-    assert sorted(lineage.runs(spy.traces[0]).values()) == [1, 1]
+    assert sorted(loopdetection.runs(spy.traces[0]).values()) == [1, 1]
 
 
 @pytest.mark.parametrize("allowed", [1, 3])

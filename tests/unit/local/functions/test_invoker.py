@@ -14,15 +14,15 @@ import pytest
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_formats.shipped import shipped
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.deployment import Deployment, deploy
 from nodesmith_local.functions.eventsource import EventSource
 from nodesmith_local.functions.invoker import Invoker
 from nodesmith_local.functions.lambdas import Lambdas
 from nodesmith_local.functions.loading import Function, environment
 from nodesmith_local.functions.queues import PolledQueues
-from nodesmith_local.functions.queuetime import queues_run_on
 from nodesmith_local.functions.sharedclients import SharedClients
+from nodesmith_local.functions.sqsclock import queues_run_on
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.aws.account import strict_aws
 from tests.patience import eventually
@@ -104,7 +104,7 @@ def test_only_the_failed_message_of_a_batch_is_redelivered_after_its_visibility_
 
 @pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 30), ("Terminate", 16)])
 def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
-    deployment: Deployment, recursive_loop: lineage.RecursiveLoop, runs: int
+    deployment: Deployment, recursive_loop: loopdetection.RecursiveLoop, runs: int
 ) -> None:
     url, batches = deployment.queue_url, list[str]()
     with (

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions import lineage
+from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
 from nodesmith_local.functions.deployment import function_arn
 from nodesmith_local.functions.lambdas import LARGEST_EVENT_BYTES, Lambdas
@@ -139,7 +139,7 @@ def test_a_synchronous_invocation_returns_the_functions_result_or_error(spy: Spy
 
 @pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 30), ("Terminate", 16)])
 def test_the_chain_of_a_function_that_invokes_itself_is_counted_through_the_clients_calls(
-    lambdas: Lambdas, recursive_loop: lineage.RecursiveLoop, runs: int
+    lambdas: Lambdas, recursive_loop: loopdetection.RecursiveLoop, runs: int
 ) -> None:
     ran: list[Any] = []
 

@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.functions.queues import PolledQueues
-from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.sqsclock import queues_run_on
 from tests.aws.account import strict_aws
 
 REGION = "eu-west-1"

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from nodesmith_local.runs import running
-from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.servedcluster import ServedCluster
 
 BEGAN = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

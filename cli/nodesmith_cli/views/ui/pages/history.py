@@ -11,12 +11,12 @@ from typing import Any
 from markupsafe import Markup
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith_cli.output.reporting.lives import timeline
+from nodesmith_cli.output.reporting.timelines import timeline
 from nodesmith_cli.views.ui.archive import Decision, runs_of
 from nodesmith_cli.views.ui.charts import drawn_lives, line
 from nodesmith_cli.views.ui.fleetmap import laid_out
-from nodesmith_cli.views.ui.looks import Moment
 from nodesmith_cli.views.ui.pages.kept import Kept
+from nodesmith_cli.views.ui.samples import Moment
 
 _AROUND = 8
 """How many decisions before and after a moment are listed."""

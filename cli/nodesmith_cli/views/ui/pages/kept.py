@@ -18,9 +18,9 @@ from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision
 from nodesmith_cli.views.top.rows import State
 from nodesmith_cli.views.ui.archive import Archive, Decision, ProposedMove, runs_of
 from nodesmith_cli.views.ui.findings import Finding, findings
-from nodesmith_cli.views.ui.looks import Look, Looks
 from nodesmith_cli.views.ui.pages.live import listed
 from nodesmith_cli.views.ui.riskmap import HOURS, risk_map
+from nodesmith_cli.views.ui.samples import Look, Looks
 from nodesmith_cli.views.ui.sources import KeptLedger, Sources
 
 _MOST, _FEW = 50, 20

@@ -12,7 +12,7 @@ from nodesmith_cli.views.explaining.pod import lines as pod_lines
 from nodesmith_cli.views.explaining.pod import report_of as pod_report
 from nodesmith_cli.views.top.rows import SORTS, NodeRow, State, age_seconds, chosen, seconds_left, totals
 from nodesmith_cli.views.ui.fleetmap import laid_out
-from nodesmith_cli.views.ui.looks import Looks
+from nodesmith_cli.views.ui.samples import Looks
 
 if TYPE_CHECKING:
     from nodesmith_cli.views.ui.pages.kept import Kept

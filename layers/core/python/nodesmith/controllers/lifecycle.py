@@ -47,7 +47,7 @@ from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
 from nodesmith.decisions.lifecycle.stages import REGISTRATION_TIMEOUT
 from nodesmith.decisions.lifecycle.steps import next_change
-from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
+from nodesmith.decisions.lifecycle.warmcapacity import LEAST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning.buffers.warmcapacity import next_need
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.nodepools.static import surplus

@@ -18,7 +18,7 @@ from nodesmith.controllers.lifecycle import note_cost
 from nodesmith.decisions.disruption.interruption import answer
 from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith.decisions.lifecycle import next_steps
-from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, LONGEST_WARM_UP, not_needed
+from nodesmith.decisions.lifecycle.warmcapacity import LEAST_WARM_UP, LONGEST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity

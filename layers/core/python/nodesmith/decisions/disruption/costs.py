@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.provisioning.buffers.dollars import runs_something
 from nodesmith.decisions.provisioning.buffers.room import room_of
+from nodesmith.decisions.provisioning.buffers.spendinglimits import runs_something
 from nodesmith.decisions.provisioning.clusterstate import living_claims
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.offerings.commitments import (

@@ -3,7 +3,7 @@
 from nodesmith.decisions.lifecycle.registrations import registrations, uses
 from nodesmith.decisions.lifecycle.stages import event_of, initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.steps import is_held, next_steps, to_check, to_name
-from nodesmith.decisions.lifecycle.warm import preparing_patch
+from nodesmith.decisions.lifecycle.warmcapacity import preparing_patch
 
 __all__ = [
     "event_of",

@@ -22,7 +22,7 @@ from nodesmith.decisions.lifecycle.stages import (
     lacks_registration_label,
     register,
 )
-from nodesmith.decisions.lifecycle.warm import CHECKED, prepare, warm_step
+from nodesmith.decisions.lifecycle.warmcapacity import CHECKED, prepare, warm_step
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.scheduling.existing import awaited_daemons, to_clear, to_nominate
 from nodesmith.decisions.termination.evictions import protected_until

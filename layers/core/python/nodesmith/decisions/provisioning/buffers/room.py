@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
-from nodesmith.decisions.provisioning.buffers.dollars import (
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
+from nodesmith.decisions.provisioning.buffers.spendinglimits import (
     DEAR,
     bought_within,
     limits_of,
     runs_something,
     within_dollars,
 )
-from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
 from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     Wanted,
     WarmCapacity,

@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.karpenter.ownership import owned_tag, tag_list
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES
 from nodesmith_cli.access.awssession import Client, asking
-from nodesmith_cli.sharing.survey import LEASE_HELD, Manifest, listed
+from nodesmith_cli.sharing.ownership import LEASE_HELD, Manifest, listed
 from nodesmith_formats.kubernetes.objects import name_of
 
 _ATTEMPTS = 5

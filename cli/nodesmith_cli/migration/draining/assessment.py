@@ -21,7 +21,7 @@ from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.running import node_settings
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.wording import counted, some

@@ -15,7 +15,7 @@ from nodesmith.observation.mirror import (
     NODEPOOLS,
     PROVISIONERS,
 )
-from nodesmith_cli.sharing.survey import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey
+from nodesmith_cli.sharing.ownership import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted
 

@@ -29,7 +29,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.observed import UNREADABLE
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 
 

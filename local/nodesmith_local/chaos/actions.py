@@ -10,7 +10,7 @@ from moto.ec2 import ec2_backends
 
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.functions import Concern
-from nodesmith_local.aws.instances.announcing import announce_interruption
+from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.chaos.faults import FORWARDER, Fault
 from nodesmith_local.functions.deployment import ACCOUNT_ID, FUNCTIONS, Client, function_arn
 from nodesmith_local.functions.lambdas import Lambdas

@@ -25,7 +25,7 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.costs.savings.nodeprices import PricedNode, priced_nodes, region_of_nodes, with_spot_prices
 from nodesmith_cli.costs.savings.running import current_spot_prices, has_credentials
-from nodesmith_cli.sharing.survey import listed
+from nodesmith_cli.sharing.ownership import listed
 from nodesmith_cli.views.top.fleet import KINDS, Fleet
 from nodesmith_cli.views.top.rows import Prospect
 from nodesmith_formats.localsystem.contexts import ContextName

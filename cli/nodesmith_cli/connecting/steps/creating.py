@@ -21,9 +21,9 @@ from nodesmith_cli.connecting.applying import Applier, path_of
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
 from nodesmith_cli.connecting.reading.cluster import PODS, forwarders_pods
+from nodesmith_cli.connecting.request import NODE_POLICIES
 from nodesmith_cli.connecting.steps import actions
 from nodesmith_cli.connecting.steps.connect import policy_arn
-from nodesmith_cli.connecting.wanted import NODE_POLICIES
 
 TRUST = {
     "Version": "2012-10-17",

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.termination.evictions import Allowances
 from nodesmith.model.kubernetes.evictions import EvictionRefused, PodDisruptionBudget, PodOnNode
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith_cli.migration.draining.look import MOST, held_reason, leaves
+from nodesmith_cli.migration.draining.assessment import MOST, held_reason, leaves
 from nodesmith_cli.migration.draining.running import SHOWN, Drain
-from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, some
 

@@ -19,9 +19,9 @@ from nodesmith_cli.connecting.observed import Account, Cluster, Inside
 from nodesmith_cli.connecting.reading.apiserver import api_server, refuse_without_rights
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.reading.cluster import image_of, look_inside, survey_of
+from nodesmith_cli.connecting.request import Wanted, is_observed, registration
 from nodesmith_cli.connecting.steps.actions import ReplaceEntry, Row
 from nodesmith_cli.connecting.steps.connect import rows
-from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration
 from nodesmith_cli.sharing.findings import Severity
 
 

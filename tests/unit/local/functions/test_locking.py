@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from nodesmith_local.aws.turns import in_turns
+from nodesmith_local.aws.locking import in_turns
 
 
 class Responses:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodesmith_cli.sharing.survey import Manifest, Survey
+from nodesmith_cli.sharing.ownership import Manifest, Survey
 from nodesmith_formats.kubernetes.objects import name_of
 
 
