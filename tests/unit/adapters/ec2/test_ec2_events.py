@@ -25,6 +25,10 @@ RETIREMENT = {
 }
 
 
+NO_DATES = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+"""Stand for a date that is not known. Time can be neither subtracted from the first nor added to the last."""
+
+
 def read(body: str, now: datetime = NOW) -> tuple[Notice, ...]:
     return read_event(body, ACCOUNT, now)
 
@@ -133,7 +137,7 @@ def test_other_aws_health_events_give_no_notices(detail: dict[str, Any]) -> None
     assert read(health(**detail)) == ()
 
 
-@pytest.mark.parametrize("start", [None, 7, "soon", "Sat, 99 Nov 2026 15:10:09 GMT", ""])
+@pytest.mark.parametrize("start", [None, 7, "soon", "Sat, 99 Nov 2026 15:10:09 GMT", "", *NO_DATES])
 def test_a_scheduled_change_without_a_readable_date_has_no_end(start: Any) -> None:
     assert read(health(startTime=start))[0].until is None
 

@@ -347,6 +347,16 @@ def test_an_annotated_deadline_in_the_first_year_is_one_in_the_past_or_none(anno
     assert len([*drained.delete, *drained.evict]) == 1
 
 
+def test_an_annotated_deadline_at_the_end_of_time_stops_no_drain() -> None:
+    ending = shown(CLAIM, annotations={TERMINATION_TIMESTAMP: "9999-12-31T23:59:59Z"})
+    (begun,) = to_end([CLAIM], builders.snapshot(nodeclaims=(ending,)), NOW)
+    going = [
+        replace(pod, deleting=True, deletion_at=NOW + timedelta(seconds=30))
+        for pod in builders.bind(WEB, "node-a")
+    ]
+    assert drain(going, Allowances([]), begun.claim.deadline, NOW).left == tuple(going)
+
+
 @pytest.mark.parametrize(
     ("cause", "lead", "late", "graces"),
     [

@@ -79,8 +79,8 @@ def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -
     return ""
 
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""No deadline is earlier, because the graces of pods are subtracted from it."""
+_LONG_AGO, _FAR_AHEAD = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+"""No deadline lies outside, because the graces of pods are subtracted from it, and an overshoot is added."""
 
 
 def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime) -> datetime | None:
@@ -97,7 +97,7 @@ def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime
         deleted + timedelta(seconds=grace) if grace is not None else None,
     ]
     found = min((moment for moment in candidates if moment is not None), default=None)
-    return None if found is None else max(found, _LONG_AGO)
+    return None if found is None else min(max(found, _LONG_AGO), _FAR_AHEAD)
 
 
 def _deleted_at(shown: Mapping[str, Any] | None) -> datetime | None:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
@@ -247,15 +247,19 @@ def _time(event: Mapping[str, Any]) -> datetime:
 
 
 def _date(text: object) -> datetime | None:
-    """Return a date in EC2's format (RFC 3339) or AWS Health's (`Sat, 05 Jun 2027 15:10:09 GMT`), None if invalid."""
+    """Return a date in EC2's format (RFC 3339) or AWS Health's (`Sat, 05 Jun 2027 15:10:09 GMT`), None if invalid.
+
+    The first and the last year of the calendar stand for a date that is not known.
+    """
     if not isinstance(text, str):
         return None
     for read in (parse_time, parsedate_to_datetime):
         try:
             moment = read(text)
-            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             continue
+        return moment if MINYEAR < moment.year < MAXYEAR else None
     return None
 
 
