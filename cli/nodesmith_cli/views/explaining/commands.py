@@ -78,7 +78,8 @@ class Where:
                 f"no decisions found in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
                 "or use --bucket and --cluster"
             )
-        if self.cluster and self.cluster not in known:
+        holding = (folder / "clusters", *(folder / "allocations").glob("*"))
+        if self.cluster and not any((each / self.cluster).is_dir() for each in holding):
             hint = did_you_mean(self.cluster, known) or f"; clusters: {', '.join(sorted(known))}"
             raise Rejected(f"no decisions of cluster {self.cluster!r} in {folder}{hint}")
         blobs = Folder(folder)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.main import app
+from nodesmith_cli.views.explaining.commands import Where
 from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
@@ -201,6 +202,13 @@ def test_a_cluster_without_decisions_is_answered_with_those_that_have_some(tmp_p
         assert (told.exit_code, told.stdout) == (1, ""), command
         assert str(told.exception) == f"no decisions of cluster 'shap' in {tmp_path}, did you mean 'shop'?"
     assert told.exception.__class__ is Rejected
+
+
+def test_a_cluster_may_have_rows_of_costs_alone(tmp_path: Path) -> None:
+    keep(tmp_path, record())
+    (tmp_path / "allocations/hours/other").mkdir(parents=True)
+    records, _ = Where(cluster="other", keep=tmp_path).records()
+    assert records.ids() == []
 
 
 def test_an_empty_list_of_decisions_says_so(tmp_path: Path) -> None:
