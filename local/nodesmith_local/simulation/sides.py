@@ -78,9 +78,11 @@ def _side_by_side(
             while pending:
                 _, pending = wait(pending, timeout=_LOOK_EVERY_SECONDS)
                 on_progress(sum(shares[:]) / len(tasks))
-        finally:  # at Ctrl-C the pool would run all tasks to their end
+        finally:
             shares[-1] = 1.0
-            pool.shutdown(wait=False, cancel_futures=True)
+            # At Ctrl-C the pool would run all tasks to their end. At the end of all tasks, a child that has not started
+            # yet needs `shares`, and would print a traceback without it.
+            pool.shutdown(wait=not pending, cancel_futures=True)
         try:
             return [future.result() for future in futures]
         except BrokenProcessPool:

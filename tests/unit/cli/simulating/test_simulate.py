@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import multiprocessing
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -154,6 +155,12 @@ def test_simulations_in_other_processes_give_the_same() -> None:
     apart, alone = (simulate(both, (0,), Chances(), jobs) for jobs in (2, 1))
     assert apart == alone
     assert apart["baseline"] != apart["change"]
+
+
+def test_no_process_outlives_short_simulations() -> None:
+    """One that starts only after another has done all of them would find what they share gone, with a traceback."""
+    simulate({side: trace([slot(web())], hours=1) for side in ("baseline", "change")}, (0,), Chances(), 2)
+    assert multiprocessing.active_children() == []
 
 
 def test_an_interrupt_ends_simulations_in_other_processes() -> None:
