@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from copy import copy
 from datetime import timedelta
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -278,6 +279,13 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
+def _write_any_character() -> None:
+    """Let standard output take what a locale without UTF-8 cannot write: a terminal shows `?`, a file is UTF-8."""
+    out = sys.stdout
+    if isinstance(out, TextIOWrapper) and out.encoding.lower() not in {"utf-8", "utf8"}:
+        out.reconfigure(encoding=None if out.isatty() else "utf-8", errors="replace")
+
+
 def main() -> None:
     """Run the command. An expected error prints one line to standard error and exits with status 2.
 
@@ -285,6 +293,7 @@ def main() -> None:
     """
     _save_time()
     _open_closed_streams()
+    _write_any_character()
     if VARIABLE in os.environ:
         enable_completion()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-nodesmith"

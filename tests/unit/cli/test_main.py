@@ -401,6 +401,39 @@ def test_a_stream_that_is_closed_from_the_start_is_empty(redirection: str, statu
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", said)
 
 
+def test_output_to_a_file_is_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    """As that of kubectl: manifests are UTF-8."""
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text("kind: Pod\napiVersion: v1\nmetadata: {name: a, annotations: {b: 日本}}\n")
+    environment = {"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent", "PYTHONIOENCODING": "latin-1"}
+    for command, said in ((f"convert {manifest}", "日本"), (f"plan {Path(EXAMPLE).parent}", "█")):
+        ran = subprocess.run(
+            [sys.executable, "-m", "nodesmith_cli.main", *command.split()],
+            capture_output=True,
+            check=False,
+            env=environment,
+        )
+        assert (ran.returncode, ran.stderr) == (0, b"")
+        assert said in ran.stdout.decode("utf-8")
+
+
+def test_a_terminal_without_utf_8_gets_what_it_can_show() -> None:
+    master, slave = pty.openpty()
+    ran = subprocess.run(
+        [sys.executable, "-m", "nodesmith_cli.main", "plan", str(Path(EXAMPLE).parent)],
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent", "PYTHONIOENCODING": "latin-1"},
+    )
+    drawn = os.read(master, 4096).decode("latin-1")
+    os.close(master)
+    os.close(slave)
+    assert ran.returncode == 0
+    assert b"Traceback" not in ran.stderr
+    assert "to launch at" in drawn
+
+
 @pytest.mark.parametrize(("value", "is_coloured"), [("", True), ("1", False)])
 def test_no_color_turns_colours_off_in_a_terminal(value: str, is_coloured: bool) -> None:
     master, slave = pty.openpty()
