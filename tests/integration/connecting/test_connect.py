@@ -748,9 +748,9 @@ def test_nothing_is_pushed_if_a_check_fails(cluster: Connectable) -> None:
 def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
-    def push_image(repository: str, *, tell: Callable[[str, int], None]) -> Any:
+    def push_image(repository: str, *, on_step: Callable[[str, int], None]) -> Any:
         for what in ("fetching wheels", "fetching wheels", "pushing"):
-            tell(what, 1)
+            on_step(what, 1)
         return SimpleNamespace(reference_by_digest=f"{repository}@sha256:1")
 
     monkeypatch.setitem(sys.modules, "nodesmith_cli.deployment.image", SimpleNamespace())
