@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.budgets import allowed, is_active, remaining
+from nodesmith.decisions.budgets import allowed, holds_until, is_active, remaining
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.problems import Parsed
@@ -382,3 +382,12 @@ def test_a_node_that_was_bought_for_other_pods_is_no_replacement_of_an_empty_one
         old = replace(CLAIMS[0], initialized_at=NOW - timedelta(days=1))
         ending = old.terminating(cause, "", NOW - timedelta(minutes=5))
         assert left(pool, Ledger(claims=(ending, *CLAIMS[1:], later)), snapshot=seen) == expected
+
+
+@pytest.mark.parametrize("duration", ["99999999h", "1000000h"])
+def test_a_budget_for_longer_than_its_schedule_ever_pauses_does_not_end(duration: str) -> None:
+    found = nodepool({}, budgets=[{"nodes": "1", "schedule": "@daily", "duration": duration}])
+    assert found.value is not None
+    (budget,) = found.value.disruption.budgets
+    assert is_active(budget, MONDAY)
+    assert holds_until(budget, MONDAY) is None

@@ -16,7 +16,14 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from nodesmith.model.apimachinery.labels import DISRUPTED
-from nodesmith.model.apimachinery.times import first_after, is_schedule, last_hit, next_hit, parse_cron
+from nodesmith.model.apimachinery.times import (
+    LONGEST_GAP,
+    first_after,
+    is_schedule,
+    last_hit,
+    next_hit,
+    parse_cron,
+)
 from nodesmith.model.karpenter.disruption import SCHEDULE, Budget, Window
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
@@ -234,12 +241,14 @@ def is_active(budget: Budget | Window, now: datetime) -> bool:
 def holds_until(budget: Budget | Window, now: datetime) -> datetime | None:
     """Return when a budget that is active by its schedule ends, None if it is always active or not active now.
 
-    None also if more than `_MOST_WINDOWS` windows follow each other without a gap.
+    None also if more than `_MOST_WINDOWS` windows follow each other without a gap, or each is as long as any gap.
     """
     if budget.schedule is None or budget.duration_seconds is None or not is_schedule(budget.schedule):
         return None
     schedule, zone = parse_cron(budget.schedule), _zone(budget.timezone)
     duration = timedelta(seconds=budget.duration_seconds)
+    if duration >= LONGEST_GAP:
+        return None
     hit = last_hit(schedule, now - duration, now, zone)
     for _ in range(_MOST_WINDOWS):
         if hit is None:
