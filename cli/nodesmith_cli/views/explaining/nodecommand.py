@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
+from math import fsum
 
 from nodesmith.decisions.scheduling.offerings.commitments import usage_of
 from nodesmith.errors import Rejected
@@ -202,9 +203,14 @@ def ending_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[
     if not found:
         yield "no node is terminating"
         return
-    total = sum(report["priceHourly"] or 0 for report in found)
-    yield f"{counted(len(found), 'node')} terminating, ${total:.4f}/hour"
+    yield f"{counted(len(found), 'node')} terminating, {_total(found)}"
     yield from _rows(found, is_wide=is_wide)
+
+
+def _total(found: Sequence[Report]) -> str:
+    """Return the price of nodes, with a ~ if that of one is an estimate."""
+    mark = "~" if any(report["priceEstimated"] for report in found) else ""
+    return f"{mark}${fsum(report['priceHourly'] or 0 for report in found):.4f}/hour"
 
 
 def selected_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
@@ -212,8 +218,7 @@ def selected_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterato
     if not found:
         yield "the selector matches no node"
         return
-    total = sum(report["priceHourly"] or 0 for report in found)
-    yield f"{counted(len(found), 'node')}, ${total:.4f}/hour"
+    yield f"{counted(len(found), 'node')}, {_total(found)}"
     yield from _rows(found, is_wide=is_wide)
 
 

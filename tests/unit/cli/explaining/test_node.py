@@ -202,7 +202,7 @@ def test_a_node_that_nodesmith_does_not_manage_says_so() -> None:
 def test_all_terminating_nodes_are_listed_with_their_total_cost(blocked: Snapshot) -> None:
     ending = [report_of(s, blocked, price_of, NOW) for s in subjects(blocked, NOW) if s.is_ending]
     first, line = ending_lines(ending)
-    assert first == "1 node terminating, $0.0300/hour"
+    assert first == "1 node terminating, ~$0.0300/hour", "a total of estimates is an estimate"
     assert line.startswith("  node-a  ~$0.0300/hour  pod default/on-node-a-0000 is guarded by")
     assert line.endswith("for 6 min")
     assert list(ending_lines([])) == ["no node is terminating"]
@@ -376,5 +376,8 @@ def test_selected_nodes_are_listed_with_their_type_and_zone_if_that_is_asked_for
     narrow, wide = list(selected_lines(found)), list(selected_lines(found, is_wide=True))
 
     assert len(narrow) == len(wide) == len(found) + 1
+    assert narrow[0].endswith(f"~${sum(each['priceHourly'] or 0 for each in found):.4f}/hour")
+    listed = [{**each, "priceEstimated": False} for each in found]
+    assert "~" not in next(selected_lines(listed))
     assert all(str(each["zone"]) in line for each, line in zip(found, wide[1:], strict=True))
     assert list(selected_lines([])) == ["the selector matches no node"]
