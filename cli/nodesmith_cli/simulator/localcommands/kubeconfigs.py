@@ -72,7 +72,8 @@ def _refuse_anothers(path: Path) -> None:
     text = path.read_text(encoding="utf-8", errors="replace")
     if not _is_ours(text):
         raise Rejected(
-            f"{path}: also contains other clusters and stays untouched: name another file with --kubeconfig"
+            f"{path}: is not a kubeconfig of `local up` alone, and stays untouched: "
+            "name another file with --kubeconfig"
         )
     running = next(filter(_answers, _servers(text)), "")
     if running:
@@ -96,13 +97,11 @@ def _answers(server: str) -> bool:
 
 
 def _is_ours(text: str) -> bool:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return False
-    if found is None:
+    """Return whether a file may be overwritten: it is empty, or all of its contexts are those of `local up`."""
+    if not text.strip():
         return True
-    if not isinstance(found, dict):
+    try:
+        names = [each["name"] for each in yaml.safe_load(text)["contexts"]]
+    except (yaml.YAMLError, TypeError, KeyError):  # a file of another kind
         return False
-    names = [each.get("name") for each in found.get("contexts") or ()]
     return bool(names) and names == _CONTEXTS[: len(names)]

@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from nodesmith.errors import Rejected
 from nodesmith.registration import CLUSTER_NAME
 from nodesmith_cli.main import app
 from nodesmith_cli.simulator.localcommands.greeting import greeting
@@ -116,6 +117,39 @@ def test_the_kubeconfig_is_removed_even_if_kubectl_has_chosen_another_context(
     both = merged([kubeconfig("http://127.0.0.1:8"), second])
     with kubeconfig_at(tmp_path / "config", both) as path:
         path.write_text(yaml.safe_dump({**both, "current-context": "nodesmith-local-2"}))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# notes\n",
+        "contexts: [a]",
+        "contexts: {a: 1}",
+        "contexts: 5",
+        "[1, 2]",
+        "text",
+        "contexts: [{a: 1}]",
+        "a: [",
+    ],
+)
+def test_a_file_of_another_kind_is_neither_overwritten_nor_removed(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    with (
+        pytest.raises(Rejected, match="is not a kubeconfig of `local up` alone, and stays untouched"),
+        kubeconfig_at(file, kubeconfig("http://127.0.0.1:9")),
+    ):
+        raise AssertionError
+    assert file.read_text() == text
+
+
+def test_an_empty_file_becomes_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "config").touch()
+    with kubeconfig_at(
+        tmp_path / "config", renamed(kubeconfig("http://127.0.0.1:9"), "nodesmith-local")
+    ) as path:
+        assert "nodesmith-local" in path.read_text()
     assert not path.exists()
 
 
