@@ -81,7 +81,7 @@ def local_run(
 ) -> None:
     """Apply manifests, run until nothing changes, and report.
 
-    The exit status is 1 if pods stay pending, and 2 if the input is unusable.
+    The exit status is 1 if pods stay pending or the run was given up, and 2 if the input is unusable.
     """
     named = [*(files or []), *(more or [])]
     require_files(named, "run")

@@ -568,6 +568,15 @@ def test_pending_pods_take_precedence_over_bad_input_in_the_exit_status(
     assert exit_status(Outcome(report, (), (Fault("bad", "x.yaml"),) * faults)) == status
 
 
+def test_a_run_that_was_given_up_has_failed() -> None:
+    """Before a Deployment has its pods, none of them is pending."""
+    report = Report((), ())
+    assert exit_status(Outcome(report, (), ())) == OK
+    assert (
+        exit_status(Outcome(report, (), (), "Deployment/web does not have all its pods yet")) == PODS_PENDING
+    )
+
+
 def test_the_package_runs_as_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,8 @@ def run(
         _show(to_user, outcome)
     else:
         print_data(outcome.report.to_json(), output, "run")
+        if outcome.unrest:
+            to_side.print(f"time is up: {outcome.unrest}", style="yellow", soft_wrap=True)
     return exit_status(outcome)
 
 
@@ -172,10 +174,12 @@ def place_of(
 
 
 def exit_status(outcome: Outcome) -> int:
-    """Return 1 if pods stay pending, 2 if the input has faults, else 0."""
+    """Return 1 if pods stay pending, 2 if the input has faults, 1 if time was up before there were all pods, else 0."""
     if outcome.report.pending:
         return PODS_PENDING
-    return BAD_INPUT if outcome.faults else OK
+    if outcome.faults:
+        return BAD_INPUT
+    return PODS_PENDING if outcome.unrest else OK
 
 
 def _show(to: Console, outcome: Outcome) -> None:
