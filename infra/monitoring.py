@@ -18,7 +18,7 @@ from constructs import Construct
 
 from infra import names
 from infra.functions.concerns import CLUSTER_CONCERNS
-from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, Fate
+from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, InterruptionCause
 
 NAMESPACE = "nodesmith"
 
@@ -141,7 +141,7 @@ def _queue_graphs() -> list[cloudwatch.IWidget]:
 
 def _interruptions() -> list[cloudwatch.IWidget]:
     """Show notices, which interruption counts, and their outcome, which termination measures."""
-    noticed = [own_metric(fate, "interruption") for fate in Fate]
+    noticed = [own_metric(cause, "interruption") for cause in InterruptionCause]
     put_off = own_metric("NoticesPutOff", "interruption")
     steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
     took = [own_metric(step, "termination", "Maximum") for step in steps]

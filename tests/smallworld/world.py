@@ -38,7 +38,7 @@ from nodesmith.model.costs.allocations import booked_key, hour_of
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
-from nodesmith.model.ec2.notices import WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import WARNING, InterruptionCause, Notice
 from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase, tags_due
 from nodesmith.model.karpenter.nodepools import parse_nodepool
@@ -419,7 +419,9 @@ class World:
     def warn(self, instance_id: str) -> None:
         """Let EC2 announce that it will interrupt a spot instance in two minutes."""
         until = self.now + WARNING
-        self.cloud.told[instance_id] = Notice(Fate.SPOT, instance_id, until, "marked-for-termination")
+        self.cloud.told[instance_id] = Notice(
+            InterruptionCause.SPOT, instance_id, until, "marked-for-termination"
+        )
         self._taken_at[instance_id] = until
         self.incoming.append((self.now, builders.spot_warning(instance_id, self.now)))
 
@@ -593,7 +595,9 @@ class World:
             self.hints.sender = None
 
     def _marked(self) -> list[str]:
-        return [instance for instance, notice in self.cloud.told.items() if notice.fate is Fate.SPOT]
+        return [
+            instance for instance, notice in self.cloud.told.items() if notice.cause is InterruptionCause.SPOT
+        ]
 
     def provisioning(
         self,

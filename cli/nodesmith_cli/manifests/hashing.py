@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.conversion.converting import convert
-from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate
+from nodesmith.model.karpenter.conversion.drafts import Conversion, FieldOutcome
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -57,7 +57,7 @@ def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
         print(_OF_NO_CLUSTER, file=sys.stderr)
     if faults:
         return BAD_INPUT
-    return NOT_HASHED if wrong or any(c.fate is Fate.REFUSED for c in conversion.changes) else OK
+    return NOT_HASHED if wrong or any(c.outcome is FieldOutcome.REFUSED for c in conversion.changes) else OK
 
 
 def _is_foreign_nodepool(document: Document) -> bool:

@@ -13,7 +13,7 @@ from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN, NEAR_
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.takeover import shown_standby
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
@@ -34,7 +34,7 @@ from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, span
 
 Report = Mapping[str, Any]
-_FATES, _REASONS = frozenset(Fate), frozenset(Reason)
+_INTERRUPTION_CAUSES, _REASONS = frozenset(InterruptionCause), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
 
@@ -158,7 +158,7 @@ def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
-    return claim.is_ending and claim.cause in _FATES
+    return claim.is_ending and claim.cause in _INTERRUPTION_CAUSES
 
 
 def _is_disrupted(subject: Subject) -> bool:

@@ -19,7 +19,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, EXCLUDE_FROM_LOAD_BALANCERS, SPOT, Taint
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.ec2.notices import WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import WARNING, InterruptionCause, Notice
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.evictions import PodOnNode
@@ -151,7 +151,7 @@ class Fleet:
             return
         self.interruptions += 1
         until = now + WARNING
-        notice = Notice(Fate.SPOT, claim.instance_id, until, "EC2 takes the spot instance back")
+        notice = Notice(InterruptionCause.SPOT, claim.instance_id, until, "EC2 takes the spot instance back")
         inputs = cluster.inputs("notice")
         pools = parsed_nodepools(inputs.snapshot.nodepools)
         found = answer([notice], inputs.ledger, pools, inputs.snapshot, now)

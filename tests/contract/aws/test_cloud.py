@@ -30,7 +30,7 @@ from nodesmith.model.ec2.launches import (
     Refused,
     TemplateMissing,
 )
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.ports import Cloud
@@ -371,7 +371,7 @@ def test_an_instance_yields_a_notice_only_once_it_no_longer_runs(subject: Subjec
     assert list(subject.cloud.notices([outcome.instance.id, "i-0123456789abcdef0"])) == []
     subject.cloud.terminate([outcome.instance.id])
     (notice,) = subject.cloud.notices([outcome.instance.id])
-    assert (notice.fate, notice.instance_id) == (Fate.TERMINATED, outcome.instance.id)
+    assert (notice.cause, notice.instance_id) == (InterruptionCause.TERMINATED, outcome.instance.id)
     assert list(subject.cloud.notices([])) == []
 
 
@@ -391,7 +391,9 @@ def test_a_cluster_reads_only_spot_requests_of_its_own_launches() -> None:
         with answers(ec2, "DescribeSpotInstanceRequests") as read:
             told = cloud.notices([request["InstanceId"] for request in requests])
 
-    assert [(notice.fate, notice.instance_id) for notice in told] == [(Fate.SPOT, requests[0]["InstanceId"])]
+    assert [(notice.cause, notice.instance_id) for notice in told] == [
+        (InterruptionCause.SPOT, requests[0]["InstanceId"])
+    ]
     assert [len(answer["SpotInstanceRequests"]) for answer in read] == [1]
 
 

@@ -56,8 +56,8 @@ def test_a_second_push_to_a_real_registry_uploads_nothing(registry: Remote, fold
     first = push_image(address(registry, "team/nodesmith-forwarder:v1"), options)
     again = push_image(address(registry, "team/nodesmith-forwarder:v1"), options)
     assert again.digest == first.digest
-    assert {part.fate for part in first.parts} == {"mounted", "uploaded"}
-    assert {part.fate for part in again.parts} == {"there"}
+    assert {part.result for part in first.parts} == {"mounted", "uploaded"}
+    assert {part.result for part in again.parts} == {"there"}
     for each in ("linux/amd64", "linux/arm64"):
         image = pull_image(
             repository(registry, "team/nodesmith-forwarder"), first.digest, each, folder / each
@@ -70,7 +70,7 @@ def test_layers_of_a_base_in_another_real_registry_are_copied(registry: Remote, 
         put_base(repository(other, "library/python"), "3.13", docker=True)
         options = small(folder, address(other, "library/python:3.13"))
         pushed = push_image(address(registry, "nodesmith-forwarder"), options)
-    assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
+    assert [part.result for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
 
 
 def test_a_real_registry_admits_only_pushes_with_its_password(

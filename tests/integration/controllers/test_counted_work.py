@@ -10,7 +10,7 @@ import pytest
 from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import Transient
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import InterruptionCause, Notice
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.metrics.metrics import Histogram, Metrics
@@ -172,16 +172,18 @@ def test_a_notice_whose_claim_could_not_be_written_is_not_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "fate", "category"),
+    ("check", "cause", "category"),
     [
-        ("InstanceStatus", Fate.IMPAIRED, "instance_status"),
-        ("SystemStatus", Fate.IMPAIRED, "system_status"),
+        ("InstanceStatus", InterruptionCause.IMPAIRED, "instance_status"),
+        ("SystemStatus", InterruptionCause.IMPAIRED, "system_status"),
     ],
 )
-def test_a_node_that_fails_a_check_by_ec2_is_counted_once(check: str, fate: Fate, category: str) -> None:
+def test_a_node_that_fails_a_check_by_ec2_is_counted_once(
+    check: str, cause: InterruptionCause, category: str
+) -> None:
     world = running()
     (claim,) = world.store.claims.values()
-    notice = Notice(fate, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
+    notice = Notice(cause, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
     world.cloud.told[claim.instance_id] = notice
     for _ in range(3):
         handle_notices(interruption(world))

@@ -164,7 +164,7 @@ def test_a_second_push_writes_nothing_and_returns_the_same_digest(
     second = push(registry, single)
     assert second.digest == first.digest
     assert registry.written() == []
-    assert {part.fate for part in second.parts} == {"there"}
+    assert {part.result for part in second.parts} == {"there"}
 
 
 def test_layers_of_a_base_in_the_same_registry_are_not_copied(
@@ -172,14 +172,14 @@ def test_layers_of_a_base_in_the_same_registry_are_not_copied(
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
     pushed = push(registry, options)
-    assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["mounted"] * 2
+    assert [part.result for part in pushed.parts if part.what.startswith("base")] == ["mounted"] * 2
 
 
 def test_layers_are_copied_if_the_registry_does_not_mount(registry: Registry, options: PushOptions) -> None:
     registry.can_mount = False
     put_base(registry.remote(BASE), "3.13")
     pushed = push(registry, options)
-    assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
+    assert [part.result for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
 
 
 def test_a_base_with_docker_media_types_in_another_registry_is_copied(
@@ -219,7 +219,7 @@ def test_a_dry_run_has_the_digest_of_a_real_push_and_writes_nothing(
     registry.requests.clear()
     dry = push(registry, replace(single, dry_run=True))
     assert registry.written() == []
-    assert {part.fate for part in dry.parts} == {"missing"}
+    assert {part.result for part in dry.parts} == {"missing"}
     assert push(registry, single).digest == dry.digest
 
 
@@ -313,7 +313,7 @@ def test_a_failing_registry_is_transient_and_sent_parts_are_not_sent_again(
     registry.broken = lambda _method, _path: None
     registry.requests.clear()
     pushed = push(registry, single)
-    fates = {part.what: part.fate for part in pushed.parts}
+    fates = {part.what: part.result for part in pushed.parts}
     assert (fates["nodesmith and nodesmith_forwarder"], fates["index"]) == ("there", "uploaded")
 
 

@@ -12,7 +12,7 @@ from nodesmith.controllers.termination import InterruptionMetrics, Termination, 
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, OfferingKey
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import InterruptionCause, Notice
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests import builders
@@ -379,7 +379,9 @@ def test_nodes_with_a_scheduled_change_are_replaced_within_the_budgets() -> None
     world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
     until = world.now + timedelta(days=5)
     for claim in claims(world):
-        world.cloud.told[claim.instance_id] = Notice(Fate.SCHEDULED, claim.instance_id, until, "retirement")
+        world.cloud.told[claim.instance_id] = Notice(
+            InterruptionCause.SCHEDULED, claim.instance_id, until, "retirement"
+        )
     most = 0
     for _ in range(20):
         world.live(timedelta(minutes=1))
@@ -416,7 +418,9 @@ def test_an_instance_that_fails_ec2s_checks_is_replaced_first() -> None:
     world = settled(terminationGracePeriodSeconds=20)
     victim = claims(world)[0]
     until = world.now + timedelta(minutes=3)
-    world.cloud.told[victim.instance_id] = Notice(Fate.IMPAIRED, victim.instance_id, until, "fails")
+    world.cloud.told[victim.instance_id] = Notice(
+        InterruptionCause.IMPAIRED, victim.instance_id, until, "fails"
+    )
     world.live(timedelta(seconds=65))
     assert world.store.claims[victim.name].cause == "InstanceImpaired"
     world.live(LIFE)

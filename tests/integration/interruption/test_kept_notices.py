@@ -12,7 +12,7 @@ from nodesmith.controllers.disruption.interruption import LOCKED_FOR, LOOKS, Int
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Transient
-from nodesmith.model.ec2.notices import WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import WARNING, InterruptionCause, Notice
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
@@ -202,7 +202,7 @@ def test_only_a_notice_whose_claim_cannot_be_written_is_kept_and_retried() -> No
 def test_ec2_is_polled_only_if_there_are_no_notices() -> None:
     here = scene()
     victim = here.claims[0].instance_id
-    here.world.cloud.told[victim] = Notice(Fate.SPOT, victim, here.world.now + WARNING, "marked")
+    here.world.cloud.told[victim] = Notice(InterruptionCause.SPOT, victim, here.world.now + WARNING, "marked")
     asked: list[Call] = []
     here.world.cloud.raise_before = lambda call: asked.append(call) if call.method == "notices" else None
     here.arrive(1, 2)
@@ -228,7 +228,7 @@ def test_a_scheduled_change_that_budgets_postpone_is_due_shortly_before_its_date
     here.world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}
     here.world.observe()
     victim, date = here.claims[0].instance_id, here.world.now + timedelta(days=3)
-    here.world.cloud.told[victim] = Notice(Fate.SCHEDULED, victim, date, "retirement")
+    here.world.cloud.told[victim] = Notice(InterruptionCause.SCHEDULED, victim, date, "retirement")
     assert here.run().due == date - timedelta(minutes=30)
     here.world.cloud.told.clear()
     assert here.run().due is None

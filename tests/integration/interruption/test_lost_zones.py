@@ -18,7 +18,7 @@ from nodesmith.model.ec2.launches import (
     OfferingKey,
     Shortfall,
 )
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
 from nodesmith.model.ledger.ledger import lost_zones
 from nodesmith.model.ledger.region import CallBudget, Region, Scarcity
@@ -130,7 +130,10 @@ def test_what_may_be_short_by_itself_closes_no_zone(kinds: Sequence[str]) -> Non
 def test_back_offs_of_several_answers_or_from_notices_close_no_zone() -> None:
     later = replace(HELD, until=HELD.until + timedelta(seconds=1))
     assert lost_zones(closed(MANY[::2]) | closed(MANY[1::2], later), builders.NOW) == frozenset()
-    assert lost_zones(closed(MANY, replace(HELD, reason=Fate.SPOT.value)), builders.NOW) == frozenset()
+    assert (
+        lost_zones(closed(MANY, replace(HELD, reason=InterruptionCause.SPOT.value)), builders.NOW)
+        == frozenset()
+    )
 
 
 def test_an_account_without_the_role_for_spot_has_none_in_any_zone_where_it_was_asked_for() -> None:

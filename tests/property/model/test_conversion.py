@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.model.karpenter.conversion.converting import KINDS, convert
-from nodesmith.model.karpenter.conversion.drafts import Fate
+from nodesmith.model.karpenter.conversion.drafts import FieldOutcome
 from nodesmith.model.karpenter.conversion.labels import KINDS as WORKLOADS
 from nodesmith.model.karpenter.conversion.labels import MISTAKEN, RENAMED
 from nodesmith.model.karpenter.nodepools import parse_nodepool
@@ -75,7 +75,7 @@ def test_converted_objects_can_be_parsed_and_need_no_further_conversion(
 
     assert [each.manifest for each in again.objects] == [each.manifest for each in found.objects]
     assert again.changes == ()
-    refused = {change.object for change in found.changes if change.fate is Fate.REFUSED}
+    refused = {change.object for change in found.changes if change.outcome is FieldOutcome.REFUSED}
     for each in found.objects:
         source = manifests[each.number]
         if f"{source['kind']}/{source['metadata']['name']}" in refused:

@@ -38,7 +38,7 @@ from nodesmith.model.commands import (
     TerminateInstances,
     Wait,
 )
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
 from tests import builders
@@ -258,7 +258,7 @@ def test_closing_a_claim_without_a_node_marks_its_object_alone() -> None:
 
 
 def test_closing_tells_of_the_interruption_and_of_the_deadline() -> None:
-    interrupted = RUNNING.terminating(Fate.SPOT, "two minutes", NOW)
+    interrupted = RUNNING.terminating(InterruptionCause.SPOT, "two minutes", NOW)
     outside = world(interrupted)
     late = replace(interrupted, deadline=NOW + timedelta(minutes=2))
     end(outside, Close(late, "node-a"))

@@ -33,7 +33,7 @@ from nodesmith.model.ec2.launches import (
     TemplateMissing,
     Unfulfilled,
 )
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import ATTEMPTED_AT, NodeClaim, Phase
@@ -165,7 +165,10 @@ def test_pools_and_subnets_without_capacity_are_avoided_and_the_claim_is_given_u
 def test_a_pool_that_served_a_launch_is_available_again_unless_it_was_interrupted() -> None:
     outside = ClusterPorts()
     late = NOW + timedelta(minutes=2)
-    outside.store.unavailable = {POOL: Backoff(late, 1, LACKING), OTHER: Backoff(late, 1, Fate.SPOT)}
+    outside.store.unavailable = {
+        POOL: Backoff(late, 1, LACKING),
+        OTHER: Backoff(late, 1, InterruptionCause.SPOT),
+    }
     two = Launched("default-x1", instance()), Launched("default-x2", instance("default-x2", OTHER))
     settle(outside, *two)
     assert outside.store.unavailable.keys() == {OTHER}

@@ -51,7 +51,7 @@ from nodesmith.model.costs.allocations import (
     write_rows,
 )
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Move, Reason, Stage
@@ -126,7 +126,7 @@ def test_a_node_outside_the_hour_costs_nothing() -> None:
 
 def test_an_instance_that_ec2_took_is_paid_for_until_it_was_noticed() -> None:
     noticed = START + 30 * MINUTE
-    lost = bought(cause=Fate.TERMINATED, terminating_at=noticed, terminated_at=noticed + MINUTE)
+    lost = bought(cause=InterruptionCause.TERMINATED, terminating_at=noticed, terminated_at=noticed + MINUTE)
     assert ended_at(lost) == noticed
     assert ended_at(replace(lost, terminated_at=noticed - MINUTE)) == noticed - MINUTE, "EC2 has said when"
 

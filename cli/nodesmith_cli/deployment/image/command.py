@@ -109,7 +109,7 @@ def _show(console: Console, pushed: PushedImage) -> None:
         table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=True)
     for part in pushed.parts:
         megabytes = f"{part.size / 1e6:,.1f}"
-        table.add_row(part.what, megabytes, _STATES.get(part.fate, part.fate), part.digest[:19])
+        table.add_row(part.what, megabytes, _STATES.get(part.result, part.result), part.digest[:19])
     console.print(table)
     lines = [f"{name}: {digest}, on {pushed.bases[name]}" for name, digest in pushed.manifests.items()]
     lines.append(f"{pushed.target}: {'dry run: nothing was pushed' if pushed.is_dry else 'pushed'}")

@@ -19,7 +19,7 @@ class PushedPart:
     what: str
     digest: str
     size: int
-    fate: PartResult
+    result: PartResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PushedImage:
                 for platform, digest in self.manifests.items()
             },
             "parts": [
-                {"what": part.what, "digest": part.digest, "size": part.size, "state": part.fate}
+                {"what": part.what, "digest": part.digest, "size": part.size, "state": part.result}
                 for part in self.parts
             ],
         }

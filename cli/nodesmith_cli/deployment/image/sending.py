@@ -57,13 +57,13 @@ class Sender:
     def document(self, encoded: Encoded, tag_or_digest: str, what: str) -> PushedPart:
         """Store a manifest or an index unless it exists."""
         digest = encoded.descriptor.digest
-        fate: PartResult = "missing" if self._is_dry else "uploaded"
+        result: PartResult = "missing" if self._is_dry else "uploaded"
         if self._target.digest_of(tag_or_digest) == digest:
-            fate = "there"
+            result = "there"
         elif not self._is_dry:
             self._on_step(f"storing the {what} {tag_or_digest}", 0)
             self._target.put(encoded, tag_or_digest)
-        return PushedPart(what, digest, encoded.descriptor.size, fate)
+        return PushedPart(what, digest, encoded.descriptor.size, result)
 
     def _fate(self, part: Part) -> PartResult:
         if self._target.has(part.descriptor):

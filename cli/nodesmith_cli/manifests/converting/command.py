@@ -12,7 +12,7 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.conversion.converting import convert
-from nodesmith.model.karpenter.conversion.drafts import Conversion, Converted, Fate
+from nodesmith.model.karpenter.conversion.drafts import Conversion, Converted, FieldOutcome
 from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
 from nodesmith_cli.manifests.converting.layout import Remarks, finder, remarks_of, write_yaml
 from nodesmith_cli.manifests.converting.objects import as_of_a_file, faults_of, unreadable
@@ -54,7 +54,7 @@ def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
         _say(fault, "red")
     if faults:
         return BAD_INPUT
-    return REFUSED if refused or any(c.fate is Fate.REFUSED for c in conversion.changes) else OK
+    return REFUSED if refused or any(c.outcome is FieldOutcome.REFUSED for c in conversion.changes) else OK
 
 
 def _say(fault: Fault, colour: str) -> None:

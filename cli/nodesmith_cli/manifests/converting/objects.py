@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.karpenter.conversion.converting import convert, loud
-from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Converted, Fate
+from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Converted, FieldOutcome
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
@@ -100,6 +100,8 @@ def _is_refused(converted: Converted, problem: Problem, conversion: Conversion) 
     """Return whether the conversion has already refused a field."""
     origin = converted.origin(problem.field)
     return any(
-        change.fate is Fate.REFUSED and origin is not None and (change.number, change.field) == origin
+        change.outcome is FieldOutcome.REFUSED
+        and origin is not None
+        and (change.number, change.field) == origin
         for change in conversion.changes
     )

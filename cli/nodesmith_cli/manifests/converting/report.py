@@ -7,19 +7,24 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Fate
+from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, FieldOutcome
 from nodesmith_cli.manifests.converting.objects import fault_of
 from nodesmith_formats.manifests.manifests import Document
 
 _RISKS = {
-    Fate.MOVED: "none",
-    Fate.ADDED: "none",
-    Fate.REPAIRED: "low",
-    Fate.ALTERED: "check",
-    Fate.DROPPED: "lost",
-    Fate.REFUSED: "blocks",
+    FieldOutcome.MOVED: "none",
+    FieldOutcome.ADDED: "none",
+    FieldOutcome.REPAIRED: "low",
+    FieldOutcome.ALTERED: "check",
+    FieldOutcome.DROPPED: "lost",
+    FieldOutcome.REFUSED: "blocks",
 }
-_STYLES = {Fate.REPAIRED: "yellow", Fate.ALTERED: "yellow", Fate.DROPPED: "yellow", Fate.REFUSED: "red"}
+_STYLES = {
+    FieldOutcome.REPAIRED: "yellow",
+    FieldOutcome.ALTERED: "yellow",
+    FieldOutcome.DROPPED: "yellow",
+    FieldOutcome.REFUSED: "red",
+}
 _TITLES = ("line", "field", "change", "details", "risk")
 LEGEND = (
     "risk: low = verify that it is what you meant, check = behaves differently now, lost = has no effect, "
@@ -36,10 +41,10 @@ def report_tables(documents: Sequence[Document], conversion: Conversion) -> Iter
         for name in _TITLES:
             table.add_column(name, overflow="fold", justify="right" if name == "line" else "left")
         for change in changes:
-            table.add_row(*_row(documents, change), style=_STYLES.get(change.fate))
+            table.add_row(*_row(documents, change), style=_STYLES.get(change.outcome))
         yield table
 
 
 def _row(documents: Sequence[Document], change: Change) -> tuple[str, ...]:
     line = fault_of(documents, change).line
-    return str(line or ""), change.field, str(change.fate), change.why, _RISKS[change.fate]
+    return str(line or ""), change.field, str(change.outcome), change.why, _RISKS[change.outcome]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.karpenter.conversion.converting import KINDS, OLD_VERSIONS, convert
-from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate
+from nodesmith.model.karpenter.conversion.drafts import Conversion, FieldOutcome
 from nodesmith.model.limits.quotas import is_quota, parse_quota
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.manifests.converting.objects import fault_of, problem_fault, problems_of
@@ -25,7 +25,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
     """Return the findings about each object, and the objects converted to the current version."""
     conversion = convert([document.manifest for document in documents], workloads=True)
     findings = [
-        Finding(fault_of(documents, change), change.fate is Fate.REFUSED)
+        Finding(fault_of(documents, change), change.outcome is FieldOutcome.REFUSED)
         for change in conversion.changes
         if not change.is_quiet
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.decisions.scheduling.existing import is_closed
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.costs.savings.capacity import ACCELERATORS
@@ -16,7 +16,7 @@ from nodesmith_formats.wording import printable
 Manifest = Mapping[str, Any]
 LONGEST = 300
 """Characters of a message that are kept; the cluster's texts are not trusted to be short."""
-_FATES = frozenset(Fate)
+_INTERRUPTION_CAUSES = frozenset(InterruptionCause)
 COMING = {
     Phase.PENDING: "EC2 is being asked for an instance",
     Phase.LAUNCHED: "the instance boots",
@@ -48,7 +48,7 @@ def claim_row(claim: NodeClaim) -> NodeRow:
 def state_of(node: Node, claim: NodeClaim | None, *, is_cordoned: bool) -> tuple[State, str]:
     """Return what a node does, and what it waits for."""
     if claim is not None and claim.is_ending:
-        interrupted = claim.cause in _FATES
+        interrupted = claim.cause in _INTERRUPTION_CAUSES
         return (State.INTERRUPTED if interrupted else State.DRAINING), claim.message or claim.cause
     if node.deleting:
         return State.DRAINING, "its deletion was requested"

@@ -43,7 +43,7 @@ from nodesmith.model.ec2.launches import (
     TemplateMissing,
     Unfulfilled,
 )
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
@@ -55,7 +55,7 @@ from nodesmith.ports import Cloud, Store
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
 """EC2 does not know a newly created instance profile for some seconds."""
 
-INTERRUPTIONS = frozenset(Fate)
+INTERRUPTIONS = frozenset(InterruptionCause)
 """Reasons of back-offs that only the passage of time ends."""
 TypeLookup = Callable[[NodeClaim, str], InstanceType | None]
 

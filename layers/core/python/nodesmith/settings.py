@@ -15,7 +15,7 @@ from nodesmith.model.costs.allocations import parse_label_keys
 from nodesmith.model.costs.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.model.costs.commitmentsettings import setting_faults as setting_faults
 from nodesmith.model.ec2.notices import PATTERNS as PATTERNS
-from nodesmith.model.ec2.notices import Fate as Fate
+from nodesmith.model.ec2.notices import InterruptionCause as InterruptionCause
 from nodesmith.model.functions import INFORMED as INFORMED
 from nodesmith.model.functions import MEASURED as MEASURED
 from nodesmith.model.functions import REGION_TICK_MINUTES as REGION_TICK_MINUTES

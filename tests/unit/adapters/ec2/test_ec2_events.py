@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.notices import Fate, Notice, read_event
+from nodesmith.model.ec2.notices import InterruptionCause, Notice, read_event
 from tests.builders import ACCOUNT, NOW, ec2_event, spot_warning, state_change
 
 INSTANCE = "i-0123456789abcdef0"
@@ -38,17 +38,22 @@ def health(**detail: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "fate"),
+    ("kind", "cause"),
     [
-        ("EC2 Spot Instance Interruption Warning", Fate.SPOT),
-        ("EC2 Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
-        ("EC2 Interruptible Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
+        ("EC2 Spot Instance Interruption Warning", InterruptionCause.SPOT),
+        ("EC2 Capacity Reservation Instance Interruption Warning", InterruptionCause.RESERVATION),
+        (
+            "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+            InterruptionCause.RESERVATION,
+        ),
     ],
 )
-def test_a_warning_ends_the_instance_two_minutes_after_it_was_sent(kind: str, fate: Fate) -> None:
+def test_a_warning_ends_the_instance_two_minutes_after_it_was_sent(
+    kind: str, cause: InterruptionCause
+) -> None:
     body = ec2_event(kind, {"instance-id": INSTANCE, "instance-action": "terminate"})
     (notice,) = read(body, NOW + timedelta(seconds=20))
-    assert (notice.fate, notice.instance_id) == (fate, INSTANCE)
+    assert (notice.cause, notice.instance_id) == (cause, INSTANCE)
     assert notice.until == NOW + timedelta(minutes=2)
     assert notice.message == "EC2 reclaims the instance at 2026-11-21T12:02:00Z"
 
@@ -78,7 +83,7 @@ def test_an_expiring_capacity_block_loses_its_instances_half_an_hour_earlier(
 ) -> None:
     detail = {"capacity-reservation-id": "cr-0123456789abcdef0", "end-date": end}
     (notice,) = read(ec2_event(kind, detail))
-    assert (notice.fate, notice.instance_id) == (Fate.EXPIRING, "")
+    assert (notice.cause, notice.instance_id) == (InterruptionCause.EXPIRING, "")
     assert notice.reservation_id == "cr-0123456789abcdef0"
     assert notice.until == NOW + timedelta(minutes=minutes)
 
@@ -95,25 +100,25 @@ def test_a_warning_from_the_future_leaves_at_most_two_minutes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "fate"),
+    ("state", "cause"),
     [
-        ("stopping", Fate.STOPPED),
-        ("stopped", Fate.STOPPED),
-        ("shutting-down", Fate.TERMINATED),
-        ("terminated", Fate.TERMINATED),
+        ("stopping", InterruptionCause.STOPPED),
+        ("stopped", InterruptionCause.STOPPED),
+        ("shutting-down", InterruptionCause.TERMINATED),
+        ("terminated", InterruptionCause.TERMINATED),
         ("pending", None),
         ("running", None),
         (7, None),
         (None, None),
     ],
 )
-def test_only_a_state_in_which_nothing_runs_is_a_notice(state: Any, fate: Fate | None) -> None:
-    assert [notice.fate for notice in read(state_change(INSTANCE, state))] == ([fate] if fate else [])
+def test_only_a_state_in_which_nothing_runs_is_a_notice(state: Any, cause: InterruptionCause | None) -> None:
+    assert [notice.cause for notice in read(state_change(INSTANCE, state))] == ([cause] if cause else [])
 
 
 def test_a_rebalance_recommendation_has_no_end() -> None:
     (notice,) = read(ec2_event("EC2 Instance Rebalance Recommendation", {"instance-id": INSTANCE}))
-    assert (notice.fate, notice.until) == (Fate.REBALANCE, None)
+    assert (notice.cause, notice.until) == (InterruptionCause.REBALANCE, None)
 
 
 def test_a_scheduled_change_is_a_notice_for_each_instance_with_its_date() -> None:

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 
 from nodesmith.adapters.ec2.instances import current_notices
 from nodesmith.errors import Transient
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MARKED_AND_OURS = {
@@ -32,7 +32,7 @@ def asked(
     statuses: list[Mapping[str, Any]] | None = None,
     unwell: list[Mapping[str, Any]] | None = None,
     unwell_below: list[Mapping[str, Any]] | None = None,
-) -> list[tuple[Fate, str, datetime | None]]:
+) -> list[tuple[InterruptionCause, str, datetime | None]]:
     """Return the notices for these EC2 responses."""
     ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(ec2) as stub:
@@ -43,7 +43,7 @@ def asked(
             stub.add_response("describe_instance_status", {"InstanceStatuses": answer or []})
         found = current_notices(ec2, "express", frozenset({OURS}), NOW)
         stub.assert_no_pending_responses()
-    return [(notice.fate, notice.instance_id, notice.until) for notice in found]
+    return [(notice.cause, notice.instance_id, notice.until) for notice in found]
 
 
 def instance(state: str) -> dict[str, Any]:
@@ -67,11 +67,15 @@ def event(description: str = "retires", ahead: timedelta | None = timedelta(days
 
 
 @pytest.mark.parametrize(
-    ("state", "fate"),
-    [("stopped", Fate.STOPPED), ("shutting-down", Fate.TERMINATED), ("terminated", Fate.TERMINATED)],
+    ("state", "cause"),
+    [
+        ("stopped", InterruptionCause.STOPPED),
+        ("shutting-down", InterruptionCause.TERMINATED),
+        ("terminated", InterruptionCause.TERMINATED),
+    ],
 )
-def test_an_instance_that_is_not_running_is_reported(state: str, fate: Fate) -> None:
-    assert asked([instance(state)]) == [(fate, OURS, NOW)]
+def test_an_instance_that_is_not_running_is_reported(state: str, cause: InterruptionCause) -> None:
+    assert asked([instance(state)]) == [(cause, OURS, NOW)]
 
 
 def test_a_healthy_instance_yields_no_notice() -> None:
@@ -81,7 +85,7 @@ def test_a_healthy_instance_yields_no_notice() -> None:
 @pytest.mark.parametrize("code", ["marked-for-termination", "marked-for-stop"])
 def test_a_marked_spot_request_is_a_two_minute_warning_for_our_instances_only(code: str) -> None:
     found = asked(requests=[spot_request(code), spot_request(code, OTHER)])
-    assert found == [(Fate.SPOT, OURS, NOW + timedelta(minutes=2))]
+    assert found == [(InterruptionCause.SPOT, OURS, NOW + timedelta(minutes=2))]
 
 
 def test_the_first_pending_scheduled_event_is_reported() -> None:
@@ -93,13 +97,13 @@ def test_the_first_pending_scheduled_event_is_reported() -> None:
     ]
     status = {"InstanceId": OURS, "Events": events}
     others = {"InstanceId": OTHER, "Events": [event()]}
-    assert asked(statuses=[status, others]) == [(Fate.SCHEDULED, OURS, NOW + timedelta(days=2))]
+    assert asked(statuses=[status, others]) == [(InterruptionCause.SCHEDULED, OURS, NOW + timedelta(days=2))]
     assert asked(statuses=[{"InstanceId": OURS, "Events": events[:2]}]) == []
 
 
 def test_an_event_without_a_date_is_reported_without_one() -> None:
     found = asked(statuses=[{"InstanceId": OURS, "Events": [event(ahead=None)]}])
-    assert found == [(Fate.SCHEDULED, OURS, None)]
+    assert found == [(InterruptionCause.SCHEDULED, OURS, None)]
 
 
 def failing(part: str, minutes: float, status: str = "failed", of: str = OURS) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def failing(part: str, minutes: float, status: str = "failed", of: str = OURS) -
 
 
 def test_an_instance_that_has_failed_ec2s_checks_for_two_minutes_is_reported() -> None:
-    warned = [(Fate.IMPAIRED, OURS, NOW + timedelta(minutes=2))]
+    warned = [(InterruptionCause.IMPAIRED, OURS, NOW + timedelta(minutes=2))]
     assert asked(unwell=[failing("InstanceStatus", 2), failing("InstanceStatus", 9, of=OTHER)]) == warned
     assert asked(unwell_below=[failing("SystemStatus", 30)]) == warned
 

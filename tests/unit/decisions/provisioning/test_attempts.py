@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.attempts import REMEMBERED, AttemptHistory, histories, stayed
 from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.breakers import LONGEST_WAIT, wait_after
@@ -166,7 +166,9 @@ def test_a_node_that_was_terminated_before_any_pod_came_is_a_failed_attempt(caus
     assert history(ended(bought(2 * MINUTE, ready=None), cause)).failed == 1
 
 
-@pytest.mark.parametrize("cause", sorted(set(Fate) - {Fate.TERMINATED, Fate.STOPPED}))
+@pytest.mark.parametrize(
+    "cause", sorted(set(InterruptionCause) - {InterruptionCause.TERMINATED, InterruptionCause.STOPPED})
+)
 def test_instances_that_ec2_took_back_do_not_count(cause: str) -> None:
     made = ended(bought(2 * MINUTE), cause)
     gone = departure_of(made)

@@ -38,7 +38,7 @@ from nodesmith.decisions.reporting.notifications import (
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import notified_key, unplaced_key
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.policies import NodeSettings
@@ -58,7 +58,7 @@ def bought(name: str = "a", *, ago: timedelta = timedelta(), **fields: Any) -> N
     return builders.claim(name, instance_id=f"i-{name}", launched_at=NOW - ago, **fields)
 
 
-def taken(claim: NodeClaim, cause: str = Fate.SPOT) -> NodeClaim:
+def taken(claim: NodeClaim, cause: str = InterruptionCause.SPOT) -> NodeClaim:
     running = replace(claim, phase=Phase.INITIALIZED, node_name=f"node-{claim.name}")
     return running.terminating(cause, "", NOW, NOW + timedelta(minutes=2))
 
@@ -98,12 +98,12 @@ def test_a_pending_purchase_and_one_that_was_given_up_or_is_old_are_no_launch() 
     assert kinds(of_claims([bought(ago=LATELY)], CLUSTER, NOW)) == ["NodeLaunched"]
 
 
-@pytest.mark.parametrize("fate", Fate)
-def test_an_interruption_comes_before_launches_and_names_its_deadline(fate: Fate) -> None:
-    claims = [bought("new"), taken(bought("old", ago=HOUR * 3), fate)]
+@pytest.mark.parametrize("cause", InterruptionCause)
+def test_an_interruption_comes_before_launches_and_names_its_deadline(cause: InterruptionCause) -> None:
+    claims = [bought("new"), taken(bought("old", ago=HOUR * 3), cause)]
     first, second = of_claims(claims, CLUSTER, NOW)
     assert isinstance(first.detail, InterruptionServed)
-    assert (first.detail.cause, first.detail.node) == (fate, "node-old")
+    assert (first.detail.cause, first.detail.node) == (cause, "node-old")
     assert first.document("r")["deadline"] == "2026-11-21T12:02:00Z"
     assert second.kind == "NodeLaunched"
 

@@ -15,7 +15,7 @@ from nodesmith.decisions.reporting.events import (
     of_waiting,
 )
 from nodesmith.model.apimachinery.problems import ObjectEvent
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
 from tests.builders import claim
@@ -37,20 +37,20 @@ def test_node_and_nodeclaim_get_an_event_with_their_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fate", "reason", "is_warned_of"),
+    ("cause", "reason", "is_warned_of"),
     [
-        (Fate.SPOT, "SpotInterrupted", True),
-        (Fate.REBALANCE, "SpotRebalanceRecommendation", False),
-        (Fate.RESERVATION, "CapacityReservationInstanceInterrupted", True),
-        (Fate.STOPPED, "InstanceStopping", True),
-        (Fate.TERMINATED, "InstanceTerminating", True),
-        (Fate.SCHEDULED, "InstanceUnhealthy", True),
+        (InterruptionCause.SPOT, "SpotInterrupted", True),
+        (InterruptionCause.REBALANCE, "SpotRebalanceRecommendation", False),
+        (InterruptionCause.RESERVATION, "CapacityReservationInstanceInterrupted", True),
+        (InterruptionCause.STOPPED, "InstanceStopping", True),
+        (InterruptionCause.TERMINATED, "InstanceTerminating", True),
+        (InterruptionCause.SCHEDULED, "InstanceUnhealthy", True),
     ],
 )
 def test_node_and_nodeclaim_get_an_event_on_what_ec2_does_to_their_instance(
-    fate: Fate, reason: str, is_warned_of: bool
+    cause: InterruptionCause, reason: str, is_warned_of: bool
 ) -> None:
-    ending = claim().terminating(fate, "EC2 takes it at 08:02", NOW)
+    ending = claim().terminating(cause, "EC2 takes it at 08:02", NOW)
     told = of_interruption(ending, "n1")
     assert [(each.kind, each.reason, each.warning) for each in told] == [
         ("NodeClaim", reason, is_warned_of),

@@ -41,7 +41,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -475,7 +475,7 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
     assert release.claim.instance_gone_at == NOW
 
 
-@pytest.mark.parametrize("cause", ["Deleted", Fate.TERMINATED])
+@pytest.mark.parametrize("cause", ["Deleted", InterruptionCause.TERMINATED])
 @pytest.mark.parametrize(
     ("told", "known", "ended"),
     [
@@ -511,8 +511,8 @@ def test_a_claim_has_the_time_at_which_ec2_says_that_its_instance_ended(
 @pytest.mark.parametrize(
     ("cause", "state", "is_told"),
     [
-        (Fate.TERMINATED, "shutting-down", True),
-        (Fate.STOPPED, "stopped", True),
+        (InterruptionCause.TERMINATED, "shutting-down", True),
+        (InterruptionCause.STOPPED, "stopped", True),
         ("Expired", "stopped", False),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nodesmith.model.karpenter.conversion.converting import convert, loud
-from nodesmith.model.karpenter.conversion.drafts import Conversion, Fate, Origin
+from nodesmith.model.karpenter.conversion.drafts import Conversion, FieldOutcome, Origin
 from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE, parse_nodeclass
@@ -68,8 +68,8 @@ def made(found: Conversion, kind: str, name: str = "default") -> Mapping[str, An
     )
 
 
-def said(found: Conversion, fate: Fate) -> dict[str, str]:
-    return {change.field: change.why for change in found.changes if change.fate is fate}
+def said(found: Conversion, outcome: FieldOutcome) -> dict[str, str]:
+    return {change.field: change.why for change in found.changes if change.outcome is outcome}
 
 
 def requirements(found: Conversion) -> dict[str, list[str]]:
@@ -170,7 +170,7 @@ def test_a_mistake_with_a_certain_meaning_is_repaired_and_reported(
         found = convert([pool])
         first = made(found, "NodePool")["spec"]["template"]["spec"]["requirements"][0]
         assert first == {"key": meant, "operator": "In", "values": [meaning], "minValues": 1}
-        assert len(said(found, Fate.REPAIRED)) == 1
+        assert len(said(found, FieldOutcome.REPAIRED)) == 1
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def today(**template_spec: Any) -> dict[str, Any]:
 )
 def test_a_key_without_an_equivalent_is_refused_with_what_to_do_instead(key: str) -> None:
     found = convert([provisioner(requirements=[{"key": f"karpenter.k8s.aws/{key}", "operator": "Exists"}])])
-    assert "no node has this label" in said(found, Fate.REFUSED)["spec.requirements[0].key"]
+    assert "no node has this label" in said(found, FieldOutcome.REFUSED)["spec.requirements[0].key"]
 
 
 def test_a_label_of_auto_mode_without_an_equivalent_is_refused() -> None:
     found = convert(
         [provisioner(requirements=[{"key": "eks.amazonaws.com/instance-cpus", "operator": "Exists"}])]
     )
-    why = said(found, Fate.REFUSED)["spec.requirements[0].key"]
+    why = said(found, FieldOutcome.REFUSED)["spec.requirements[0].key"]
     assert why.endswith("did you mean 'eks.amazonaws.com/instance-cpu'?")
 
 
@@ -252,12 +252,12 @@ def test_the_v1beta1_policy_is_reported_in_a_v1_file_but_not_in_an_object_of_a_c
     """Karpenter's v1 refuses it. nodesmith's CRD accepts it, since an object may have been written as v1beta1."""
     pool = today()
     pool["spec"]["disruption"] = {"consolidationPolicy": "WhenUnderutilized"}
-    for metadata, fate in (({}, Fate.REPAIRED), ({"uid": "u-1"}, Fate.MOVED)):
+    for metadata, outcome in (({}, FieldOutcome.REPAIRED), ({"uid": "u-1"}, FieldOutcome.MOVED)):
         found = convert([{**pool, "metadata": {**pool["metadata"], **metadata}}])
         assert (
             made(found, "NodePool")["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
         )
-        assert "WhenEmptyOrUnderutilized" in said(found, fate)["spec.disruption.consolidationPolicy"]
+        assert "WhenEmptyOrUnderutilized" in said(found, outcome)["spec.disruption.consolidationPolicy"]
 
 
 NODE_CLASS: dict[str, Any] = {
@@ -273,7 +273,7 @@ def test_an_expiry_set_in_v1_takes_precedence_over_the_v1beta1_one() -> None:
     found = convert([pool])
 
     assert made(found, "NodePool")["spec"]["template"]["spec"]["expireAfter"] == "48h"
-    assert "takes precedence" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
+    assert "takes precedence" in said(found, FieldOutcome.DROPPED)["spec.disruption.expireAfter"]
 
 
 def test_two_nodepools_with_different_kubelet_settings_get_an_ec2nodeclass_each() -> None:
@@ -305,7 +305,7 @@ def test_pods_per_core_is_left_out_where_bottlerocket_has_no_such_setting() -> N
     settings = {"podsPerCore": 4, "maxPods": 30}
     found = convert([template(amiFamily="Bottlerocket"), provisioner(kubeletConfiguration=settings)])
     assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
-    told = said(found, Fate.DROPPED)["spec.kubeletConfiguration.podsPerCore"]
+    told = said(found, FieldOutcome.DROPPED)["spec.kubeletConfiguration.podsPerCore"]
     assert "Bottlerocket has no such setting, and Karpenter ignored it; use maxPods" in told
     others = convert([template(amiFamily="AL2023"), provisioner(kubeletConfiguration=settings)])
     assert made(others, "EC2NodeClass")["spec"]["kubelet"] == settings
@@ -313,14 +313,14 @@ def test_pods_per_core_is_left_out_where_bottlerocket_has_no_such_setting() -> N
 
 def test_kubelet_settings_without_their_ec2nodeclass_are_reported_as_lost() -> None:
     found = convert([provisioner(kubeletConfiguration={"maxPods": 10})])
-    assert "convert both together" in said(found, Fate.DROPPED)["spec.kubeletConfiguration"]
+    assert "convert both together" in said(found, FieldOutcome.DROPPED)["spec.kubeletConfiguration"]
 
 
 def test_a_current_object_takes_precedence_over_an_old_one_of_the_same_name() -> None:
     found = convert([provisioner(), template(), today(), {"kind": "EC2NodeClass", **NODE_CLASS}])
 
     assert [each.number for each in found.objects] == [2, 3]
-    assert [c.object for c in found.changes if c.fate is Fate.DROPPED] == [
+    assert [c.object for c in found.changes if c.outcome is FieldOutcome.DROPPED] == [
         "Provisioner/default",
         "AWSNodeTemplate/default",
     ]
@@ -345,13 +345,15 @@ def test_an_ec2nodeclass_made_from_a_provisioner_gets_a_free_name() -> None:
     ],
 )
 def test_a_field_that_needs_a_decision_is_refused(fields: dict[str, Any], field: str) -> None:
-    assert field in said(convert([provisioner(**fields)]), Fate.REFUSED)
+    assert field in said(convert([provisioner(**fields)]), FieldOutcome.REFUSED)
 
 
 def test_an_unknown_field_is_reported_with_a_suggestion() -> None:
     found = convert([provisioner(ttlSecondAfterEmpty=30), template(subnetSelectr={})])
-    assert "did you mean 'ttlSecondsAfterEmpty'" in said(found, Fate.DROPPED)["spec.ttlSecondAfterEmpty"]
-    assert "did you mean 'subnetSelector'" in said(found, Fate.DROPPED)["spec.subnetSelectr"]
+    assert (
+        "did you mean 'ttlSecondsAfterEmpty'" in said(found, FieldOutcome.DROPPED)["spec.ttlSecondAfterEmpty"]
+    )
+    assert "did you mean 'subnetSelector'" in said(found, FieldOutcome.DROPPED)["spec.subnetSelectr"]
 
 
 def test_values_of_a_selector_are_alternatives_but_its_keys_are_not() -> None:
@@ -375,7 +377,7 @@ def test_images_are_chosen_by_owner_name_and_tags_together() -> None:
 def test_more_alternatives_than_the_maximum_number_of_terms_are_refused() -> None:
     many = ",".join(map(str, range(6)))
     found = convert([template(subnetSelector={"a": many, "b": many})])
-    assert "fewer alternatives" in said(found, Fate.REFUSED)["spec.subnetSelector"]
+    assert "fewer alternatives" in said(found, FieldOutcome.REFUSED)["spec.subnetSelector"]
 
 
 @pytest.mark.parametrize(
@@ -402,16 +404,16 @@ def test_ubuntu_uses_user_data_like_al2_and_needs_selected_images() -> None:
     spec = made(found, "EC2NodeClass")["spec"]
     assert spec["amiFamily"] == "AL2"
     assert spec["blockDeviceMappings"][0]["ebs"]["volumeSize"] == "20Gi"
-    assert "ssmParameter" in said(found, Fate.REFUSED)["spec.amiFamily"]
+    assert "ssmParameter" in said(found, FieldOutcome.REFUSED)["spec.amiFamily"]
     selected = convert([template(amiFamily="Ubuntu", amiSelector={"aws-ids": "ami-1"})])
-    assert not said(selected, Fate.REFUSED)
+    assert not said(selected, FieldOutcome.REFUSED)
 
 
 def test_ubuntu_without_selected_images_stays_refused_in_the_file_that_convert_writes() -> None:
     files = Surroundings(for_files=True)
     written = made(convert([template(amiFamily="Ubuntu")], files), "EC2NodeClass")
     again = convert([written])
-    assert "nothing selects its images" in said(again, Fate.REFUSED)["spec.amiFamily"]
+    assert "nothing selects its images" in said(again, FieldOutcome.REFUSED)["spec.amiFamily"]
     selected = convert([template(amiFamily="Ubuntu", amiSelector={"aws-ids": "ami-1"})], files)
     assert made(selected, "EC2NodeClass")["spec"]["amiFamily"] == "AL2"
 
@@ -450,7 +452,7 @@ def test_a_class_that_names_no_role_gets_the_clusters_first_node_role() -> None:
     assert nodeclass.problems == ()
     assert nodeclass.value is not None
     assert (nodeclass.value.role, nodeclass.value.instance_profile) == ("", "")
-    assert "the cluster's first node role" in said(found, Fate.ALTERED)["spec.instanceProfile"]
+    assert "the cluster's first node role" in said(found, FieldOutcome.ALTERED)["spec.instanceProfile"]
 
 
 def test_a_file_gets_the_role_of_karpenters_guide_or_asks_its_author() -> None:
@@ -459,7 +461,7 @@ def test_a_file_gets_the_role_of_karpenters_guide_or_asks_its_author() -> None:
     assert made(guided, "EC2NodeClass")["spec"]["role"] == "KarpenterNodeRole-blue"
 
     unguided = convert([template(instanceProfile=None, subnetSelector={"team": "search"})], files)
-    assert "set it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
+    assert "set it here" in said(unguided, FieldOutcome.REFUSED)["spec.instanceProfile"]
 
 
 def test_limits_in_the_form_of_the_other_kind_are_repaired() -> None:
@@ -468,7 +470,7 @@ def test_limits_in_the_form_of_the_other_kind_are_repaired() -> None:
     for pool in (flat, deep):
         found = convert([pool])
         assert made(found, "NodePool")["spec"]["limits"] == {"cpu": 10}
-        assert said(found, Fate.REPAIRED)
+        assert said(found, FieldOutcome.REPAIRED)
 
 
 def test_the_last_applied_annotation_of_kubectl_is_dropped() -> None:
@@ -563,32 +565,35 @@ def test_seconds_in_quotes_are_read_as_a_number(fields: dict[str, Any], field: s
     found = convert([provisioner(**fields)])
     spec = made(found, "NodePool")["spec"]
     assert "30s" in {spec["disruption"]["consolidateAfter"], spec["template"]["spec"]["expireAfter"]}
-    assert said(found, Fate.REPAIRED)[field] == "is text, and is read as the number 30"
+    assert said(found, FieldOutcome.REPAIRED)[field] == "is text, and is read as the number 30"
 
 
 @pytest.mark.parametrize("seconds", ["soon", "3e1", "", -1, 1.5, True])
 def test_invalid_seconds_are_refused_by_field(seconds: object) -> None:
     found = convert([provisioner(ttlSecondsAfterEmpty=seconds)])
-    assert "whole number of seconds" in said(found, Fate.REFUSED)["spec.ttlSecondsAfterEmpty"]
+    assert "whole number of seconds" in said(found, FieldOutcome.REFUSED)["spec.ttlSecondsAfterEmpty"]
 
 
 def test_a_list_in_a_selector_is_read_as_alternatives() -> None:
     found = convert([template(subnetSelector={"team": ["blue", "red"]})])
     terms = made(found, "EC2NodeClass")["spec"]["subnetSelectorTerms"]
     assert terms == [{"tags": {"team": "blue"}}, {"tags": {"team": "red"}}]
-    assert said(found, Fate.REPAIRED)["spec.subnetSelector[team]"] == "is a list, and is read as blue,red"
+    assert (
+        said(found, FieldOutcome.REPAIRED)["spec.subnetSelector[team]"]
+        == "is a list, and is read as blue,red"
+    )
 
 
 @pytest.mark.parametrize("selector", [{"team": 1}, {"team": []}, "blue", [{"team": "blue"}]])
 def test_a_selector_that_is_not_a_map_of_text_is_refused(selector: object) -> None:
     found = convert([template(subnetSelector=selector)])
-    assert "must be a map of text" in said(found, Fate.REFUSED)["spec.subnetSelector"]
+    assert "must be a map of text" in said(found, FieldOutcome.REFUSED)["spec.subnetSelector"]
 
 
 def test_a_missing_selector_is_reported_by_its_old_name() -> None:
     spec = {name: value for name, value in template()["spec"].items() if name != "securityGroupSelector"}
     found = convert([{**template(), "spec": spec}])
-    assert "the security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
+    assert "the security groups" in said(found, FieldOutcome.REFUSED)["spec.securityGroupSelector"]
     (nodeclass,) = found.objects
     assert nodeclass.origin("spec.securityGroupSelectorTerms") == (0, "spec.securityGroupSelector")
 
@@ -596,7 +601,9 @@ def test_a_missing_selector_is_reported_by_its_old_name() -> None:
 def test_an_ami_family_in_another_case_is_recognised() -> None:
     found = convert([template(amiFamily="bottleRocket")])
     assert made(found, "EC2NodeClass")["spec"]["amiSelectorTerms"] == [{"alias": "bottlerocket@latest"}]
-    assert said(found, Fate.REPAIRED)["spec.amiFamily"] == "is bottleRocket, and is read as Bottlerocket"
+    assert (
+        said(found, FieldOutcome.REPAIRED)["spec.amiFamily"] == "is bottleRocket, and is read as Bottlerocket"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.karpenter.conversion.converting import convert
-from nodesmith.model.karpenter.conversion.drafts import Fate
+from nodesmith.model.karpenter.conversion.drafts import FieldOutcome
 from tests.unit.model.karpenter.conversionfields import IDS, ROWS, Row
 
 
@@ -57,9 +57,11 @@ def test_a_field_is_converted_or_reported_to_have_no_effect(api_version: str, ki
     if row.target:
         made = next(each.manifest for each in found.objects if each.manifest["kind"] == row.to)
         assert at(made, row.target) == (row.value if row.becomes is None else row.becomes)
-        assert not [change for change in said if change.fate in {Fate.DROPPED, Fate.REFUSED}]
+        assert not [
+            change for change in said if change.outcome in {FieldOutcome.DROPPED, FieldOutcome.REFUSED}
+        ]
     else:
-        assert {change.fate for change in said} <= {Fate.DROPPED, Fate.REFUSED}
+        assert {change.outcome for change in said} <= {FieldOutcome.DROPPED, FieldOutcome.REFUSED}
         assert said
     if row.says:
         assert row.says in " ".join(map(str, found.changes))

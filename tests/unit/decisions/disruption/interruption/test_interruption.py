@@ -19,7 +19,7 @@ from nodesmith.decisions.disruption.interruption import (
 )
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import InterruptionCause, Notice
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -31,7 +31,7 @@ from tests.builders import NOW, ZONES
 
 SOON = NOW + timedelta(minutes=2)
 POOL = OfferingKey("spot", "m5.large", ZONES[0])
-CERTAIN = [fate for fate in Fate if fate.is_certain]
+CERTAIN = [cause for cause in InterruptionCause if cause.is_certain]
 
 
 def claim(number: int = 0, phase: Phase = Phase.INITIALIZED, **fields: Any) -> NodeClaim:
@@ -39,8 +39,10 @@ def claim(number: int = 0, phase: Phase = Phase.INITIALIZED, **fields: Any) -> N
     return builders.claim(f"default-{number}", phase=phase, capacity_type="spot", **(known | fields))
 
 
-def notice(fate: Fate = Fate.SPOT, number: int = 0, until: datetime | None = SOON) -> Notice:
-    return Notice(fate, f"i-{number}", until, "EC2 says so")
+def notice(
+    cause: InterruptionCause = InterruptionCause.SPOT, number: int = 0, until: datetime | None = SOON
+) -> Notice:
+    return Notice(cause, f"i-{number}", until, "EC2 says so")
 
 
 def answered(
@@ -64,23 +66,23 @@ def test_a_claim_whose_instance_gets_a_warning_ends_by_the_time_that_ec2_takes_i
     assert found.going == [ended.name]
 
 
-@pytest.mark.parametrize("fate", [Fate.TERMINATED, Fate.STOPPED])
-def test_a_claim_whose_instance_is_gone_ends_now(fate: Fate) -> None:
-    (ended,) = answered([notice(fate, until=None)], [claim()]).changed
-    assert (ended.cause, ended.deadline) == (fate, NOW)
+@pytest.mark.parametrize("cause", [InterruptionCause.TERMINATED, InterruptionCause.STOPPED])
+def test_a_claim_whose_instance_is_gone_ends_now(cause: InterruptionCause) -> None:
+    (ended,) = answered([notice(cause, until=None)], [claim()]).changed
+    assert (ended.cause, ended.deadline) == (cause, NOW)
 
 
 def test_an_instance_that_is_gone_before_it_joined_is_left_to_lifecycle() -> None:
-    found = answered([notice(Fate.TERMINATED)], [claim(phase=Phase.LAUNCHED)])
+    found = answered([notice(InterruptionCause.TERMINATED)], [claim(phase=Phase.LAUNCHED)])
     assert (found.changed, found.going) == ([], [])
     assert found.woken == {Concern.LIFECYCLE}
 
 
 def test_termination_is_woken_when_an_instance_that_it_waits_for_is_gone() -> None:
     ending = claim(phase=Phase.TERMINATED, deadline=NOW)
-    found = answered([notice(Fate.TERMINATED)], [ending])
+    found = answered([notice(InterruptionCause.TERMINATED)], [ending])
     assert (found.changed, found.going, found.woken) == ([], [], {Concern.TERMINATION})
-    assert answered([notice(Fate.SPOT)], [ending]).woken == set()
+    assert answered([notice(InterruptionCause.SPOT)], [ending]).woken == set()
 
 
 def test_notices_of_foreign_instances_are_only_counted() -> None:
@@ -90,7 +92,12 @@ def test_notices_of_foreign_instances_are_only_counted() -> None:
 
 
 def test_the_earliest_of_several_notices_of_an_instance_counts_once() -> None:
-    told = [notice(Fate.REBALANCE, until=None), notice(until=SOON + LAST_CALL), notice(), notice()]
+    told = [
+        notice(InterruptionCause.REBALANCE, until=None),
+        notice(until=SOON + LAST_CALL),
+        notice(),
+        notice(),
+    ]
     found = answered(told, [claim()])
     assert [(c.cause, c.deadline) for c in found.changed] == [("SpotInterrupted", SOON)]
     assert found.counts == {"SpotInterrupted": 1}
@@ -108,9 +115,11 @@ def test_a_repeated_notice_changes_nothing_but_has_the_replacement_checked() -> 
     assert (found.changed, found.unavailable, found.going) == ([], {}, [begun.name])
 
 
-@pytest.mark.parametrize("fate", CERTAIN)
-def test_a_claim_that_waits_for_ec2_to_terminate_its_instance_stays_as_it_is(fate: Fate) -> None:
-    found = answered([notice(fate)], [claim(phase=Phase.TERMINATED)])
+@pytest.mark.parametrize("cause", CERTAIN)
+def test_a_claim_that_waits_for_ec2_to_terminate_its_instance_stays_as_it_is(
+    cause: InterruptionCause,
+) -> None:
+    found = answered([notice(cause)], [claim(phase=Phase.TERMINATED)])
     assert (found.changed, found.going) == ([], [])
 
 
@@ -132,7 +141,7 @@ def test_a_notice_of_a_reservation_concerns_all_instances_of_ours_in_it_and_no_o
         claim(2, labels=inside),
         claim(3),
     ]
-    told = Notice(Fate.EXPIRING, "", SOON, "the block ends", "cr-1")
+    told = Notice(InterruptionCause.EXPIRING, "", SOON, "the block ends", "cr-1")
     assert [each.instance_id for each in of_instances(told, claims)] == ["i-0", "i-2"]
     assert of_instances(notice(), claims) == [notice()]
     nobodys = replace(told, reservation_id="cr-3")
@@ -149,20 +158,22 @@ def test_a_capacity_block_that_ends_soon_is_seen_without_a_warning(kind: str, ah
     status = replace(builders.nodeclass_status(), capacity_reservations=(block,))
     used = claim(labels={RESERVATION_ID: "cr-1"})
     found = expiries(Ledger(claims=(used,), nodeclasses={"default": status}), NOW)
-    assert [(n.fate, n.until) for n in found] == [(Fate.EXPIRING, ends_at - timedelta(minutes=30))] * ends
+    assert [(n.cause, n.until) for n in found] == [
+        (InterruptionCause.EXPIRING, ends_at - timedelta(minutes=30))
+    ] * ends
     assert expiries(Ledger(claims=(claim(),), nodeclasses={"default": status}), NOW) == []
 
 
 def test_a_notice_about_one_machine_does_not_affect_its_pool() -> None:
-    assert answered([notice(Fate.STOPPED)], [claim()]).unavailable == {}
-    assert answered([notice(Fate.IMPAIRED)], [claim()]).unavailable == {}
+    assert answered([notice(InterruptionCause.STOPPED)], [claim()]).unavailable == {}
+    assert answered([notice(InterruptionCause.IMPAIRED)], [claim()]).unavailable == {}
 
 
 @pytest.mark.parametrize(("mode", "ends"), [({}, 0), ({"nodesmith.dev/rebalance": "Replace"}, 1)])
 def test_rebalance_recommendations_are_followed_if_the_nodepool_requests_it_and_within_its_budgets(
     mode: dict[str, str], ends: int
 ) -> None:
-    told = [notice(Fate.REBALANCE, number, None) for number in range(3)]
+    told = [notice(InterruptionCause.REBALANCE, number, None) for number in range(3)]
     found = answered(told, [claim(number) for number in range(3)], mode)
     assert len(found.changed) == ends
     assert found.counts["RebalanceRecommended"] == 3
@@ -173,7 +184,7 @@ def test_rebalance_recommendations_are_followed_if_the_nodepool_requests_it_and_
 def test_a_scheduled_change_waits_for_the_budgets_until_shortly_before_its_date(
     ahead: timedelta, ends: int
 ) -> None:
-    told = [notice(Fate.SCHEDULED, number, NOW + ahead) for number in range(2)]
+    told = [notice(InterruptionCause.SCHEDULED, number, NOW + ahead) for number in range(2)]
     found = answered(told, [claim(number) for number in range(2)])
     assert len(found.changed) == ends
     assert {c.deadline for c in found.changed} == {NOW + max(ahead, LAST_CALL)}
@@ -181,13 +192,15 @@ def test_a_scheduled_change_waits_for_the_budgets_until_shortly_before_its_date(
 
 def test_a_scheduled_change_of_a_node_without_a_nodepool_waits_until_shortly_before_its_date() -> None:
     orphan = claim(nodepool="")
-    assert answered([notice(Fate.SCHEDULED, until=NOW + timedelta(days=3))], [orphan]).changed == []
-    assert len(answered([notice(Fate.SCHEDULED, until=NOW + LAST_CALL)], [orphan]).changed) == 1
+    assert (
+        answered([notice(InterruptionCause.SCHEDULED, until=NOW + timedelta(days=3))], [orphan]).changed == []
+    )
+    assert len(answered([notice(InterruptionCause.SCHEDULED, until=NOW + LAST_CALL)], [orphan]).changed) == 1
 
 
 def test_scheduled_changes_that_budgets_postpone_report_when_the_first_cannot_wait_any_longer() -> None:
     ahead = [timedelta(days=1), timedelta(days=5), timedelta(days=3)]
-    told = [notice(Fate.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
+    told = [notice(InterruptionCause.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
     found = answered(told, [claim(number) for number in range(3)])
     assert [c.instance_id for c in found.changed] == ["i-0"]
     assert found.put_off_until == NOW + timedelta(days=3) - LAST_CALL

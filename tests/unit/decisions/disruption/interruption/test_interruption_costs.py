@@ -17,7 +17,7 @@ from nodesmith.decisions.disruption.interruption import (
     waiting_since,
 )
 from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.pods import Pod
@@ -83,7 +83,7 @@ def test_a_replacement_that_is_not_ready_yet_is_not_told() -> None:
 
 
 def test_ends_that_ec2_did_not_announce_are_no_interruptions() -> None:
-    commands = [Advance(drained("Deleted")), Advance(drained(Fate.TERMINATED))]
+    commands = [Advance(drained("Deleted")), Advance(drained(InterruptionCause.TERMINATED))]
     assert looked(commands, [bought(1)]) == InterruptionCosts()
     assert displaced([drained("Deleted")], NOW) is None
 
@@ -108,7 +108,7 @@ def test_pods_that_were_still_ending_when_the_instance_went_are_killed() -> None
 def test_a_notice_with_a_deadline_dates_from_two_minutes_before_it() -> None:
     assert noticed_at(interrupted(), NOW) == NOTICED
     assert noticed_at(interrupted(deadline=None), NOW) == HEARD
-    assert noticed_at(interrupted(Fate.SCHEDULED), NOW) == HEARD
+    assert noticed_at(interrupted(InterruptionCause.SCHEDULED), NOW) == HEARD
     assert noticed_at(interrupted(deadline=NOW), NOW) == HEARD  # when the instance was seen to be gone
 
 

@@ -15,7 +15,7 @@ from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodepools.onsale import considered, on_sale
 from nodesmith.decisions.readiness.launchconditions import announcements, reaches, shift_condition
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import InterruptionCause, Notice
 from nodesmith.model.ec2.zonalshifts import (
     AUTOSHIFT,
     UNTOLD_END,
@@ -281,15 +281,19 @@ def test_nodes_in_the_zone_are_not_replaced_ahead_of_their_expiry() -> None:
 
 def test_a_failing_status_check_ends_no_node_in_the_zone_until_the_shift_ends() -> None:
     sick = builders.claim(phase=Phase.INITIALIZED, instance_id="i-1", zone=A)
-    shifts_to_keep = [Notice(Fate.IMPAIRED, "i-1", NOW + timedelta(minutes=2), "fails EC2's check")]
+    shifts_to_keep = [
+        Notice(InterruptionCause.IMPAIRED, "i-1", NOW + timedelta(minutes=2), "fails EC2's check")
+    ]
     shifted = builders.ledger(claims=(sick,), zonal_shifts=away(A))
     found = answer(shifts_to_keep, shifted, {}, None, NOW)
     assert (found.changed, found.going, found.counts) == ([], [], {"NoticesPutOff": 1})
     assert [ended.cause for ended in answer(shifts_to_keep, shifted, {}, None, NOW + HOUR).changed] == [
-        Fate.IMPAIRED
+        InterruptionCause.IMPAIRED
     ]
-    gone = [replace(shifts_to_keep[0], fate=Fate.TERMINATED)]
-    assert [ended.cause for ended in answer(gone, shifted, {}, None, NOW).changed] == [Fate.TERMINATED]
+    gone = [replace(shifts_to_keep[0], cause=InterruptionCause.TERMINATED)]
+    assert [ended.cause for ended in answer(gone, shifted, {}, None, NOW).changed] == [
+        InterruptionCause.TERMINATED
+    ]
 
 
 def test_a_move_whose_source_is_in_the_zone_is_abandoned_even_if_its_replacements_are_ready() -> None:

@@ -28,7 +28,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Prepare, Register, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance, OfferingKey
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import InterruptionCause, Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.capacitybuffers import parse_buffer
@@ -442,7 +442,9 @@ def test_a_late_event_of_its_own_stop_does_not_end_a_started_node() -> None:
     running = kept(phase=Phase.INITIALIZED, started_at=NOW - HOUR)
 
     def ended(occurred_at: Any) -> bool:
-        notice = Notice(Fate.STOPPED, running.instance_id, occurred_at, "stopped", occurred_at=occurred_at)
+        notice = Notice(
+            InterruptionCause.STOPPED, running.instance_id, occurred_at, "stopped", occurred_at=occurred_at
+        )
         return bool(answer([notice], ledger(claims=(running,)), {}, None, NOW).changed)
 
     assert not ended(NOW - 2 * HOUR)

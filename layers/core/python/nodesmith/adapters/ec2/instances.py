@@ -28,7 +28,7 @@ from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import Instance, StartRefusal
-from nodesmith.model.ec2.notices import STATES, WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import STATES, WARNING, InterruptionCause, Notice
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
@@ -231,7 +231,7 @@ def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[No
             status = request["Status"]
             until = _utc(status["UpdateTime"]) + WARNING
             why = f"EC2 reclaims the instance at {format_time(until)}: its spot request is {status['Code']}"
-            yield Notice(Fate.SPOT, request["InstanceId"], until, why)
+            yield Notice(InterruptionCause.SPOT, request["InstanceId"], until, why)
 
 
 def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
@@ -262,7 +262,7 @@ def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[N
             since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
             if since is not None and now - since >= IMPAIRED_FOR:
                 why = f"the instance has failed EC2's {part} check since {format_time(since)}"
-                yield Notice(Fate.IMPAIRED, status["InstanceId"], now + WARNING, why, check=part)
+                yield Notice(InterruptionCause.IMPAIRED, status["InstanceId"], now + WARNING, why, check=part)
 
 
 def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
@@ -277,7 +277,7 @@ def _scheduled(instance: str, events: Iterable[Mapping[str, Any]]) -> Notice:
     first = min(events, key=lambda event: _not_before(event) or datetime.max.replace(tzinfo=UTC))
     until = _not_before(first)
     why = f"AWS has scheduled {first['Code']}" + (f" for {format_time(until)}" if until else "")
-    return Notice(Fate.SCHEDULED, instance, until, why, check=EVENT_CHECK)
+    return Notice(InterruptionCause.SCHEDULED, instance, until, why, check=EVENT_CHECK)
 
 
 def _not_before(event: Mapping[str, Any]) -> datetime | None:

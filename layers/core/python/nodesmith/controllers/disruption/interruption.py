@@ -25,7 +25,7 @@ from nodesmith.decisions.disruption.interruption import (
 from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import Fate, KeptEvent, Notice, read_event
+from nodesmith.model.ec2.notices import InterruptionCause, KeptEvent, Notice, read_event
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -174,7 +174,7 @@ def _commit(
 
     Only uncertain notices need the snapshot. If it could not be read, they read it again, and report why.
     """
-    if all(n.fate.is_certain for n in notices):
+    if all(n.cause.is_certain for n in notices):
         snapshot = None
     elif snapshot is None:
         snapshot = _snapshot(run, report)
@@ -252,14 +252,14 @@ def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))
 
 
-_MESSAGE_TYPES: Mapping[Fate, str] = {
-    Fate.TERMINATED: "instance_terminated",
-    Fate.STOPPED: "instance_stopped",
-    Fate.SPOT: "spot_interrupted",
-    Fate.RESERVATION: "capacity_reservation_interrupted",
-    Fate.EXPIRING: "capacity_reservation_interrupted",
-    Fate.SCHEDULED: "scheduled_change",
-    Fate.REBALANCE: "rebalance_recommendation",
+_MESSAGE_TYPES: Mapping[InterruptionCause, str] = {
+    InterruptionCause.TERMINATED: "instance_terminated",
+    InterruptionCause.STOPPED: "instance_stopped",
+    InterruptionCause.SPOT: "spot_interrupted",
+    InterruptionCause.RESERVATION: "capacity_reservation_interrupted",
+    InterruptionCause.EXPIRING: "capacity_reservation_interrupted",
+    InterruptionCause.SCHEDULED: "scheduled_change",
+    InterruptionCause.REBALANCE: "rebalance_recommendation",
 }
 _NOTHING = "no_op"
 """Karpenter's type for a message that requires no action."""
@@ -268,7 +268,7 @@ _NOTHING = "no_op"
 def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> None:
     """Count a message that was read. `notices` is its content, empty if the message is of no interest."""
     first = notices[0] if notices else None
-    kind = _MESSAGE_TYPES.get(first.fate, _NOTHING) if first else _NOTHING
+    kind = _MESSAGE_TYPES.get(first.cause, _NOTHING) if first else _NOTHING
     metrics.count("interruption_received_messages_total", message_type=kind)
     if first is not None and first.occurred_at is not None:
         seconds = (now - first.occurred_at).total_seconds()
@@ -277,7 +277,7 @@ def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> 
 
 def note_checks(metrics: Metrics, notices: Iterable[Notice], ending: Iterable[NodeClaim]) -> None:
     """Count the claims whose termination begins because an EC2 status check failed."""
-    checks = {(notice.instance_id, notice.fate.value): notice.check for notice in notices if notice.check}
+    checks = {(notice.instance_id, notice.cause.value): notice.check for notice in notices if notice.check}
     for claim in ending:
         check = checks.get((claim.instance_id, claim.cause))
         if check:

@@ -27,7 +27,7 @@ from nodesmith.model.costs.allocations import (
     nano_usd,
 )
 from nodesmith.model.ec2.catalog import LINUX, Catalog, product_of, sold_as
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.moves import Move
@@ -149,7 +149,11 @@ def ended_at(claim: NodeClaim) -> datetime | None:
     If EC2 took the instance, that is when nodesmith noticed, unless EC2 has said when it was. The instance of a claim
     that is given up ends then.
     """
-    noticed_at = claim.terminating_at if claim.cause in {Fate.TERMINATED, Fate.STOPPED} else None
+    noticed_at = (
+        claim.terminating_at
+        if claim.cause in {InterruptionCause.TERMINATED, InterruptionCause.STOPPED}
+        else None
+    )
     given_up_at = claim.phase_since if claim.phase is Phase.GIVEN_UP else None
     known = [each for each in (noticed_at, claim.terminated_at, claim.instance_gone_at) if each is not None]
     return min(known, default=given_up_at)

@@ -21,7 +21,7 @@ from nodesmith.decisions.termination.waiting import WARNED
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import BLOCK_WARNING, WARNING, Fate, Notice, expiry
+from nodesmith.model.ec2.notices import BLOCK_WARNING, WARNING, InterruptionCause, Notice, expiry
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, Rebalance
@@ -34,11 +34,18 @@ LAST_CALL = timedelta(minutes=30)
 """How long before the date of a scheduled change the budgets stop counting."""
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _RUNNING = _JOINED | {Phase.LAUNCHED}
-_CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.EXPIRING, Fate.REBALANCE})
+_CLOSED_POOLS = frozenset(
+    {
+        InterruptionCause.SPOT,
+        InterruptionCause.RESERVATION,
+        InterruptionCause.EXPIRING,
+        InterruptionCause.REBALANCE,
+    }
+)
 """Notices that concern the capacity pool, not just one machine."""
-_WITHDRAWN = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.REBALANCE})
+_WITHDRAWN = frozenset({InterruptionCause.SPOT, InterruptionCause.RESERVATION, InterruptionCause.REBALANCE})
 """Notices that count as interruptions by the capacity pool. A reservation that ends at its date does not."""
-_ORDER = {fate: number for number, fate in enumerate(Fate)}
+_ORDER = {cause: number for number, cause in enumerate(InterruptionCause)}
 CAPACITY_BLOCK = "capacity-block"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -84,12 +91,12 @@ def answer(
         if _is_of_its_stop(notice, claim):
             found.counts["NoticesOfStops"] += 1
             continue
-        if notice.fate is Fate.IMPAIRED and claim.zone in away:
+        if notice.cause is InterruptionCause.IMPAIRED and claim.zone in away:
             # Most likely the zone is to blame. EC2 is asked again on the next tick.
             found.counts["NoticesPutOff"] += 1
             continue
-        found.counts[notice.fate] += 1
-        if notice.fate.is_certain:
+        found.counts[notice.cause] += 1
+        if notice.cause.is_certain:
             _end(found, claim, notice, ledger, now)
         elif claim.phase is Phase.INITIALIZED:
             _end_within_budgets(found, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
@@ -101,7 +108,7 @@ def _is_of_its_stop(notice: Notice, claim: NodeClaim) -> bool:
 
     Events may be late: one about the stop of an instance that has been started since must not end its node.
     """
-    if notice.fate is not Fate.STOPPED:
+    if notice.cause is not InterruptionCause.STOPPED:
         return False
     occurred_at = notice.occurred_at or notice.until
     is_late = claim.started_at is not None and occurred_at is not None and occurred_at < claim.started_at
@@ -175,7 +182,7 @@ def _most_important(notices: Iterable[Notice]) -> dict[str, Notice]:
 
 
 def _urgency(notice: Notice) -> tuple[int, datetime]:
-    return _ORDER[notice.fate], notice.until or _NEVER
+    return _ORDER[notice.cause], notice.until or _NEVER
 
 
 def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
@@ -183,10 +190,10 @@ def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: d
 
     An instance that is gone before it joined is left to lifecycle, which reports the reason and backs off.
     """
-    deadline = now if notice.fate.is_over else notice.until
-    if notice.fate.is_over and claim.phase not in _JOINED:
+    deadline = now if notice.cause.is_over else notice.until
+    if notice.cause.is_over and claim.phase not in _JOINED:
         found.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
-    if claim.phase in (_JOINED if notice.fate.is_over else _RUNNING):
+    if claim.phase in (_JOINED if notice.cause.is_over else _RUNNING):
         _begin(found, claim, notice, ledger, now, deadline)
     elif claim.is_ending and not claim.is_instance_terminating:
         if claim.phase is Phase.TERMINATING:
@@ -206,7 +213,7 @@ def _end_within_budgets(
     now: datetime,
 ) -> None:
     ignores = pool is None or pool.options.rebalance is Rebalance.IGNORE
-    if notice.fate is Fate.REBALANCE and (ignores or claim.zone in ledger.shifted(now)):
+    if notice.cause is InterruptionCause.REBALANCE and (ignores or claim.zone in ledger.shifted(now)):
         return
     is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
     if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):
@@ -228,9 +235,9 @@ def _begin(
     deadline: datetime | None,
 ) -> None:
     _remember(found, claim, notice, ledger, now)
-    found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))
+    found.changed.append(claim.terminating(notice.cause, notice.message, now, deadline))
     found.going.append(claim.name)
-    if notice.fate in _WITHDRAWN and claim.instance_type:
+    if notice.cause in _WITHDRAWN and claim.instance_type:
         found.interrupted[claim.name] = _pool(claim)
 
 
@@ -246,7 +253,7 @@ def _is_allowed(
     if pool is None:
         return False
     names = frozenset(found.going)
-    left = remaining(pool, notice.fate, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
+    left = remaining(pool, notice.cause, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
     return left is None or left > 0
 
 
@@ -255,14 +262,14 @@ def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, n
 
     Notices that do not concern the pool change nothing.
     """
-    if notice.fate not in _CLOSED_POOLS or not claim.instance_type:
+    if notice.cause not in _CLOSED_POOLS or not claim.instance_type:
         return
     pool = _pool(claim)
-    backoff = found.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.fate, now)
+    backoff = found.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.cause, now)
     found.unavailable[pool] = replace(backoff, until=max(backoff.until, notice.until or now))
 
 
-_TWO_MINUTES = frozenset({Fate.SPOT, Fate.RESERVATION})
+_TWO_MINUTES = frozenset({InterruptionCause.SPOT, InterruptionCause.RESERVATION})
 """Notices that come two minutes before the deadline. For others, the time at which nodesmith read the notice counts."""
 
 

@@ -21,7 +21,7 @@ from nodesmith.decisions.termination.waiting import (
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.disruption import BALANCED
 from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -183,14 +183,14 @@ def of_deletions(
 
 
 _INTERRUPTIONS: Mapping[str, str] = {
-    Fate.SPOT: "SpotInterrupted",
-    Fate.REBALANCE: "SpotRebalanceRecommendation",
-    Fate.RESERVATION: "CapacityReservationInstanceInterrupted",
-    Fate.EXPIRING: "CapacityReservationInstanceInterrupted",
-    Fate.STOPPED: "InstanceStopping",
-    Fate.TERMINATED: "InstanceTerminating",
-    Fate.IMPAIRED: "InstanceUnhealthy",
-    Fate.SCHEDULED: "InstanceUnhealthy",
+    InterruptionCause.SPOT: "SpotInterrupted",
+    InterruptionCause.REBALANCE: "SpotRebalanceRecommendation",
+    InterruptionCause.RESERVATION: "CapacityReservationInstanceInterrupted",
+    InterruptionCause.EXPIRING: "CapacityReservationInstanceInterrupted",
+    InterruptionCause.STOPPED: "InstanceStopping",
+    InterruptionCause.TERMINATED: "InstanceTerminating",
+    InterruptionCause.IMPAIRED: "InstanceUnhealthy",
+    InterruptionCause.SCHEDULED: "InstanceUnhealthy",
 }
 """Karpenter's Event reasons for interruptions, by the cause of the termination."""
 
@@ -202,7 +202,7 @@ def of_interruption(claim: NodeClaim, node: str) -> list[ObjectEvent]:
         return []
     why = claim.cause_of(Phase.TERMINATING) or claim.cause
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
-    is_certain = claim.cause != Fate.REBALANCE
+    is_certain = claim.cause != InterruptionCause.REBALANCE
     return [ObjectEvent(*about, reason, why, warning=is_certain) for about in objects]
 
 

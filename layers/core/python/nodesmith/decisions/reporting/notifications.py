@@ -19,7 +19,7 @@ from nodesmith.decisions.budgets import opens_at, remaining
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.problems import shortened
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
@@ -207,7 +207,7 @@ LATELY = timedelta(hours=1)
 """How long a launch or an interruption is worth a notification: for so long, sending it is retried."""
 UNPLACED_AFTER = timedelta(minutes=5)
 BLOCKED_AFTER = timedelta(hours=1)
-_FATES = frozenset(Fate)
+_INTERRUPTION_CAUSES = frozenset(InterruptionCause)
 _UNITS = {USD_PER_HOUR: ("USD an hour", MICRO), USD_PER_MONTH: ("USD a month", MONTHLY)}
 _PERCENTS = (100, 80)
 
@@ -225,7 +225,7 @@ def of_claims(claims: Iterable[NodeClaim], cluster: str, now: datetime) -> Itera
     """Yield the launches and interruptions of the last hour, interruptions first."""
     launches: list[Notification] = []
     for claim in claims:
-        if claim.is_ending and claim.cause in _FATES and _is_recent(claim.terminating_at, now):
+        if claim.is_ending and claim.cause in _INTERRUPTION_CAUSES and _is_recent(claim.terminating_at, now):
             yield _interruption(claim, cluster, claim.terminating_at or now)
         if claim.instance_id and claim.phase is not Phase.GIVEN_UP and _is_recent(claim.launched_at, now):
             launches.append(_launch(claim, cluster, claim.launched_at or now))

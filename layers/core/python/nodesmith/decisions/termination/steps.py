@@ -48,7 +48,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import Node, NodePatch
@@ -62,7 +62,7 @@ LAUNCH_MAY_STILL_COME = timedelta(seconds=75)
 """How long a function may still be launching a claim: its lease."""
 SHOWN_AFTER = timedelta(minutes=1)
 """The age from which EC2 describes every instance: its API is eventually consistent."""
-_OVER = frozenset(fate for fate in Fate if fate.is_over)
+_OVER = frozenset(cause for cause in InterruptionCause if cause.is_over)
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -224,7 +224,9 @@ def _ended(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> No
 
     It is if EC2 took the instance, or if a function died between its call to EC2 and the record.
     """
-    is_stopped = claim.cause == Fate.STOPPED  # otherwise a stopped instance is warm capacity and costs on
+    is_stopped = (
+        claim.cause == InterruptionCause.STOPPED
+    )  # otherwise a stopped instance is warm capacity and costs on
     ended = (i for i in instances if i.id == claim.instance_id and (is_stopped or not i.is_alive))
     since = next((i.state_since for i in ended if i.state_since is not None), None)
     if since is None:

@@ -23,7 +23,7 @@ from nodesmith.decisions.termination.evictions import (
     tier,
 )
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
@@ -272,7 +272,7 @@ EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"
 CLOSED = "ScheduleClosed"
 """The cause of terminations outside the windows of a NodePool's schedule."""
-WARNED = frozenset(fate for fate in Fate if not fate.is_over)
+WARNED = frozenset(cause for cause in InterruptionCause if not cause.is_over)
 """Causes that EC2 announces. The replacement is bought in the run that reads the notice."""
 CHOSEN = frozenset({EXPIRED, UNHEALTHY, CLOSED, *Reason}) | WARNED
 """Causes that nodesmith chose and can postpone for a while, or that leave some time."""

@@ -25,7 +25,7 @@ BLOCK_LEAD = timedelta(minutes=30)
 """Time from when EC2 starts to terminate the instances of a Capacity Block to its end."""
 
 
-class Fate(StrEnum):
+class InterruptionCause(StrEnum):
     """What happens to an instance, most certain and soonest first. The value is the cause of its claim's end."""
 
     TERMINATED = "InstanceTerminated"
@@ -46,12 +46,12 @@ class Fate(StrEnum):
     @property
     def is_over(self) -> bool:
         """Return whether the instance no longer runs, so that pods cannot have their grace period."""
-        return self in {Fate.TERMINATED, Fate.STOPPED}
+        return self in {InterruptionCause.TERMINATED, InterruptionCause.STOPPED}
 
     @property
     def is_certain(self) -> bool:
         """Return whether EC2 takes the instance within minutes, or has taken it, regardless of budgets."""
-        return self not in {Fate.SCHEDULED, Fate.REBALANCE}
+        return self not in {InterruptionCause.SCHEDULED, InterruptionCause.REBALANCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Notice:
     `until` is when the instance ends, None if that is not stated. `message` is a sentence for users.
     """
 
-    fate: Fate
+    cause: InterruptionCause
     instance_id: str
     until: datetime | None
     message: str
@@ -97,11 +97,11 @@ STATE_CHANGE = "EC2 Instance State-change Notification"
 HEALTH = "AWS Health Event"
 ZONAL_SHIFTS = "aws.arc-zonal-shift"
 """The source of events about autoshifts and practice runs, which are about zones and no notices of instances."""
-STATES: Mapping[str, Fate] = {
-    "stopping": Fate.STOPPED,
-    "stopped": Fate.STOPPED,
-    "shutting-down": Fate.TERMINATED,
-    "terminated": Fate.TERMINATED,
+STATES: Mapping[str, InterruptionCause] = {
+    "stopping": InterruptionCause.STOPPED,
+    "stopped": InterruptionCause.STOPPED,
+    "shutting-down": InterruptionCause.TERMINATED,
+    "terminated": InterruptionCause.TERMINATED,
 }
 """State of an instance that does not run → its fate. Other states give no notice."""
 PATTERNS: Mapping[str, Mapping[str, Any]] = {
@@ -170,13 +170,15 @@ def _parsed(body: str) -> Mapping[str, Any]:
     return event
 
 
-def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
+def _warning(cause: InterruptionCause) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
     def read(detail: Detail, at: datetime) -> tuple[Notice, ...]:
         until = at + WARNING
         stated = _date(detail.get("instance-termination-time"))
         if stated is not None and at < stated < until:
             until = stated
-        return (Notice(fate, _instance(detail), until, f"EC2 reclaims the instance at {format_time(until)}"),)
+        return (
+            Notice(cause, _instance(detail), until, f"EC2 reclaims the instance at {format_time(until)}"),
+        )
 
     return read
 
@@ -193,20 +195,20 @@ def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
 def expiry(reservation: str, ends_at: datetime) -> Notice:
     """Return the notice of a Capacity Block's end. EC2 starts to terminate its instances half an hour earlier."""
     why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
-    return Notice(Fate.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
+    return Notice(InterruptionCause.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
 
 
 def _rebalance(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     why = f"EC2 recommended at {format_time(at)} that the instance be replaced: its interruption is likely"
-    return (Notice(Fate.REBALANCE, _instance(detail), None, why),)
+    return (Notice(InterruptionCause.REBALANCE, _instance(detail), None, why),)
 
 
 def _state(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     state, instance = detail.get("state"), _instance(detail)
-    fate = STATES.get(state) if isinstance(state, str) else None
-    if fate is None:
+    cause = STATES.get(state) if isinstance(state, str) else None
+    if cause is None:
         return ()
-    return (Notice(fate, instance, at, f"EC2 has reported the instance as {state} since {format_time(at)}"),)
+    return (Notice(cause, instance, at, f"EC2 has reported the instance as {state} since {format_time(at)}"),)
 
 
 def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
@@ -219,7 +221,7 @@ def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     entities = detail.get("affectedEntities")
     named = [_entity(each) for each in (entities if isinstance(entities, list) else ())[:_MOST_INSTANCES]]
     why = f"AWS announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
-    return tuple(Notice(Fate.SCHEDULED, instance, until, why) for instance in named if instance)
+    return tuple(Notice(InterruptionCause.SCHEDULED, instance, until, why) for instance in named if instance)
 
 
 def _entity(entity: object) -> str:
@@ -268,8 +270,8 @@ def _shown(found: Mapping[str, Any], field: str) -> str:
 
 
 _READERS: Mapping[tuple[object, object], Callable[[Detail, datetime], tuple[Notice, ...]]] = {
-    ("aws.ec2", SPOT_WARNING): _warning(Fate.SPOT),
-    **{("aws.ec2", kind): _warning(Fate.RESERVATION) for kind in RESERVATION_WARNINGS},
+    ("aws.ec2", SPOT_WARNING): _warning(InterruptionCause.SPOT),
+    **{("aws.ec2", kind): _warning(InterruptionCause.RESERVATION) for kind in RESERVATION_WARNINGS},
     **{("aws.ec2", kind): _expiry for kind in BLOCK_WARNINGS},
     ("aws.ec2", REBALANCE): _rebalance,
     ("aws.ec2", STATE_CHANGE): _state,

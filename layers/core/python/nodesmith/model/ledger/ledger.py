@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import NO_SPOT_ROLE, OfferingKey
-from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
@@ -118,7 +118,7 @@ PAUSED = "DisruptionPaused"
 RATE_WINDOW = timedelta(hours=1)
 REPEATED_WINDOW = timedelta(hours=26)
 """How long the departure of a repeated attempt is kept: longer than the longest wait before the next attempt."""
-_TAKEN = frozenset(Fate) - {Fate.TERMINATED, Fate.STOPPED}
+_TAKEN = frozenset(InterruptionCause) - {InterruptionCause.TERMINATED, InterruptionCause.STOPPED}
 """Causes of ends that EC2 is responsible for."""
 
 
@@ -274,7 +274,7 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
 _GENERAL = frozenset("cmrt")
 """The first letters of families that are not short for reasons of their own, as those with accelerators are."""
 _KINDS_OF_A_ZONE = 10
-_OF_NOTICES = frozenset(Fate)
+_OF_NOTICES = frozenset(InterruptionCause)
 
 
 def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:

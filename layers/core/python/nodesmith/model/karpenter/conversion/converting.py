@@ -11,7 +11,7 @@ from nodesmith.model.karpenter.conversion.drafts import (
     Conversion,
     Converted,
     Draft,
-    Fate,
+    FieldOutcome,
     KubeletOf,
     Old,
     attach_kubelets,
@@ -124,7 +124,7 @@ def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]
         for draft in found:
             if old.manifest.get("kind") != draft.kind and (draft.kind, draft.name) in today:
                 why = f"has no effect: {draft.kind}/{draft.name} exists as well and takes precedence"
-                old.note(Fate.DROPPED, "metadata.name", why)
+                old.note(FieldOutcome.DROPPED, "metadata.name", why)
                 continue
             yield draft.converted()
 

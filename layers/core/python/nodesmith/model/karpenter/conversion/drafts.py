@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.problems import at, did_you_mean
 from nodesmith.model.schema.nodeclasses import KUBELET
 
 
-class Fate(StrEnum):
+class FieldOutcome(StrEnum):
     """What happened to a field, from harmless to fatal."""
 
     MOVED = "moved"
@@ -30,7 +30,7 @@ class Fate(StrEnum):
     """needs a decision by the author; the object cannot be used until then"""
 
 
-QUIET = frozenset({Fate.MOVED, Fate.ADDED})
+QUIET = frozenset({FieldOutcome.MOVED, FieldOutcome.ADDED})
 """Fates that do not affect pods."""
 
 
@@ -41,14 +41,14 @@ class Change(NamedTuple):
     object: str
     """Kind and name as given: `Provisioner/default`."""
     field: str
-    fate: Fate
+    outcome: FieldOutcome
     why: str
     """Follows the field in a sentence: `is read as karpenter.k8s.aws/instance-category`."""
 
     @property
     def is_quiet(self) -> bool:
         """True if the change does not affect pods and needs no attention."""
-        return self.fate in QUIET
+        return self.outcome in QUIET
 
     def __str__(self) -> str:
         return f"{self.object}: {self.field} {self.why}"
@@ -123,19 +123,19 @@ class Old:
             value = entries(value).get(step)
         return value
 
-    def note(self, fate: Fate, field: str, why: str) -> None:
+    def note(self, outcome: FieldOutcome, field: str, why: str) -> None:
         """Report a change."""
-        self.changes.append(Change(self.number, self.object, field, fate, why))
+        self.changes.append(Change(self.number, self.object, field, outcome, why))
 
     def refuse_unknown(self, inside: str, known: tuple[str, ...]) -> None:
         """Report the fields inside `inside` that no version ever had, and that have no effect."""
         value = self.get(inside)
         if value is not None and not isinstance(value, Mapping):
-            self.note(Fate.REFUSED, inside, "must be a map")
+            self.note(FieldOutcome.REFUSED, inside, "must be a map")
         for name in entries(value):
             if name not in known:
                 why = f"is an unknown field and has no effect{did_you_mean(name, known)}"
-                self.note(Fate.DROPPED, at(inside, name), why)
+                self.note(FieldOutcome.DROPPED, at(inside, name), why)
 
 
 class Draft:
@@ -214,17 +214,17 @@ class Draft:
         if value is not None:
             self.put(target, value, field)
             if field != target or self.old.manifest.get("kind") != self.kind:
-                self.old.note(Fate.MOVED, field, f"is {target} of the {self.kind}")
+                self.old.note(FieldOutcome.MOVED, field, f"is {target} of the {self.kind}")
 
     def add(self, target: str, value: object, why: str) -> None:
         """Set a field that was implied, and report it."""
         self.put(target, value)
-        self.old.note(Fate.ADDED, target, why)
+        self.old.note(FieldOutcome.ADDED, target, why)
 
     def refuse(self, target: str, field: str, why: str) -> None:
         """Report why there is no usable `target`, so that readers do not report the missing field again."""
         self.origins[target] = Origin(self.old.number, field)
-        self.old.note(Fate.REFUSED, field, why)
+        self.old.note(FieldOutcome.REFUSED, field, why)
 
     def converted(self) -> Converted:
         """Return the object, or the input object if the conversion changed nothing."""
@@ -281,7 +281,7 @@ def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes
             for _, kubelet in sharing:
                 if kubelet:
                     why = f"belongs in EC2NodeClass {class_name!r} today, which is missing: convert both together"
-                    kubelet.old.note(Fate.DROPPED, kubelet.field, why)
+                    kubelet.old.note(FieldOutcome.DROPPED, kubelet.field, why)
             continue
         made += _split(found, sharing, set(by_name) | {each.name for each in made})
     return made
@@ -305,7 +305,7 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
             made.append((target, settings))
         settings = _without_pods_per_core(settings, target, kubelet)
         target.put("spec.kubelet", settings, kubelet.field, kubelet.old)
-        kubelet.old.note(Fate.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}")
+        kubelet.old.note(FieldOutcome.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}")
         if target is not nodeclass:
             _repoint(draft, target.name)
     return [each for each, _ in made]
@@ -320,10 +320,12 @@ def _settings(kubelet: KubeletOf | None) -> Any:
     for name in given:
         if name == _RUNTIME:
             why = "has no effect: the container runtime is always containerd"
-            kubelet.old.note(Fate.DROPPED, f"{kubelet.field}.{name}", why)
+            kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{name}", why)
         elif name not in known and (hint := did_you_mean(name, known)):
             kubelet.old.note(
-                Fate.ALTERED, f"{kubelet.field}.{name}", f"is a field that Karpenter did not know{hint}"
+                FieldOutcome.ALTERED,
+                f"{kubelet.field}.{name}",
+                f"is a field that Karpenter did not know{hint}",
             )
     return {n: v for n, v in given.items() if n != _RUNTIME} if _RUNTIME in given else kubelet.value
 
@@ -335,7 +337,7 @@ def _without_pods_per_core(settings: Any, nodeclass: Draft, kubelet: KubeletOf) 
     why = (
         "has no effect: Bottlerocket has no such setting, and Karpenter ignored it; use maxPods to limit pods"
     )
-    kubelet.old.note(Fate.DROPPED, f"{kubelet.field}.{_PER_CORE}", why)
+    kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{_PER_CORE}", why)
     return {name: value for name, value in settings.items() if name != _PER_CORE}
 
 

@@ -25,7 +25,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
 )
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.karpenter.conversion.drafts import Draft, Fate, Old, entries, items
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, Old, entries, items
 
 # Sources: the keys of Karpenter 0.4 to 0.37, of EKS managed node groups and EKS Auto Mode, and of blog posts.
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
@@ -133,11 +133,15 @@ def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
     if not isinstance(key, str) or not all(isinstance(value, str) for value in values):
         return item
     if hint := unknown_key(key):
-        old.note(Fate.REFUSED, f"{field}.key", f"is {key}: {hint}")
+        old.note(FieldOutcome.REFUSED, f"{field}.key", f"is {key}: {hint}")
     reading = read_label(key, tuple(values))
     if not reading.why or (reading.renamed and not rename):
         return item
-    old.note(Fate.MOVED if reading.renamed else Fate.REPAIRED, f"{field}.key", f"{key} {reading.why}")
+    old.note(
+        FieldOutcome.MOVED if reading.renamed else FieldOutcome.REPAIRED,
+        f"{field}.key",
+        f"{key} {reading.why}",
+    )
     kept = {**item, "key": reading.key}
     return {**kept, "values": list(reading.values)} if reading.values != tuple(values) else kept
 
@@ -150,7 +154,7 @@ def repaired_labels(old: Old, given: Any, field: str) -> Any:
         if reading is None or not reading.why:
             new[key] = value
             continue
-        old.note(Fate.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}")
+        old.note(FieldOutcome.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}")
         new[reading.key] = reading.values[0]
     return new if isinstance(given, Mapping) and new != given else given
 
@@ -175,7 +179,7 @@ def add_provisioner_defaults(draft: Draft) -> None:
         ]
     for each in defaults:
         draft.old.note(
-            Fate.ADDED,
+            FieldOutcome.ADDED,
             "spec.requirements",
             f"does not constrain {each['key']}: {each['operator']} {', '.join(each['values'])} was the default",
         )
@@ -252,7 +256,7 @@ def _annotations(draft: Draft, field: str) -> None:
     if not _ANNOTATIONS.keys() & given.keys():
         return
     for key in _ANNOTATIONS.keys() & given.keys():
-        draft.old.note(Fate.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today")
+        draft.old.note(FieldOutcome.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today")
     draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in given.items()}, field)
     draft.rename(field, {_ANNOTATIONS.get(key, key): key for key in given})
 
@@ -274,12 +278,12 @@ def _node_selector(draft: Draft, field: str) -> None:
 def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
     """Return the current key and values if no node has the given key, else both unchanged."""
     if hint := unknown_key(key):
-        old.note(Fate.REFUSED, field, hint)
+        old.note(FieldOutcome.REFUSED, field, hint)
     if key not in MISTAKEN and key not in RENAMED:
         return key, values
     reading = read_label(key, values)
-    fate = Fate.MOVED if reading.renamed else Fate.REPAIRED
-    old.note(fate, field, reading.why)
+    outcome = FieldOutcome.MOVED if reading.renamed else FieldOutcome.REPAIRED
+    old.note(outcome, field, reading.why)
     return reading.key, reading.values
 
 
@@ -316,7 +320,7 @@ def _toleration(old: Old, given: Any, field: str) -> Any:
     """Convert a toleration of the taint with which Karpenter kept pods off a node that must end."""
     if entries(given).get("key") != _DISRUPTING:
         return given
-    old.note(Fate.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value")
+    old.note(FieldOutcome.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value")
     rest = {name: value for name, value in given.items() if name != "value"}
     return {**rest, "key": DISRUPTED.key, "operator": "Exists"}
 

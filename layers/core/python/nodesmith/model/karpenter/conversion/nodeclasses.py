@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
-from nodesmith.model.karpenter.conversion.drafts import Draft, Fate, Old, Origin, entries
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, Old, Origin, entries
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE
 from nodesmith.model.schema.fields import ALIAS_FAMILIES
 
@@ -89,7 +89,7 @@ def _fill(draft: Draft, around: Surroundings) -> None:
     for name in ("launchTemplate", "launchTemplateName"):
         if draft.old.spec.get(name) is not None:
             why = "has no equivalent: launch templates are created from the other fields, so move its settings there"
-            draft.old.note(Fate.REFUSED, f"spec.{name}", why)
+            draft.old.note(FieldOutcome.REFUSED, f"spec.{name}", why)
 
 
 def keep_hop_limit(draft: Draft) -> None:
@@ -117,15 +117,17 @@ def _choose_role(draft: Draft, around: Surroundings) -> None:
         annotations = entries(draft.body["metadata"].get("annotations"))
         draft.body["metadata"]["annotations"] = {**annotations, DEFAULT_ROLE: "true"}
         draft.old.note(
-            Fate.ALTERED, field, f"is missing: nodes get the cluster's first node role ({_NODE_ROLES})"
+            FieldOutcome.ALTERED,
+            field,
+            f"is missing: nodes get the cluster's first node role ({_NODE_ROLES})",
         )
     elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
         draft.put("spec.role", role)
         taken = f"{why}: assumed to be the role {role}, as in Karpenter's guide. Check that it exists"
-        draft.old.note(Fate.ALTERED, field, taken)
+        draft.old.note(FieldOutcome.ALTERED, field, taken)
     else:
         remedy = "set it here, or set a role with --role. If applied as it is, nodes get the cluster's first node role"
-        draft.old.note(Fate.REFUSED, field, f"{why}: {remedy}")
+        draft.old.note(FieldOutcome.REFUSED, field, f"{why}: {remedy}")
 
 
 def _guide_role(terms: Any) -> str:
@@ -208,11 +210,11 @@ def _alias(draft: Draft, family: str | None, kubernetes: str) -> None:
             f"{what}: there are no AL2 images for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
             "Check user data and anything that relies on cgroup v1 or yum"
         )
-        draft.old.note(Fate.ALTERED, _FAMILY, why)
+        draft.old.note(FieldOutcome.ALTERED, _FAMILY, why)
     else:
         what = f"was {family}" if family else "was not given"
         why = f"{what}, without a selector: images of the alias {name}@{version or 'latest'}"
-        draft.old.note(Fate.MOVED if family else Fate.ADDED, _FAMILY, why)
+        draft.old.note(FieldOutcome.MOVED if family else FieldOutcome.ADDED, _FAMILY, why)
     draft.put(_TERMS, [{"alias": f"{name}@{version or 'latest'}"}], field)
 
 
@@ -229,7 +231,7 @@ def _ubuntu(draft: Draft, selected: Any, *, for_files: bool) -> None:
     valid, and launch AL2's images.
     """
     draft.put(_FAMILY, "Ubuntu" if for_files and selected is None else "AL2", _FAMILY)
-    draft.old.note(Fate.ALTERED, _FAMILY, "is Ubuntu, which uses user data in the format of AL2")
+    draft.old.note(FieldOutcome.ALTERED, _FAMILY, "is Ubuntu, which uses user data in the format of AL2")
     if draft.get("spec.blockDeviceMappings") is None:
         draft.add("spec.blockDeviceMappings", [_UBUNTU_ROOT], "was Ubuntu's root volume by default")
     if selected is None:
@@ -251,7 +253,7 @@ def _family(draft: Draft) -> Any:
         return given
     meant = next((each for each in _FAMILIES if each.lower() == given.lower()), None)
     if meant:
-        draft.old.note(Fate.REPAIRED, _FAMILY, f"is {given}, and is read as {meant}")
+        draft.old.note(FieldOutcome.REPAIRED, _FAMILY, f"is {given}, and is read as {meant}")
     return meant or given
 
 
@@ -273,7 +275,7 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
     terms = _terms(draft, selector, field)
     draft.put(target, terms, field)
     draft.origins |= {f"{target}[{n}].tags": Origin(draft.old.number, field) for n in range(len(terms))}
-    draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative")
+    draft.old.note(FieldOutcome.MOVED, field, f"is {target}, a term for each alternative")
 
 
 def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
@@ -282,7 +284,9 @@ def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | Non
     for key, value in entries(given).items():
         if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
             found[key] = ",".join(value)
-            draft.old.note(Fate.REPAIRED, f"{field}[{key}]", f"is a list, and is read as {found[key]}")
+            draft.old.note(
+                FieldOutcome.REPAIRED, f"{field}[{key}]", f"is a list, and is read as {found[key]}"
+            )
         elif isinstance(value, str):
             found[key] = value
         else:
@@ -303,7 +307,7 @@ def _terms(draft: Draft, selector: Mapping[str, str], field: str) -> list[dict[s
         return _by_id(draft, special, tags, field)
     if prod(map(len, (*special.values(), *tags.values()))) > _MOST_TERMS:
         draft.old.note(
-            Fate.REFUSED,
+            FieldOutcome.REFUSED,
             field,
             f"has more than {_MOST_TERMS} combinations of values: give fewer alternatives",
         )
@@ -324,7 +328,9 @@ def _by_id(
     if tags or len(special) > 1:
         others = ", ".join((*(name for name in special if name != "id"), *tags))
         draft.old.note(
-            Fate.REFUSED, field, f"combines ids with {others}: ids must be alone, so remove the others"
+            FieldOutcome.REFUSED,
+            field,
+            f"combines ids with {others}: ids must be alone, so remove the others",
         )
     return [{"id": each} for each in dict.fromkeys(special["id"])]
 
@@ -336,4 +342,4 @@ def carry_images(draft: Draft) -> None:
     for key in entries(draft.old.get(field)):
         if key in WELL_KNOWN:
             why = "was also a requirement of the image, and is only a tag today"
-            draft.old.note(Fate.ALTERED, f"{field}[{key}]", why)
+            draft.old.note(FieldOutcome.ALTERED, f"{field}[{key}]", why)

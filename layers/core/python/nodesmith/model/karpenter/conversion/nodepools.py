@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.times import NEVER
-from nodesmith.model.karpenter.conversion.drafts import Draft, Fate, KubeletOf, Old, entries
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, KubeletOf, Old, entries
 from nodesmith.model.karpenter.conversion.labels import (
     add_provisioner_defaults,
     repaired_labels,
@@ -76,19 +76,23 @@ def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
     old.refuse_unknown("spec.providerRef", ("apiVersion", "kind", "name"))
     if referred and provider is not None:
         old.note(
-            Fate.REFUSED, "spec.provider", "cannot be combined with providerRef: leave out one of the two"
+            FieldOutcome.REFUSED,
+            "spec.provider",
+            "cannot be combined with providerRef: leave out one of the two",
         )
     if referred:
         draft.put(ref, _ref(referred.get("name")), "spec.providerRef")
-        old.note(Fate.MOVED, "spec.providerRef", "is nodeClassRef of the template")
+        old.note(FieldOutcome.MOVED, "spec.providerRef", "is nodeClassRef of the template")
         return None
     if provider is None:
         old.note(
-            Fate.REFUSED, "spec.providerRef", "is missing: name the AWSNodeTemplate or EC2NodeClass to use"
+            FieldOutcome.REFUSED,
+            "spec.providerRef",
+            "is missing: name the AWSNodeTemplate or EC2NodeClass to use",
         )
         return None
     draft.put(ref, _ref(name), "spec.provider")
-    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, created from it")
+    old.note(FieldOutcome.MOVED, "spec.provider", f"is EC2NodeClass/{name}, created from it")
     return nodeclass_of_provider(old, name, around)
 
 
@@ -113,7 +117,9 @@ def _provisioner_limits(draft: Draft) -> None:
     others = {name: amount for name, amount in limits.items() if name != "resources"}
     if others and "resources" not in limits:
         draft.put("spec.limits", others, "spec.limits")
-        draft.old.note(Fate.REPAIRED, "spec.limits", "lacks `resources`, and is read as if it were there")
+        draft.old.note(
+            FieldOutcome.REPAIRED, "spec.limits", "lacks `resources`, and is read as if it were there"
+        )
     elif others:
         draft.old.refuse_unknown("spec.limits", ("resources",))
 
@@ -125,7 +131,7 @@ def _provisioner_expiry(draft: Draft) -> None:
         return
     draft.put(target, age, _UNTIL_EXPIRED)
     why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(Fate.ALTERED, _UNTIL_EXPIRED, why)
+    draft.old.note(FieldOutcome.ALTERED, _UNTIL_EXPIRED, why)
 
 
 def _provisioner_consolidation(draft: Draft) -> None:
@@ -139,28 +145,30 @@ def _provisioner_consolidation(draft: Draft) -> None:
         why = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
         if empty_for is not None:
             old.note(
-                Fate.REFUSED, _AFTER_EMPTY, "cannot be combined with consolidation: leave out one of the two"
+                FieldOutcome.REFUSED,
+                _AFTER_EMPTY,
+                "cannot be combined with consolidation: leave out one of the two",
             )
     elif empty_for is not None:
         after, field = empty_for, _AFTER_EMPTY
         why = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
     if isinstance(enabled, (str, int)) and not isinstance(enabled, bool):
-        old.note(Fate.REFUSED, "spec.consolidation.enabled", "must be true or false, without quotes")
+        old.note(FieldOutcome.REFUSED, "spec.consolidation.enabled", "must be true or false, without quotes")
     draft.put("spec.disruption.consolidationPolicy", policy, field)
     draft.put("spec.disruption.consolidateAfter", after, field)
-    fate = Fate.MOVED if field else Fate.ADDED
-    old.note(fate, field or "spec.consolidation", why)
+    outcome = FieldOutcome.MOVED if field else FieldOutcome.ADDED
+    old.note(outcome, field or "spec.consolidation", why)
 
 
 def _seconds(old: Old, field: str) -> object:
     """Return seconds as a duration, even if the number is in quotes; None if unset. Any other value is refused."""
     given = old.get(field)
     if isinstance(given, str) and given.isdecimal() and given.isascii():
-        old.note(Fate.REPAIRED, field, f"is text, and is read as the number {given}")
+        old.note(FieldOutcome.REPAIRED, field, f"is text, and is read as the number {given}")
         given = int(given)
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return None if given is None else f"{given}s"
-    old.note(Fate.REFUSED, field, "must be a whole number of seconds, such as 30")
+    old.note(FieldOutcome.REFUSED, field, "must be a whole number of seconds, such as 30")
     return given
 
 
@@ -196,7 +204,7 @@ def nodeclaim(old: Old) -> Draft:
     _nodeclass_ref(draft, "spec.nodeClassRef")
     if draft.take("spec.kubelet") is not None:
         why = "has no effect: the EC2NodeClass has the kubelet settings"
-        old.note(Fate.DROPPED, "spec.kubelet", why)
+        old.note(FieldOutcome.DROPPED, "spec.kubelet", why)
     return draft
 
 
@@ -215,10 +223,10 @@ def _nodeclass_ref(draft: Draft, field: str) -> None:
     kind, api_version = given.get("kind"), draft.take(f"{field}.apiVersion")
     if isinstance(kind, str) and kind in _TODAYS_KIND:
         draft.put(f"{field}.kind", _TODAYS_KIND[kind], f"{field}.kind")
-        draft.old.note(Fate.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[kind]} today")
+        draft.old.note(FieldOutcome.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[kind]} today")
     if given.get("group") is None and isinstance(api_version, str):
         draft.put(f"{field}.group", api_version.partition("/")[0], f"{field}.apiVersion")
-        draft.old.note(Fate.MOVED, f"{field}.apiVersion", "is group, without the version")
+        draft.old.note(FieldOutcome.MOVED, f"{field}.apiVersion", "is group, without the version")
     if draft.old.manifest.get("apiVersion") in {API_VERSION, None}:
         return
     for name, value in (("group", EC2_NODE_CLASS[1].partition("/")[0]), ("kind", EC2_NODE_CLASS[0])):
@@ -232,7 +240,7 @@ def _limits(draft: Draft) -> None:
         limits = {name: value for name, value in draft.get("spec.limits").items() if name != "resources"}
         draft.put("spec.limits", {**limits, **inner}, "spec.limits.resources")
         why = "is read as spec.limits: only a Provisioner has `resources` there"
-        draft.old.note(Fate.REPAIRED, "spec.limits.resources", why)
+        draft.old.note(FieldOutcome.REPAIRED, "spec.limits.resources", why)
 
 
 def _expire(draft: Draft) -> None:
@@ -242,11 +250,11 @@ def _expire(draft: Draft) -> None:
         return
     if draft.get(target) not in (None, EXPIRE_AFTER.default, age):
         why = f"has no effect: {target} is set as well and takes precedence"
-        draft.old.note(Fate.DROPPED, _OLD_EXPIRY, why)
+        draft.old.note(FieldOutcome.DROPPED, _OLD_EXPIRY, why)
         return
     draft.put(target, age, _OLD_EXPIRY)
     why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(Fate.ALTERED, _OLD_EXPIRY, why)
+    draft.old.note(FieldOutcome.ALTERED, _OLD_EXPIRY, why)
 
 
 def _consolidate(draft: Draft) -> None:
@@ -260,13 +268,13 @@ def _consolidate(draft: Draft) -> None:
         draft.add(_AFTER, "0s", "was 0s by default, and must be set today")
 
 
-def _old_policy(manifest: Mapping[str, Any]) -> tuple[Fate, str, str]:
+def _old_policy(manifest: Mapping[str, Any]) -> tuple[FieldOutcome, str, str]:
     """Return the change for WhenUnderutilized.
 
     A cluster shows an object as v1 whatever version it was written in, whereas a file states its version.
     """
     is_of_a_cluster = "uid" in entries(manifest.get("metadata"))
     if manifest.get("apiVersion") != API_VERSION or is_of_a_cluster:
-        return Fate.MOVED, _POLICY, f"is {_UNDERUTILIZED} today"
+        return FieldOutcome.MOVED, _POLICY, f"is {_UNDERUTILIZED} today"
     why = f"is WhenUnderutilized, which v1 does not have and Karpenter refuses: write {_UNDERUTILIZED}"
-    return Fate.REPAIRED, _POLICY, why
+    return FieldOutcome.REPAIRED, _POLICY, why
