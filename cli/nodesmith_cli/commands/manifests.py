@@ -24,13 +24,15 @@ def convert_command(
     role: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="IAM role for objects that name neither a role nor an instance profile."
+            metavar="NAME",
+            help="IAM role for AWSNodeTemplates and Provisioners that name neither a role nor an instance profile.",
         ),
     ] = "",
     instance_profile: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Instance profile for the same objects, like aws.defaultInstanceProfile."
+            metavar="NAME",
+            help="Instance profile for the same objects, like aws.defaultInstanceProfile. Goes before --role.",
         ),
     ] = "",
     kubernetes_version: Annotated[
