@@ -203,7 +203,9 @@ def faults_of(
     can_hit = FAULTS[found].services
     hit = tuple(dict.fromkeys(_service(each, found, can_hit) for each in services)) or can_hit
     if not 0 < seconds <= LONGEST_SECONDS:
-        raise Rejected(f"a fault lasts at most an hour, not {seconds:g} seconds: use --for 1h or less")
+        raise Rejected(
+            f"a fault lasts more than 0 seconds and at most an hour, not {seconds:g} seconds: use --for 30s or the like"
+        )
     part = FAULTS[found].share if share is None else share
     if not (math.isfinite(part) and 0 < part <= 1):
         raise Rejected(

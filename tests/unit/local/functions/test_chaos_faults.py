@@ -118,7 +118,7 @@ def test_a_partition_without_named_functions_cuts_off_half_of_them() -> None:
         ({"kind": "poisoned", "share": 0.5}, "--share: does not narrow poisoned"),
         ({"kind": "interrupted", "functions": ["routing"]}, "--function: does not narrow interrupted"),
         ({"seconds": 3601.0}, "at most an hour"),
-        ({"seconds": 0.0}, "at most an hour"),
+        ({"seconds": 0.0}, "more than 0 seconds and at most an hour, not 0 seconds"),
         ({"seconds": math.nan}, "at most an hour"),
         ({"share": 0.0}, "--share 0: must be more than 0"),
         ({"share": 1.1}, "--share 1.1: must be more than 0 and at most 1"),
