@@ -14,6 +14,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.commands import Owned, OwnedKind
+from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
@@ -262,10 +263,12 @@ class FakeCloud:
         return self.cluster
 
     def resolve(
-        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
         """Return the status in `statuses`, or else a ready one with the NodeClass's hash and generation."""
-        call = self._begin("resolve", nodeclass.name, *(["dedicated"] if dedicated else []))
+        call = self._begin(
+            "resolve", nodeclass.name, *(["dedicated"] if pools and all(map(needs_dedicated, pools)) else [])
+        )
         self.raise_after(call)
         status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
         return replace(status, content=nodeclass.content)

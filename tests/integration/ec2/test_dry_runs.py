@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,12 +13,15 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.nodeclasses import BELIEVED
 from nodesmith.errors import Transient
+from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY, INSTANCE_TYPE, TENANCY
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from tests.aws.account import NODECLASS, SETTINGS, account, client
 from tests.fakes.cloud import CLUSTER
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+DEDICATED = Requirements.from_labels({TENANCY: "dedicated"})
 ASKED = ["create_launch_template", "create_fleet", "run_instances"]
 
 
@@ -27,6 +30,8 @@ class Ec2:
 
     def __init__(self) -> None:
         self.errors: dict[str, str] = {}
+        self.families: frozenset[str] | None = None
+        """the only families that a policy permits; None for all"""
         self.asked: list[str] = []
         self.parameters: list[dict[str, Any]] = []
 
@@ -35,6 +40,12 @@ class Ec2:
             if name in ASKED:
                 self.asked.append(name)
                 self.parameters.append(parameters)
+            type_ = parameters.get("InstanceType", "")
+            is_denied = self.families is not None and type_ and type_.split(".")[0] not in self.families
+            if is_denied:
+                raise ClientError(
+                    {"Error": {"Code": "UnauthorizedOperation", "Message": f"no {type_} by a policy"}}, name
+                )
             if name in self.errors:
                 raise ClientError(
                     {"Error": {"Code": self.errors[name], "Message": "by a policy of the organization"}}, name
@@ -54,11 +65,15 @@ class Subject:
             lambda service: self.ec2 if service == "ec2" else client(service), SETTINGS, lambda: self.now
         )
 
-    def resolve(self, nodeclass: EC2NodeClass = NODECLASS, *, dedicated: bool = False) -> NodeClassStatus:
-        return self.cloud.resolve(nodeclass, CLUSTER, self.now, dedicated=dedicated)
+    def resolve(
+        self, nodeclass: EC2NodeClass = NODECLASS, pools: Sequence[Requirements] = ()
+    ) -> NodeClassStatus:
+        return self.cloud.resolve(nodeclass, CLUSTER, self.now, pools)
 
-    def validation(self, nodeclass: EC2NodeClass = NODECLASS) -> StatusCondition:
-        return next(c for c in self.resolve(nodeclass).conditions if c.type == "ValidationSucceeded")
+    def validation(
+        self, nodeclass: EC2NodeClass = NODECLASS, pools: Sequence[Requirements] = ()
+    ) -> StatusCondition:
+        return next(c for c in self.resolve(nodeclass, pools).conditions if c.type == "ValidationSucceeded")
 
 
 @pytest.fixture
@@ -83,7 +98,7 @@ def test_the_fleet_of_a_dry_run_has_the_context_of_the_nodeclass(subject: Subjec
 
 def test_a_dry_run_has_the_tenancy_of_the_nodepools_and_is_repeated_when_it_changes(subject: Subject) -> None:
     subject.resolve()
-    subject.resolve(dedicated=True)
+    subject.resolve(pools=[DEDICATED])
     first, second = (
         asked["LaunchTemplateData"] for asked in subject.ec2.parameters if "LaunchTemplateData" in asked
     )
@@ -133,6 +148,42 @@ def test_one_permitted_subnet_is_enough(subject: Subject) -> None:
     subject.validation()
     subnets = [each["NetworkInterfaces"][0]["SubnetId"] for each in subject.ec2.parameters[2:]]
     assert len(subnets) == len(set(subnets)) == 3
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {INSTANCE_TYPE: "m6i.large", "example.com/team": "web"},
+        {INSTANCE_FAMILY: "m6i"},
+        {
+            "karpenter.k8s.aws/instance-category": "m",
+            "karpenter.k8s.aws/instance-generation": "6",
+            "karpenter.k8s.aws/instance-cpu-manufacturer": "intel",
+        },
+    ],
+)
+def test_a_policy_that_permits_only_the_types_of_a_nodepool_leaves_the_nodeclass_ready(
+    subject: Subject, labels: dict[str, str]
+) -> None:
+    subject.ec2.families = frozenset({"m6i"})
+    other = Requirements.from_labels({INSTANCE_FAMILY: "c5"})
+    assert subject.validation(pools=[other, Requirements.from_labels(labels)]).status == "True"
+
+
+def test_a_policy_that_permits_no_type_of_the_nodepools_is_a_condition_that_names_one(
+    subject: Subject,
+) -> None:
+    subject.ec2.families = frozenset({"m6i"})
+    found = subject.validation(pools=[Requirements.from_labels({INSTANCE_FAMILY: "c5"})])
+    assert (found.status, found.reason) == ("False", "RunInstancesAuthCheckFailed")
+    assert "c5.large" in found.message
+
+
+def test_the_dry_runs_are_repeated_when_a_nodepool_asks_for_other_types(subject: Subject) -> None:
+    subject.ec2.families = frozenset({"m6i"})
+    assert subject.validation().status == "False"
+    pools = [Requirements.from_labels({INSTANCE_FAMILY: "m6i"})]
+    assert subject.validation(pools=pools).status == "True"
 
 
 def test_other_errors_do_not_affect_the_nodeclass(subject: Subject) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nodesmith.model.apimachinery.problems import ObjectEvent
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import (
@@ -248,11 +249,11 @@ class Cloud(Protocol):
         """Return the zonal shifts of the cluster that are in effect; None if they cannot be read. Never raises."""
 
     def resolve(
-        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
         """Resolve selectors, images and instance profile, which is created if needed. Conditions show any faults.
 
-        `dedicated` is True if its nodes are launched on dedicated hardware only: dry runs ask for that.
+        `pools` are the requirements of the NodePools that use it: dry runs ask for what these may launch.
         """
 
 

@@ -34,6 +34,7 @@ from nodesmith.adapters.ec2.instances import (
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import (
     Instance,
@@ -228,14 +229,14 @@ class AwsCloud:
         return cluster_info(self._client, self._settings)
 
     def resolve(
-        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
         """Resolve a NodeClass. What is missing becomes a condition of the returned status. Raises Transient."""
         from nodesmith.adapters.nodeclasses.nodeclasses import DryRuns, resolve
 
         if self._dry_runs is None:
-            self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)
-        check = partial(self._dry_runs.check, dedicated=dedicated)
+            self._dry_runs = DryRuns(self._client, self._settings, self._now)
+        check = partial(self._dry_runs.check, pools=pools)
         return resolve(self._client, self._settings, nodeclass, cluster, now, check)
 
     def zonal_shifts(self, now: datetime) -> tuple[ZonalShift, ...] | None:
@@ -365,10 +366,10 @@ class MeasuredCloud:
         return self._cloud.cluster_info()
 
     def resolve(
-        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
         """Resolve an EC2NodeClass to the AWS resources that it selects."""
-        return self._cloud.resolve(nodeclass, cluster, now, dedicated=dedicated)
+        return self._cloud.resolve(nodeclass, cluster, now, pools)
 
     def zonal_shifts(self, now: datetime) -> Sequence[ZonalShift] | None:
         """Return the zonal shifts of the cluster that are in effect; None if they cannot be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from nodesmith.decisions.readiness.launchconditions import (
     limit_condition,
     limit_events,
     next_resolution,
-    on_dedicated_only,
+    requirements_by_nodeclass,
     shift_condition,
     shown,
     to_resolve,
@@ -39,6 +39,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
 from nodesmith.decisions.takeover import Standby, held_nodeclasses, next_hold, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import ObjectEvent, Parsed
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.times import first, first_after
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, shifts_to_keep
 from nodesmith.model.functions import Concern, Hint
@@ -113,8 +114,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         return _show_standby(run, pools, parsed, snapshot, ledger, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
-        dedicated = on_dedicated_only(_readable(pools))
-        cluster, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)
+        wanted = requirements_by_nodeclass(_readable(pools))
+        cluster, statuses, changed = _resolve(run, parsed, wanted, ledger, now, failures)
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
@@ -164,8 +165,8 @@ def _show_standby(
     """
     written, now = list[str](), run.clock()
     with Failures() as failures:
-        dedicated = on_dedicated_only(_readable(pools))
-        _, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)
+        wanted = requirements_by_nodeclass(_readable(pools))
+        _, statuses, changed = _resolve(run, parsed, wanted, ledger, now, failures)
         keep_contents(run, _readable(pools), snapshot, ledger, failures)
         for name, condition in standby_conditions((manifest for manifest, _ in pools), held):
             with failures.of(f"NodePool {name}"):
@@ -234,7 +235,7 @@ def _health(
 def _resolve(
     run: Readiness,
     parsed: ParsedClasses,
-    dedicated: Collection[str],
+    wanted: Mapping[str, Sequence[Requirements]],
     ledger: Ledger,
     now: datetime,
     failures: Failures,
@@ -259,7 +260,7 @@ def _resolve(
         changed.append(f"cluster {cluster.name}")
     for nodeclass in due:
         try:
-            status = run.cloud.resolve(nodeclass, cluster, now, dedicated=nodeclass.name in dedicated)
+            status = run.cloud.resolve(nodeclass, cluster, now, wanted.get(nodeclass.name, ()))
         except Transient as error:
             failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue

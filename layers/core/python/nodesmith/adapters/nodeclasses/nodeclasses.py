@@ -7,10 +7,11 @@ because the instance type may not be sold there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
@@ -27,14 +28,15 @@ from nodesmith.adapters.nodeclasses.selectedresources import (
 from nodesmith.adapters.ownedresources import ensure_profile
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.decisions.launch.templates import Build, launch_template
-from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND, TENANCY
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, INSTANCE_FAMILY, ON_DEMAND, TENANCY, ZONE
 from nodesmith.model.apimachinery.problems import shortened
-from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY, image_for, instance_types, needs_dedicated
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
 from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
@@ -173,14 +175,16 @@ _TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
 """The instance types of dry runs by image architecture: Karpenter's fallbacks."""
 _ACCELERATORS = (f"{AWS_DOMAIN}/instance-gpu-count", f"{AWS_DOMAIN}/instance-accelerator-count")
 _MAX_PODS = 29
+_FAMILIES, _MOST_TYPES = 2, 6
+"""How many families are tried for a NodePool, and how many types in all, after EC2 has denied the usual type."""
 
 
 class DryRuns:
     """Runs dry runs and caches the results: None if EC2 permits all calls, else the reason and the message."""
 
-    def __init__(self, client: Callable[[str], Any], cluster: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Callable[[str], Any], settings: Settings, now: Callable[[], datetime]) -> None:
         self._client = client
-        self._cluster = cluster
+        self._cluster, self._region = settings.cluster_name, settings.region
         self._now = now
         self._said: dict[str, tuple[object, datetime, tuple[str, str] | None]] = {}
 
@@ -189,27 +193,61 @@ class DryRuns:
         nodeclass: EC2NodeClass,
         status: NodeClassStatus,
         cluster: ClusterInfo,
-        *,
-        dedicated: bool = False,
+        pools: Sequence[Requirements] = (),
     ) -> None:
-        """Raise Unresolved if EC2 denies a call, Transient if EC2 could not be reached."""
+        """Raise Unresolved if EC2 denies a call, Transient if EC2 could not be reached.
+
+        `pools` are the requirements of the NodePools that use the NodeClass.
+        """
         ids = (
             status.instance_profile,
             *(image.id for image in status.images),
             *(subnet.id for subnet in status.subnets),
             *(group.id for group in status.security_groups),
         )
-        key = nodeclass.content, tuple(sorted(nodeclass.annotations.items())), ids, dedicated
+        key = nodeclass.content, tuple(sorted(nodeclass.annotations.items())), ids, tuple(pools)
         known = self._said.get(nodeclass.name)
         if known is None or known[0] != key or self._now() - known[1] >= BELIEVED:
-            known = key, self._now(), self._denial(nodeclass, status, cluster, dedicated)
+            known = key, self._now(), self._denial(nodeclass, status, cluster, pools)
             self._said[nodeclass.name] = known
         if known[2] is not None:
             raise Unresolved(*known[2])
 
     def _denial(
-        self, nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, dedicated: bool
+        self,
+        nodeclass: EC2NodeClass,
+        status: NodeClassStatus,
+        cluster: ClusterInfo,
+        pools: Sequence[Requirements],
     ) -> tuple[str, str] | None:
+        """Try the usual type. If that is denied, return None once a type that a NodePool may launch is permitted.
+
+        Policies of organizations often permit certain instance types only, and NodePools keep to those.
+        """
+        image = next(filter(_needs_no_accelerator, status.images), status.images[0])
+        architecture = image.requirements.get(ARCH)
+        arch = next((a for a in _TYPES if architecture is None or architecture.allows(a)), "amd64")
+        dedicated = bool(pools) and all(map(needs_dedicated, pools))
+        attempt = partial(self._denial_of, nodeclass, status, cluster, dedicated)
+        denied = attempt(image, _TYPES[arch])
+        if denied is None:
+            return None
+        for image, type_ in _alternatives(pools, nodeclass, status, self._region):
+            denied = attempt(image, type_)
+            if denied is None:
+                return None
+        return denied
+
+    def _denial_of(
+        self,
+        nodeclass: EC2NodeClass,
+        status: NodeClassStatus,
+        cluster: ClusterInfo,
+        dedicated: bool,
+        image: Image,
+        type_: str,
+    ) -> tuple[str, str] | None:
+        """Return the reason and the message of the first denial of a launch of this type, None if there is none."""
         claim = NodeClaim(
             f"{DRY_RUN_NODEPOOL}-{nodeclass.name}",
             DRY_RUN_NODEPOOL,
@@ -219,13 +257,10 @@ class DryRuns:
             self._now(),
             requirements=Requirements.from_labels({TENANCY: DEDICATED_TENANCY} if dedicated else {}),
         )
-        image = next(filter(_needs_no_accelerator, status.images), status.images[0])
-        architecture = image.requirements.get(ARCH)
-        arch = next((a for a in _TYPES if architecture is None or architecture.allows(a)), "amd64")
         build = Build(image.id, _MAX_PODS)
         template = launch_template(claim, ON_DEMAND, build, nodeclass, status, cluster)
         tags = instance_tags(claim, nodeclass, self._cluster)
-        overrides = tuple(Override(template.name, _TYPES[arch], s.zone, s.id, 0.0) for s in status.subnets)
+        overrides = tuple(Override(template.name, type_, s.zone, s.id, 0.0) for s in status.subnets)
         ec2 = self._client("ec2")
         asked = LaunchRequest(claim.name, ON_DEMAND, overrides, tags, context=nodeclass.context)
         fleet = fleet_request(asked, self._cluster)
@@ -249,6 +284,37 @@ class DryRuns:
                 return None
             first = first or denied
         return first
+
+
+def _alternatives(
+    pools: Sequence[Requirements], nodeclass: EC2NodeClass, status: NodeClassStatus, region: str
+) -> list[tuple[Image, str]]:
+    """Return types that NodePools may launch, each with its image: the cheapest of each NodePool, of several families.
+
+    They come from the catalogue that ships with nodesmith. A region that it does not know has none.
+    """
+    from nodesmith.adapters.catalog.catalogs import embedded_catalog  # only after a denial
+
+    try:
+        kinds = instance_types(embedded_catalog(region), NodeConfiguration.of(nodeclass))
+    except Rejected:
+        return []
+    zones = Requirements.of(Requirement(ZONE, frozenset(subnet.zone for subnet in status.subnets)))
+    sold = [kind for kind in kinds if kind.offerings and kind.requirements.conflict(zones) is None]
+    sold.sort(key=lambda kind: (kind.offerings[0].price_hourly_usd, kind.name))
+    found: dict[str, Image] = {}
+    for wanted in pools:
+        families, own = set[str](), frozenset(wanted)  # a NodePool may name labels of its own
+        for kind in sold:
+            family = kind.labels[INSTANCE_FAMILY]
+            if family in families or kind.requirements.conflict(wanted, undefined=own) is not None:
+                continue
+            if (image := image_for(kind, status.images)) is not None:
+                families.add(family)
+                found.setdefault(kind.name, image)
+            if len(families) == _FAMILIES:
+                break
+    return [(image, name) for name, image in islice(found.items(), _MOST_TYPES)]
 
 
 def _needs_no_accelerator(image: Image) -> bool:

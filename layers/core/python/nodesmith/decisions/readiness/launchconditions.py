@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
 from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.times import first
-from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
 from nodesmith.model.hashes import (
     NODECLASS_HASH,
@@ -154,13 +154,12 @@ def shift_condition(
     return [StatusCondition(SHIFTED, "False", "ZonalShiftCleared")] if was_shown else []
 
 
-def on_dedicated_only(pools: Iterable[NodePool]) -> frozenset[str]:
-    """Return the names of the EC2NodeClasses all of whose NodePools require dedicated hardware."""
-    asked: dict[str, bool] = {}
-    for pool in pools:
-        name = pool.nodeclass.name
-        asked[name] = asked.get(name, True) and needs_dedicated(pool.requirements)
-    return frozenset(name for name, only in asked.items() if only)
+def requirements_by_nodeclass(pools: Iterable[NodePool]) -> dict[str, list[Requirements]]:
+    """Return the requirements of the NodePools that use an EC2NodeClass, ordered by NodePool, by its name."""
+    found: dict[str, list[Requirements]] = {}
+    for pool in sorted(pools, key=lambda pool: pool.name):
+        found.setdefault(pool.nodeclass.name, []).append(pool.requirements)
+    return found
 
 
 NEAR_LIMIT = "NearLimit"
