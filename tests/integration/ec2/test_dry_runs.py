@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,6 +142,31 @@ def test_a_denial_is_a_condition_with_karpenters_reason(subject: Subject, call: 
     assert (found.status, found.reason) == ("False", reason)
     assert "by a policy of the organization" in found.message
     assert not subject.resolve().is_ready
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("DescribeSubnets", "SubnetsReady"),
+        ("DescribeSecurityGroups", "SecurityGroupsReady"),
+        ("DescribeImages", "AMIsReady"),
+    ],
+)
+def test_the_condition_of_a_denied_read_names_the_operation(
+    subject: Subject, operation: str, kind: str
+) -> None:
+    def denied(**_: object) -> tuple[SimpleNamespace, dict[str, object]]:
+        error = {"Code": "UnauthorizedOperation", "Message": "by a policy"}
+        return SimpleNamespace(status_code=403), {"Error": error, "ResponseMetadata": {}}
+
+    events, call = subject.ec2.meta.events, f"before-call.ec2.{operation}"
+    events.register(call, denied)
+    try:
+        found = next(c for c in subject.resolve().conditions if c.type == kind)
+    finally:
+        events.unregister(call, denied)
+    assert (found.status, found.reason) == ("False", "UnauthorizedOperation")
+    assert found.message.startswith(f"{operation}: UnauthorizedOperation: by a policy")
 
 
 def test_one_permitted_subnet_is_enough(subject: Subject) -> None:

@@ -120,8 +120,9 @@ def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tupl
         return None, _failing(kind, obstacle.reason, obstacle.message, now)
     except (ClientError, ParamValidationError) as error:
         # AWS rejects a value of the NodeClass (a malformed owner) or denies a permission. Users need to see both.
-        code = error_code(error)
-        return None, _failing(kind, code or "AWSError", f"{code}: {error_message(error)}", now)
+        code, call = error_code(error), getattr(error, "operation_name", "")
+        message = f"{code}: {error_message(error)}"
+        return None, _failing(kind, code or "AWSError", f"{call}: {message}" if call else message, now)
 
 
 def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondition:
