@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import MAXYEAR, datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery import labels
@@ -162,12 +162,16 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
 
 
 def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
-    """Return the NodeClaim's `lastPodEventTime`, None if it is absent or cannot be read."""
+    """Return the NodeClaim's `lastPodEventTime`, None if it is absent or cannot be read.
+
+    Durations are added to it, so the last year of the calendar cannot be read.
+    """
     text = (manifest.get("status") or {}).get("lastPodEventTime")
     try:
-        return parse_time(text) if isinstance(text, str) else None
+        moment = parse_time(text) if isinstance(text, str) else None
     except ValueError:
         return None
+    return None if moment is None or moment.year == MAXYEAR else moment
 
 
 def nodeclaim_content(manifest: Mapping[str, object]) -> str:
