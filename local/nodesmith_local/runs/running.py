@@ -12,6 +12,7 @@ from nodesmith.model.karpenter.conversion.converting import convert
 from nodesmith_formats.manifests.manifests import Document, Fault, Manifests, load_manifests
 from nodesmith_formats.manifests.places import selected_images, selected_tags
 from nodesmith_formats.shipped import shipped
+from nodesmith_formats.wording import counted
 from nodesmith_local.runs.applying import apply_documents, is_read, surroundings_first
 from nodesmith_local.runs.latency import Latency, latencies
 from nodesmith_local.runs.quiet import undecided_nodepools, unrest
@@ -82,7 +83,7 @@ def settle(cluster: ServedCluster, patience_seconds: float) -> str:
 
 def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: float) -> Outcome:
     """Apply manifests, wait until the cluster is quiet, and return the outcome."""
-    with cluster.stage(f"applying {len(manifests.documents)} objects"):
+    with cluster.stage(f"applying {counted(len(manifests.documents), 'object')}"):
         faults = sorted(
             (*manifests.faults, *apply(cluster, manifests.documents)),
             key=lambda fault: (fault.file, fault.line),
