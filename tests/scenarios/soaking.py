@@ -177,6 +177,10 @@ class Soak(ChaosWorld, Fleet):
         for each in late:
             self._waits[each] = self.now + DAY
 
+    def stored_bytes(self) -> int:
+        """Return the size of the bucket's objects. Booked hours and days stay in it for good."""
+        return sum(map(len, self.blobs.objects.values()))
+
     # What the world forgets
 
     def forget_the_past(self) -> None:

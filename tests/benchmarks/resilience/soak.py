@@ -3,9 +3,9 @@
 `python -m tests.benchmarks.resilience.soak --nodes 1000 --days 7` runs another size and length, for hours, and
 prints each violation and the samples.
 
-Memory is what C's allocator has given and not got back. Python uses it for all objects here (`PYTHONMALLOC`): its own
-allocator keeps most of an arena as long as one object lives in it, so that resident memory grows for days while nothing
-more is in use.
+Memory is what C's allocator has given and not got back, without the objects of the bucket, to which every hour adds
+what it cost. Python uses it for all objects here (`PYTHONMALLOC`): its own allocator keeps most of an arena as long as
+one object lives in it, so that resident memory grows for days while nothing more is in use.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ class Samples:
     resident_bytes: list[float] = field(default_factory=list)
     files: list[float] = field(default_factory=list)
 
-    def take(self, hour: float) -> None:
-        """Take a sample, after garbage has been collected and free memory returned to the system."""
+    def take(self, hour: float, stored_bytes: int) -> None:
+        """Take a sample, after garbage has been collected and free memory returned to the system.
+
+        `stored_bytes` is the size of what S3 would hold, and this process holds in its place.
+        """
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         self.hours.append(hour)
-        self.held_bytes.append(_allocated_bytes())
+        self.held_bytes.append(_allocated_bytes() - stored_bytes)
         self.resident_bytes.append(_resident_bytes())
         self.files.append(len(list(Path("/proc/self/fd").iterdir())))
 
@@ -122,7 +125,7 @@ def _soaked(nodes: int, days: float, *, is_told: bool) -> list[Figure]:
     began = time.process_time()
     for done in range(0, minutes, SAMPLED_EVERY):
         world.soak(min(SAMPLED_EVERY, minutes - done))
-        samples.take(done / 60)
+        samples.take(done / 60, world.stored_bytes())
         spent, held, resident = (
             time.process_time() - began,
             samples.held_bytes[-1],

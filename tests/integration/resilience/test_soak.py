@@ -49,9 +49,11 @@ def test_the_interval_of_a_slope_is_that_of_students_t() -> None:
 
 def test_samples_say_what_a_process_holds() -> None:
     samples = Samples()
-    samples.take(0)
+    samples.take(0, 0)
     held = bytearray(64 * 2**20)
     held[::4096] = b"x" * len(held[::4096])
-    samples.take(1)
+    samples.take(1, 0)
     assert samples.held_bytes[1] - samples.held_bytes[0] > 60 * 2**20
     assert samples.files[0] == samples.files[1] > 0
+    samples.take(2, 32 * 2**20)
+    assert samples.held_bytes[1] - samples.held_bytes[2] == pytest.approx(32 * 2**20, abs=2**20)
