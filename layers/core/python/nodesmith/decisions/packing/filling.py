@@ -50,7 +50,8 @@ class ItemPool:
         as possible at once, so it is never considered for it again. What a node held when it was filled before, it is
         given again as long as that is left.
         """
-        asked = {(c.capacity, c.admits, seed): c for c in candidates}
+        keys = [(c.capacity, c.admits, seed) for c in candidates]
+        asked = dict(zip(keys, candidates, strict=True))
         changed = {key: c for key, c in asked.items() if not self._is_left(self._contents.get(key))}
         if changed:
             filling = _Filling(self, list(changed.values()), seed)
@@ -58,7 +59,7 @@ class ItemPool:
                 filling.add()
             self._contents.update(zip(changed, filling.contents(), strict=True))
         self.steps += len(asked) - len(changed)
-        return [self._contents[c.capacity, c.admits, seed] for c in candidates]
+        return [self._contents[key] for key in keys]
 
     def _is_left(self, holds: Holds | None) -> bool:
         return holds is not None and all(self.left[item] >= number for item, number in holds)

@@ -94,9 +94,9 @@ def options(
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         wasteful = bool(kept) and offer.offering.cost_hourly_usd > on_demand
-        crowded = len(kept) >= MAX_OVERRIDES
-        short = crowded and sold.capacity_type == SPOT and not enough  # in regions with many zones
-        full = dear or wasteful or (crowded and not short)
+        at_limit = len(kept) >= MAX_OVERRIDES
+        short = at_limit and sold.capacity_type == SPOT and not enough  # in regions with many zones
+        full = dear or wasteful or (at_limit and not short)
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
         if offer.offering.capacity_type != chosen.offering.capacity_type:
@@ -113,7 +113,7 @@ def options(
             continue
         if wastes or offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
             full = True  # EC2 knows no surcharges, and would choose it by its price
-        if crowded and not full:
+        if at_limit and not full:
             kept = kept if offer.type_option.type.name in types else _making_room(kept, offer)
         else:
             (dearer if full else kept).append(offer)
