@@ -158,7 +158,7 @@ def shadow_command(
 ) -> None:
     """Show what an observed cluster costs, and what it would have cost on nodesmith's nodes, day by day.
 
-    A cluster is observed after `nodesmith connect CLUSTER --observe`. Nothing is written.
+    A cluster is observed after `nodesmith connect CLUSTER --observe`. This changes nothing.
     """
     from nodesmith_cli.access.awsclients import aws_client
     from nodesmith_cli.costs.shadowing.command import kept, print_shadow

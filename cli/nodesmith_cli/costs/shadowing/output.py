@@ -88,7 +88,7 @@ def sentences(written: Report) -> Iterator[str]:
     if difference is not None:
         yield (
             f"The shadow of Karpenter's algorithm differs from the cluster by {difference:+.1f} %. If Karpenter serves "
-            "the cluster, that is how well shadows tell it."
+            "the cluster, this shows how exact shadows are."
         )
 
 
