@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
@@ -20,9 +21,10 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.moves import Reason
+from nodesmith_cli.output.terminal import ESTIMATE
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import plain_table
-from nodesmith_formats.prices import HOURS_A_YEAR
+from nodesmith_formats.prices import HOURS_A_YEAR, prices
 from nodesmith_formats.wording import counted
 
 _DIGITS = 9
@@ -112,21 +114,51 @@ def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
     ]
 
 
-def show_moves(to: Console, written: Mapping[str, Any], *, is_wide: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Which figures contain estimated prices: that of all nodes, and the saving of each move in order."""
+
+    nodes: bool
+    moves: tuple[bool, ...]
+
+
+def estimates_in(found: Proposals, inputs: Inputs) -> Estimates:
+    """Return which figures of a pass contain estimated prices."""
+    price_of = prices(inputs.catalog)
+    estimated = set()
+    for claim in inputs.ledger.claims:
+        node = inputs.snapshot.node_of(claim)
+        price = price_of({**claim.labels, **node.labels}) if node else None
+        if price and price.estimated:
+            estimated.add(claim.name)
+    moves = (
+        not estimated.isdisjoint(each.sources) or any(node.estimated for node in each.replacements)
+        for each in found.proposals
+    )
+    return Estimates(bool(estimated), tuple(moves))
+
+
+def show_moves(
+    to: Console, written: Mapping[str, Any], estimates: Estimates, *, is_wide: bool = False
+) -> None:
     """Print moves. `written` is their JSON data. If `is_wide`, no row is left out."""
     most = len(written["moves"]) + len(written["kept"]) if is_wide else _MOST_ROWS
-    _summary(to, written)
+    _summary(to, written, estimates)
     if written["moves"]:
         to.print()
-        to.print(_moves(written["moves"], most))
+        to.print(_moves(written["moves"], estimates.moves, most))
     if written["kept"]:
         to.print()
         to.print(_kept_table(written["kept"], most))
+    if estimates.nodes or any(estimates.moves):
+        to.print()
+        to.print(ESTIMATE, style="dim")
 
 
-def _summary(to: Console, written: Mapping[str, Any]) -> None:
+def _summary(to: Console, written: Mapping[str, Any], estimates: Estimates) -> None:
     before, saving = written["priceHourly"], written["savingHourly"]
-    to.print(f"{counted(written['nodes'], 'node')} at ${before:.4f}/hour", style="bold")
+    mark, saving_mark = _mark(estimates.nodes), _mark(any(estimates.moves))
+    to.print(f"{counted(written['nodes'], 'node')} at {mark}${before:.4f}/hour", style="bold")
     if not written["moves"]:
         to.print("no moves: no set of nodes can be consolidated at a saving that is worth the disruption")
     else:
@@ -138,7 +170,7 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
             f" {counted(pods, 'pod')} to restart"
         )
         to.print(
-            f"saves ${saving:.4f}/hour, ${written['savingYearly']:,.0f} a year"
+            f"saves {saving_mark}${saving:.4f}/hour, {saving_mark}${written['savingYearly']:,.0f} a year"
             f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['harm']:g}",
             style="green",
         )
@@ -146,9 +178,13 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
-def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
+def _mark(is_estimated: bool) -> str:
+    return "~" if is_estimated else ""
+
+
+def _moves(moves: Iterable[Mapping[str, Any]], estimated: Iterable[bool], most: int) -> Table:
     table = plain_table("move", "reason", "removed", "launched", "pods", "eviction cost", "saves/hour")
-    for number, move in enumerate(moves, start=1):
+    for number, (move, is_estimated) in enumerate(zip(moves, estimated, strict=True), start=1):
         if number > most:
             table.add_row("", "and more: see -o json")
             break
@@ -159,7 +195,10 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
             _alike(move["replacements"]) or Text(_nothing(move), style="dim"),
             str(len(move["destinations"])),
             f"{move['harm']:g}",
-            Text(f"${move['savingHourly']:.4f}", style="green" if move["savingHourly"] > 0 else "yellow"),
+            Text(
+                f"{_mark(is_estimated)}${move['savingHourly']:.4f}",
+                style="green" if move["savingHourly"] > 0 else "yellow",
+            ),
         )
     return table
 

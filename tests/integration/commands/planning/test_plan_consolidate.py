@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,31 @@ def test_the_table_shows_the_same_moves(run: Run, tmp_path: Path) -> None:
     assert "a year" in ran.out
     assert "Underutilized" in ran.out
     assert "DoNotDisrupt (Pod/default/web-2-a)" in ran.out
+
+
+def test_totals_and_savings_with_estimated_prices_are_marked(run: Run, tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all(Path(cluster(tmp_path)).read_text()))
+    for each in documents:
+        if each["kind"] == "Node":
+            each["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
+    ran = run("-f", written(tmp_path, "spot.yaml", *documents), "--consolidate")
+
+    assert re.search(r"3 nodes at ~\$\d", ran.out)
+    assert re.search(r"saves ~\$\S+/hour, ~\$\S+ a year", ran.out)
+    assert re.search(r" ~\$0\.\d{4}\n", ran.out)
+    assert "~ an estimate" in ran.out
+
+
+def test_known_prices_are_not_marked_as_estimates(run: Run, tmp_path: Path) -> None:
+    on_demand = pool()
+    on_demand["spec"]["template"]["spec"].setdefault("requirements", []).append(
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+    )
+    path = written(tmp_path, "pool.yaml", on_demand)
+    ran = run("-f", cluster(tmp_path), "-f", path, "--consolidate")
+
+    assert "a year" in ran.out
+    assert "~" not in ran.out
 
 
 def test_budgets_show_how_many_nodes_may_go_at_once(run: Run, tmp_path: Path) -> None:
