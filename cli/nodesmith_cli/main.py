@@ -228,7 +228,7 @@ def schema_command(
         str, typer.Argument(metavar="NAME", help="A kind of document. Lists all if absent.")
     ] = "",
 ) -> None:
-    """Print the JSON schema of a kind of document, with which editors complete and check it, or list all kinds.
+    """Print the JSON schema of a kind of document, or list all kinds. Editors complete and check documents by it.
 
     A document names its schema in `$schema`.
     """
@@ -241,10 +241,11 @@ def schema_command(
 def completion_command(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell that will read the script.")],
 ) -> None:
-    """Print a script with which a shell completes commands, options and the names of kubeconfig contexts.
+    """Print a script for your shell that completes commands, options and the names of kubeconfig contexts.
 
     For bash: `source <(nodesmith completion bash)`. For zsh: `source <(nodesmith completion zsh)`. For fish:
-    `nodesmith completion fish | source`. `kubectl nodesmith` is completed by kubectl's own script.
+    `nodesmith completion fish | source`. For PowerShell: `nodesmith completion powershell | Out-String |
+    Invoke-Expression`. `kubectl nodesmith` is completed by kubectl's own script.
     """
     from nodesmith_cli.commands.completion import print_script
 

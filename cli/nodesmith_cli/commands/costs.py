@@ -39,7 +39,7 @@ def savings_command(
     namespace: Annotated[
         str,
         typer.Option(
-            "--namespace", "-n", metavar="NAME", help="Refused: nodes belong to pods of several namespaces."
+            "--namespace", "-n", metavar="NAME", help="Not supported: pods of several namespaces share nodes."
         ),
     ] = "",
     all_namespaces: AllNamespacesOption = False,
@@ -68,11 +68,11 @@ def savings_command(
     ] = "",
     output: ReportOutputOption = "table",
 ) -> None:
-    """Show what a live cluster costs, what it would cost on nodesmith's nodes, and where the money is.
+    """Show what a live cluster costs, what it would cost on nodesmith's nodes, and what the money is spent on.
 
     This reads the cluster with list requests alone. Any software may manage its nodes: Karpenter, Cluster Autoscaler,
-    node groups, EKS Auto Mode or others. It changes nothing, and nothing must be installed. What may not be read is
-    reported, and the rest goes on.
+    node groups, EKS Auto Mode or others. It changes nothing, and nothing must be installed. Kinds that you may not
+    list are reported, and the report continues without them.
 
     The exit status is 0 if there is a report, and 2 if the cluster cannot be read or none of its nodes has a price.
     """
@@ -98,7 +98,8 @@ def ledger_command(
     view: Annotated[
         Literal["costs", "moves"],
         typer.Argument(
-            metavar="VIEW", help="costs by owner, or moves with what they promised and what came of them."
+            metavar="VIEW",
+            help="costs: what nodes have cost, by owner. moves: what moves promised, and what they have saved.",
         ),
     ] = "costs",
     month: Annotated[str, typer.Option(help="Month in UTC, such as 2026-11. Defaults to this month.")] = "",
@@ -124,9 +125,9 @@ def ledger_command(
         ),
     ] = "",
 ) -> None:
-    """Show what nodes have cost in a month, and who bears it: namespaces, teams, workloads, nodes.
+    """Show what nodes have cost in a month: by namespace, team, workload or node.
 
-    Each hour of each node is booked with its price and its pods' owners. What pods do not request is __idle__. The
+    Each hour of each node is recorded with its price and its pods' owners. What pods do not request is __idle__. The
     exit status is 0 if there is a report, and 2 if there is none. Parts that cannot be read are reported and left out.
     """
     if output == "parquet" and not to:

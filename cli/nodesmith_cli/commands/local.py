@@ -30,7 +30,7 @@ from nodesmith_cli.commands.options import (
     seconds_of,
 )
 
-chaos_app = typer.Typer(help="Let services of `local up` fail, and watch it recover.", no_args_is_help=True)
+chaos_app = typer.Typer(help="Let services of `local up` fail, and watch recovery.", no_args_is_help=True)
 local_app = typer.Typer(help="Run the whole system locally, without AWS or a cluster.", no_args_is_help=True)
 
 _LocalKubeconfigOption = Annotated[

@@ -32,7 +32,7 @@ def convert_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="Instance profile for the same objects, like aws.defaultInstanceProfile. Goes before --role.",
+            help="Instance profile for the same objects (aws.defaultInstanceProfile). Takes precedence over --role.",
         ),
     ] = "",
     kubernetes_version: Annotated[

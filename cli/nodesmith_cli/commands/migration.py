@@ -79,12 +79,12 @@ def migrate_command(
     """Convert a cluster's node groups and Auto Scaling groups to NodePools and EC2NodeClasses, and drain the groups.
 
     Without --drain or --undo, this reads EKS, EC2 and EC2 Auto Scaling, and changes nothing. Groups with identical
-    nodes become one NodePool. Fields that change or have no equal are listed, on standard error beside the manifests.
+    nodes become one NodePool. Fields that change or have no equal are listed: with the manifests, on standard error.
     With --kubeconfig, the pods on the groups' nodes are planned on the new NodePools, and those that fit none are
     listed.
 
-    With --drain, nodes are cordoned, their pods evicted within PodDisruptionBudgets, and their instances ended, with
-    the group's size. --undo sets the size again. You can interrupt both, and run them again.
+    With --drain, nodes are cordoned, their pods are evicted within PodDisruptionBudgets, their instances are
+    terminated, and the group's size is lowered. --undo restores the size. You can interrupt both, and run them again.
 
     The exit status is 0 if nothing is left, 1 if something is, and 2 if the cluster cannot be read.
     """
@@ -129,7 +129,7 @@ def adopt_command(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     pause: Annotated[
-        str, typer.Option(help="How long disruption stays paused afterwards; 0m not to pause it.")
+        str, typer.Option(help="How long disruption stays paused afterwards. 0m does not pause it.")
     ] = "1h",
     scale_down_karpenter: Annotated[
         bool,

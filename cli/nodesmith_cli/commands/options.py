@@ -130,7 +130,7 @@ SelectorOption = Annotated[
     ),
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", "-w", help="Print it again after each change, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Print the output again after each change, until Ctrl-C.")
 ]
 KubeconfigOption = Annotated[
     str,

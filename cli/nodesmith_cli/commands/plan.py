@@ -72,7 +72,7 @@ def plan_command(
         typer.Option(
             "--shifted-zone",
             metavar="ZONE",
-            help="Plan as if a zonal shift moved the cluster away from this zone, besides those NodePools show.",
+            help="Plan as if the cluster were shifted away from this zone, in addition to shifts that NodePools show.",
         ),
     ] = None,
     commitments: Annotated[

@@ -74,16 +74,22 @@ def simulate_command(
         typer.Option(metavar="NAME=VALUE", help="A setting of the cluster's registration."),
     ] = None,
     nodesmith: Annotated[
-        str, typer.Option(metavar="PYTHON", help="Interpreter with another release, as the changed side.")
+        str,
+        typer.Option(
+            metavar="PYTHON",
+            help="Python interpreter with another release, which simulates the changed side.",
+        ),
     ] = "",
-    seeds: Annotated[int, typer.Option(help="Simulations of each side, with different chances.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="Simulations of each side, each with different random events.")
+    ] = 5,
     jobs: Annotated[
         int | None, typer.Option(help="Simulations at once. Defaults to the number of CPUs.")
     ] = None,
     interruptions: Annotated[
         float, typer.Option(help="Percent of spot instances that EC2 interrupts in a month.")
     ] = 5.0,
-    search_every: Annotated[str, typer.Option(help="Least time between searches for moves.")] = "5m",
+    search_every: Annotated[str, typer.Option(help="Shortest time between searches for moves.")] = "5m",
     job_duration: Annotated[
         str, typer.Option(help="How long pods of Jobs run, where a file does not say it.")
     ] = "10m",
@@ -94,9 +100,10 @@ def simulate_command(
 ) -> None:
     """Replay what happened in a cluster with other NodePools, prices, settings or another release.
 
-    The workload comes from what nodesmith has recorded, from an EKS audit log, or from kubereplay. It is simulated
-    as it was and as changed, with the deployed decisions and the same chances on both sides. The report has the
-    differences in dollars, pending seconds and evictions, with the interval that the seeds give. Nothing is launched.
+    The workload comes from what nodesmith has recorded, from an EKS audit log, or from kubereplay. The cluster is
+    simulated as it was and as changed, with the deployed decisions and the same random events on both sides. The
+    report has the differences in dollars, pending seconds and evictions, and their interval over all seeds. Nothing is
+    launched.
 
     With nothing changed, every recorded decision is made again from its recorded inputs.
     """

@@ -45,14 +45,14 @@ def top_command(
     plain: Annotated[
         bool, typer.Option("--plain", help="Print sentences, without colour, bars or cursor movements.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Print one look and exit.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between looks of --plain and -o json.")] = 10.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the cluster once, and exit.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between outputs of --plain and -o json.")] = 10.0,
     compare: CompareOption = True,
     output: Annotated[
         Literal["screen", "json"], typer.Option("--output", "-o", help="json prints one document a line.")
     ] = "screen",
 ) -> None:
-    """Show a cluster's nodes live: use, price, age and state, pending pods with what is in their way, and moves.
+    """Show a cluster's nodes live: use, price, age and state, pending pods and why they wait, and moves.
 
     With -l, only nodes that the selector matches are listed, and with -n only pending pods of that namespace.
     Any software may manage the nodes. This watches the cluster with your own rights, and writes only what you confirm.
@@ -83,7 +83,7 @@ def ui_command(
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     compare: CompareOption = True,
 ) -> None:
-    """Show a cluster as a local web page: now, why, what next, proof, health and history.
+    """Show a cluster as a local web page, with the views Now, Why, Next, Proof, Health and History.
 
     It watches the cluster with your own rights, as `nodesmith top` does, and writes nothing. With --bucket and
     --cluster it also reads the decisions and the ledger of a deployment, with your own AWS credentials. The page is
