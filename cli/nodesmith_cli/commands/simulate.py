@@ -193,9 +193,7 @@ def _require_source(
             raise Rejected("-f is for --audit-log and --replay: a recorded cluster has its own manifests")
         return
     if not files:
-        raise Rejected(
-            f"{named[0]} requires -f FILE with the cluster's NodePools: the log does not have them"
-        )
+        raise Rejected(f"{named[0]} requires -f FILE with the cluster's NodePools, which it does not contain")
     require_files(files, "simulate with")
     if "cloudwatch" in audit_logs and not cluster:
         raise Rejected("--audit-log cloudwatch requires the name of the cluster, whose log group is read")

@@ -60,14 +60,19 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
 
 def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
     """Return the matching types as JSON data, with only their matching offerings."""
+    where = catalog.region or "the file"
     for pattern in wanted.patterns:
         if not any(fnmatchcase(name, pattern) for name in catalog.facts):
-            where = catalog.region or "the file"
             raise Rejected(
                 f"{pattern!r}: no such instance type in {where}{did_you_mean(pattern, frozenset(catalog.facts))}"
             )
+    types = list_types(catalog, instance_types(catalog, NodeConfiguration()))
+    zones = sorted({offer["zone"] for one in types for offer in one["offerings"]})
+    if wanted.zone and wanted.zone not in zones:
+        hint = did_you_mean(wanted.zone, zones) or f"; zones: {', '.join(zones) or 'none'}"
+        raise Rejected(f"--zone {wanted.zone}: no such zone in {where}{hint}")
     listed = []
-    for one in list_types(catalog, instance_types(catalog, NodeConfiguration())):
+    for one in types:
         if wanted.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in wanted.patterns):
             continue
         offerings = [offer for offer in one["offerings"] if _offers(offer, wanted)]
@@ -75,7 +80,7 @@ def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
         if wanted.arch in ("", one["arch"]) and (offerings or not restricted):
             listed.append({**one, "offerings": offerings})
     if not listed:
-        raise Rejected(f"no instance type in {catalog.region or 'the file'} matches")
+        raise Rejected(f"no instance type in {where} matches")
     return sorted(listed, key=_by_price) if wanted.sort == "price" else listed
 
 

@@ -155,8 +155,11 @@ def test_failed_aws_calls_fall_back_to_embedded_data_with_a_warning(
         (["--source", "missing.json"], "--source missing.json: No such file"),
         (["zz*"], "'zz\\*': no such instance type in us-east-1"),
         (["m5.large", "m5.lage"], "'m5.lage': no such instance type in us-east-1, did you mean 'm5.large'"),
-        (["m5.large", "--zone", "us-east-1z"], "no instance type in us-east-1 matches"),
+        (["m5.large", "--arch", "arm64"], "no instance type in us-east-1 matches"),
+        (["--zone", "us-east-1z"], "--zone us-east-1z: no such zone in us-east-1, did you mean 'us-east-1"),
+        (["--zone", "nowhere"], "--zone nowhere: no such zone in us-east-1; zones: us-east-1a, us-east-1b"),
         (["--region", "us-east-9"], "'us-east-9' is not in the embedded catalogue"),
+        (["--region", "moon"], "'moon' is not in the embedded catalogue; known regions: af-south-1, "),
     ],
 )
 def test_invalid_options_are_refused_with_a_hint(arguments: list[str], said: str) -> None:

@@ -172,7 +172,7 @@ def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
     embedded = _embedded()
     if region not in embedded.regions:
         known = embedded_regions()
-        hint = did_you_mean(region, known) or f", it knows {', '.join(known)}"
+        hint = did_you_mean(region, known) or f"; known regions: {', '.join(known)}"
         raise Rejected(f"region: {region!r} is not in the embedded catalogue{hint}")
     sold = _region(embedded.regions[region], embedded.facts)
     prices = embedded_prices(region)
