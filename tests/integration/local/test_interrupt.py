@@ -110,7 +110,7 @@ def test_a_system_that_has_ended_is_reported_as_such(kubeconfig: Path, tmp_path:
 
 def test_an_unknown_node_leads_to_suggestions(system: ServedCluster, kubeconfig: Path) -> None:
     (name, *_) = nodes(system)
-    with pytest.raises(Rejected, match=f"no Node.*did you mean .*{name}"):
+    with pytest.raises(Rejected, match=f"cluster {system.name} has no Node.*did you mean .*{name}"):
         interrupt(name[:-1], within="2m", kubeconfig=kubeconfig)
 
 

@@ -106,7 +106,7 @@ def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
         raise Rejected(
             f"{system.kubeconfig}: no cluster runs at its address any more: start `nodesmith local up` again ({error})"
         ) from None
-    return decode(encode("local", now, observed))
+    return decode(encode(system.clusters[context], now, observed))
 
 
 def _require_spot_node(found: Subject) -> None:
