@@ -86,7 +86,9 @@ def _buffers(plan: Plan, held: Sequence[HeldNode]) -> dict[str, Any]:
             for each in held
         ],
         "heldHourly": round(fsum(each.price_hourly_usd for each in held), _DIGITS),
+        "heldEstimated": any(each.estimated for each in held),
         "toLaunchHourly": round(plan.room_hourly_usd, _DIGITS),
+        "toLaunchEstimated": any(node.estimated for node in plan.nodes if node.is_room),
     }
 
 

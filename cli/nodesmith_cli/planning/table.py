@@ -129,12 +129,12 @@ def _cost(written: Mapping[str, Any]) -> str:
     """Return what CapacityBuffers cost, in a sentence."""
     report = written["capacityBuffers"]
     new = sum(bool(node.get("forBuffers")) for node in written["nodes"])
-    held = (
-        f"{counted(len(report['held']), 'node')} held for buffers alone at ${report['heldHourly']:.4f}/hour"
-    )
+    held_price = price_text(Price(report["heldHourly"], report["heldEstimated"]))
+    new_price = price_text(Price(report["toLaunchHourly"], report["toLaunchEstimated"]))
+    held = f"{counted(len(report['held']), 'node')} held for buffers alone at {held_price}/hour"
     stopped = [node["stoppedHourly"] for node in written["nodes"] if "stoppedHourly" in node]
     later = f", {len(stopped)} of them to be stopped at ${sum(stopped):.4f}/hour" if stopped else ""
-    return f"{held}, {new} to launch at ${report['toLaunchHourly']:.4f}/hour{later}"
+    return f"{held}, {new} to launch at {new_price}/hour{later}"
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:

@@ -110,6 +110,7 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
         "warmCapacity": _warm(claims),
         "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
         "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
+        "heldEstimated": any(each.estimated for each in held),
         "interruptions": sorted(listed, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
@@ -118,7 +119,7 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
 
 
 def _buffer(each: Resolution) -> dict[str, Any]:
-    state = each.message or ("it is resolved" if each.is_ready else each.reason)
+    state = each.message or ("ready for provisioning" if each.is_ready else each.reason)
     why = {"sizedBy": each.sizing.message} if each.sizing is not None else {}
     return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state, **why}
 
@@ -253,7 +254,8 @@ def _rooms(report: Report) -> Iterator[str]:
     buffers = report["capacityBuffers"]
     if buffers:
         nodes = _count(len(report["heldForBuffers"]), "node")
-        price = f"{nodes} held for them alone at ${report['heldHourly']:.4f}/hour"
+        mark = "~" if report["heldEstimated"] else ""
+        price = f"{nodes} held for them alone at {mark}${report['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
     warm = report["warmCapacity"]
     if warm["stopped"] or warm["preparing"]:

@@ -134,7 +134,7 @@ def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
         ("default/room", 2)
     ]
     printed = run(tmp_path, "plan", *objects, output="table").stdout
-    assert f"{len(told['nodes'])} to launch at ${price:.4f}/hour" in printed
+    assert f"{len(told['nodes'])} to launch at ~${price:.4f}/hour" in printed
     assert printed.startswith("nothing to do: no pending pods")
 
 
@@ -161,7 +161,37 @@ def test_status_tells_what_the_nodes_held_for_buffers_cost() -> None:
     known = of_one_type()
     printed = list(lines(report_of(known.snapshot, NOW, held_for_buffers(known))))
     assert "1 CapacityBuffer, 1 node held for them alone at $0.1920/hour" in printed
-    assert "  default/room  room for 2 pods, it is resolved" in printed
+    assert "  default/room  room for 2 pods, ready for provisioning" in printed
+
+
+def test_an_estimated_price_of_held_nodes_is_marked() -> None:
+    known = of_one_type()
+    (held,) = held_for_buffers(known)
+    report = report_of(known.snapshot, NOW, (replace(held, estimated=True),))
+    assert report["heldEstimated"] is True
+    assert "1 CapacityBuffer, 1 node held for them alone at ~$0.1920/hour" in list(lines(report))
+    assert report_of(known.snapshot, NOW, (held,))["heldEstimated"] is False
+
+
+def test_nodes_held_for_buffers_on_spot_have_an_estimated_price() -> None:
+    known = of_one_type()
+    offerings = {
+        name: tuple(replace(each, estimated=True) for each in each_of)
+        for name, each_of in known.catalog.offerings.items()
+    }
+    estimated = replace(known, catalog=replace(known.catalog, offerings=offerings))
+    assert [each.estimated for each in held_for_buffers(known)] == [False]
+    assert [each.estimated for each in held_for_buffers(estimated)] == [True]
+
+
+def test_a_plan_marks_estimated_prices_of_room(tmp_path: Path) -> None:
+    spot = nodepool_manifest()
+    spot["spec"]["template"]["spec"]["requirements"] = [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    ]
+    printed = run(tmp_path, "plan", spot, nodeclass_manifest(), ROOM, manifest(), output="table")
+    assert " to launch at ~$" in printed.stdout
+    assert "0 nodes held for buffers alone at $0.0000/hour" in printed.stdout
 
 
 def test_explain_says_that_a_node_is_held_for_a_buffer_and_at_what_price() -> None:

@@ -144,6 +144,7 @@ class Status(TypedDict):
     warmCapacity: Warm
     heldForBuffers: Annotated[Sequence[str], "nodes that only CapacityBuffers keep"]
     heldHourly: Hourly
+    heldEstimated: Annotated[bool, "whether heldHourly contains estimated prices"]
     interruptions: Annotated[Sequence[Interruption], "by deadline, the nearest first"]
     disruptions: Sequence[Disruption]
     snapshotAt: Time

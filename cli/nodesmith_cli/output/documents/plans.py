@@ -85,7 +85,9 @@ class PlanBuffers(TypedDict):
     rooms: Sequence[BufferRoom]
     held: Sequence[HeldForBuffer]
     heldHourly: Hourly
+    heldEstimated: Annotated[bool, "whether heldHourly contains estimated prices"]
     toLaunchHourly: Hourly
+    toLaunchEstimated: Annotated[bool, "whether toLaunchHourly contains estimated prices"]
 
 
 class Plan(TypedDict):

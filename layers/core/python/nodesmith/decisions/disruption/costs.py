@@ -23,7 +23,7 @@ from nodesmith.decisions.scheduling.offerings.commitments import (
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
-from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
+from nodesmith.model.ec2.catalog import Catalog, Offering, product_of, sold_as
 from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
@@ -118,12 +118,18 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
     Reserved capacity is paid for in any case, so it costs nothing.
     """
+    offering = _listed(claim, node, catalog)
+    return offering.price_hourly_usd if offering else 0.0
+
+
+def _listed(claim: NodeClaim, node: Node, catalog: Catalog) -> Offering | None:
+    """Return the catalogue's offering of a node, or None if it is unknown or reserved."""
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED:
-        return 0.0
+        return None
     bought = product_of({**claim.labels, **node.labels})
     found = (o for o in sold_as(catalog, kind, bought) if (o.zone, o.capacity_type) == (zone, sold))
-    return next((offering.price_hourly_usd for offering in found if not offering.reservation), 0.0)
+    return next((offering for offering in found if not offering.reservation), None)
 
 
 def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
@@ -165,6 +171,7 @@ class HeldNode:
     claim: NodeClaim
     buffers: tuple[str, ...]
     price_hourly_usd: float
+    estimated: bool = False
 
 
 def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
@@ -184,8 +191,10 @@ def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
         name = claim.name if node is None else node.name
         awaited = node is None and not all(map(is_room, claim.nominated))
         if name in buffers and name not in used and not awaited:
-            price = claim.price_hourly_usd if node is None else price_of(claim, node, inputs.catalog)
-            found.append(HeldNode(claim, tuple(sorted(buffers[name])), price))
+            listed = None if node is None else _listed(claim, node, inputs.catalog)
+            price = claim.price_hourly_usd if node is None else listed.price_hourly_usd if listed else 0.0
+            is_estimated = listed is not None and listed.estimated
+            found.append(HeldNode(claim, tuple(sorted(buffers[name])), price, is_estimated))
     return tuple(found)
 
 
