@@ -182,6 +182,11 @@ def test_nodes_held_for_buffers_on_spot_have_an_estimated_price() -> None:
     estimated = replace(known, catalog=replace(known.catalog, offerings=offerings))
     assert [each.estimated for each in held_for_buffers(known)] == [False]
     assert [each.estimated for each in held_for_buffers(estimated)] == [True]
+    (first, *_) = known.ledger.claims
+    snapshot = replace(known.snapshot, taken_at=NOW + timedelta(seconds=1))
+    stays = why_it_stays(first, known.ledger.claims, snapshot, estimated.catalog, NOW)
+    assert stays is not None
+    assert "which costs ~$0.1920/hour" in stays.message
 
 
 def test_a_plan_marks_estimated_prices_of_room(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def why_it_stays(
     held = next((each for each in held_for_buffers(inputs) if each.claim.name == claim.name), None)
     if held is not None and not claim.drift:
         whose = f"CapacityBuffer {', '.join(held.buffers)}"
-        message = f"it runs no pods and has room for {whose}, which costs ${held.price_hourly_usd:.4f}/hour"
+        price = f"{'~' if held.estimated else ''}${held.price_hourly_usd:.4f}/hour"
+        message = f"it runs no pods and has room for {whose}, which costs {price}"
         return Stay("CapacityBuffer", message, f"NodeClaim/{claim.name}")
     look = Pass(with_room_taken(inputs), _STEPS)
     pause, blocker = inputs.ledger.paused, look.blocked.get(claim.name)
