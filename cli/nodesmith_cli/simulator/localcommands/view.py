@@ -64,8 +64,8 @@ def header(report: Report, width: int = WIDTH) -> RenderableType:
     )
     waiting = len(report.pending)
     pods = Text(counted(report.bound + waiting, "pod"), style="bold")
-    pods.append(f" ({waiting} pending ", style="bold red" if waiting else "not bold")
-    pods.append(f"{report.running} running {report.bound} bound)", style="not bold")
+    pods.append(f" ({waiting} pending, ", style="bold red" if waiting else "not bold")
+    pods.append(f"{report.running} running, {report.bound} bound)", style="not bold")
     return Group(grid, pods)
 
 

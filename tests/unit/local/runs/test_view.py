@@ -59,7 +59,7 @@ def test_the_header_sums_nodes_pods_use_and_price() -> None:
     assert lines[1].startswith("~$0.3000/hour | ~$219/month")
     assert "12.0/32.0 GiB" in lines[1]
     assert "37.5% memory" in lines[1]
-    assert lines[2] == "13 pods (1 pending 11 running 12 bound)"
+    assert lines[2] == "13 pods (1 pending, 11 running, 12 bound)"
 
 
 def test_a_node_is_shown_with_its_price_marked_where_it_is_an_estimate_and_with_its_bars() -> None:
