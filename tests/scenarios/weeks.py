@@ -568,15 +568,20 @@ def _budget() -> Manifest:
 
 
 def _asked(pod: Manifest) -> Resources:
-    return _parsed({**pod["spec"]["containers"][0]["resources"]["requests"], "pods": "1"})
-
-
-def _parsed(amounts: Mapping[str, str]) -> Resources:
-    return _of_items(frozenset(amounts.items()))
+    return _requests(tuple(pod["spec"]["containers"][0]["resources"]["requests"].items()))
 
 
 @lru_cache
-def _of_items(amounts: frozenset[tuple[str, str]]) -> Resources:
+def _requests(amounts: tuple[tuple[str, str], ...]) -> Resources:
+    return parse_resources({**dict(amounts), "pods": "1"})
+
+
+def _parsed(amounts: Mapping[str, str]) -> Resources:
+    return _of_items(tuple(amounts.items()))
+
+
+@lru_cache
+def _of_items(amounts: tuple[tuple[str, str], ...]) -> Resources:
     return parse_resources(dict(amounts))
 
 

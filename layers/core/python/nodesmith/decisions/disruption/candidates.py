@@ -364,8 +364,10 @@ def _states(
     """Yield initialized claims, each with when it is consolidatable (None for never) and the status that it shows."""
     shown = snapshot.shown_nodeclaims()
     for claim in claims:
-        node, pool, manifest = snapshot.node_of(claim), pools.get(claim.nodepool), shown.get(claim.name)
-        if claim.phase is not Phase.INITIALIZED or node is None or pool is None or manifest is None:
+        pool, manifest = pools.get(claim.nodepool), shown.get(claim.name)
+        if claim.phase is not Phase.INITIALIZED or pool is None or manifest is None:
+            continue
+        if (node := snapshot.node_of(claim)) is None:
             continue
         after = None if pool.is_static else pool.disruption.consolidate_after_seconds
         at = None if after is None else quiet_since(claim, node) + timedelta(seconds=after)

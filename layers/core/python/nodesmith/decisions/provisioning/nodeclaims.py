@@ -212,7 +212,7 @@ def _price(offer: Offer) -> tuple[bool, bool, float, str, str]:
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
     """Return the NodeClaim objects that are not in the ledger, by name."""
     names = {claim.name for claim in known}
-    found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
+    found = [m for m in snapshot.nodeclaims if m["metadata"]["name"] not in names and is_unclaimed(m)]
     return sorted(found, key=lambda m: str(m["metadata"]["name"]))
 
 

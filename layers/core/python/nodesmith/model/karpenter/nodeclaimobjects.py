@@ -348,5 +348,7 @@ def shown_status(manifest: Mapping[str, Any], kind: str) -> str:
     """Return the status of an object's condition of type `kind`, empty if it has none. Never raises."""
     status = manifest.get("status")
     conditions = status.get("conditions") if isinstance(status, Mapping) else None
-    found = (each for each in conditions or () if isinstance(each, Mapping) and each.get("type") == kind)
-    return next((str(each.get("status")) for each in found), "")
+    for each in conditions or ():
+        if isinstance(each, Mapping) and each.get("type") == kind:
+            return str(each.get("status"))
+    return ""
