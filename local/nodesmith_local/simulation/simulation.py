@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -17,6 +17,7 @@ from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.decisions.termination.beginning import to_end
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith_local.simulation.cluster import Cluster, Run
 from nodesmith_local.simulation.fleet import STOPS_AFTER, Fleet
 from nodesmith_local.simulation.moves import Moves
@@ -194,10 +195,7 @@ class Simulation:
             return
         inputs = self.cluster.inputs()
         plan = decide(inputs)
-        for name, keys in (plan.placed or {}).items():
-            if name in self.cluster.nodes:
-                for key in keys:
-                    self._place(key, name)
+        self._place_all(plan.placed)
         self.fleet.buy(plan.nodes)
         self.problems = {group.reason: len(group.pods) for group in plan.unplaced}
         if plan.due is not None:
@@ -215,15 +213,27 @@ class Simulation:
     def _schedule(self) -> None:
         """Bind the pods that fit on a node, as kube-scheduler does before anything is decided.
 
-        Decisions place pods with rules about other pods, such as spreads: they know these rules.
+        Pods with preferences, or with rules about other pods such as spreads, are placed by a decision that can buy
+        nothing: it knows these rules. To kube-scheduler, a preference never keeps a pod from a node.
         """
+        others = False
         for key in list(self.cluster.waits):
             shape = self.cluster.pods[key].shape
             if not _is_plain(shape):
+                others = True
                 continue
             name = self.cluster.place_for(shape)
             if name:
                 self._place(key, name)
+        if others and self.cluster.nodes:
+            self._place_all(decide(_without_purchases(self.cluster.inputs("schedule"))).placed)
+
+    def _place_all(self, placed: Mapping[str, Sequence[str]] | None) -> None:
+        """Bind pods to the nodes on which a decision has placed them, as far as these have joined."""
+        for name, keys in (placed or {}).items():
+            if name in self.cluster.nodes:
+                for key in keys:
+                    self._place(key, name)
 
     def _place(self, key: str, node: str) -> None:
         run = self.cluster.runs.get(key)
@@ -312,6 +322,12 @@ def _search_again(inputs: Inputs) -> datetime:
     quiet = inputs.now + QUIET
     worth = next_search(inputs) or quiet
     return min(next_change(inputs) or quiet, max(worth, quiet))
+
+
+def _without_purchases(inputs: Inputs) -> Inputs:
+    """Return inputs from which pods are only placed on nodes that exist, whatever they would prefer."""
+    settings = replace(inputs.settings, preference_policy=PreferencePolicy.IGNORE)
+    return replace(inputs, snapshot=replace(inputs.snapshot, nodepools=()), settings=settings)
 
 
 def _is_plain(shape: Shape) -> bool:

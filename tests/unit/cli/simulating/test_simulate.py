@@ -42,11 +42,18 @@ SPOT = [
     expression("karpenter.sh/capacity-type", "In", "spot"),
     expression("node.kubernetes.io/instance-type", "In", "m5.large"),
 ]
+OWN_HOST = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
 BOOT = 30.0
 
 
 def web(cpu: str = "1500m", owner: str = "ReplicaSet/web", **fields: Any) -> Shape:
     return replace(builders.shape(cpu, "1Gi", app="web"), owner=owner, **fields)
+
+
+def apart(**terms: Any) -> Shape:
+    """Return pods with anti-affinity."""
+    shape = builders.shape("250m", "1Gi", app="web", affinity={"podAntiAffinity": terms})
+    return replace(shape, owner="ReplicaSet/web")
 
 
 def slot(
@@ -71,6 +78,21 @@ def test_a_pod_waits_until_its_node_has_booted_and_costs_the_node() -> None:
     assert outcome["nodeHours"] == pytest.approx(5, abs=0.01)
     assert outcome["usd"] == pytest.approx(0.096 * 5, rel=0.01)
     assert outcome["nodepools"]["default"]["usd"] == outcome["usd"]
+
+
+def test_a_preference_keeps_no_pod_from_a_node_with_free_capacity() -> None:
+    preferred = {"weight": 100, "podAffinityTerm": OWN_HOST}
+    shape = apart(preferredDuringSchedulingIgnoredDuringExecution=[preferred])
+    outcome = lived(trace([slot(shape), slot(shape, 2, at=2 * HOUR)]))
+    assert outcome["nodesLaunched"] == 1
+    assert outcome["evictions"] == 0
+
+
+def test_a_pod_that_must_run_elsewhere_gets_a_node_of_its_own() -> None:
+    alone = apart(requiredDuringSchedulingIgnoredDuringExecution=[OWN_HOST])
+    outcome = lived(trace([slot(alone), slot(alone, 2, at=2 * HOUR)]))
+    assert outcome["nodesLaunched"] == 2
+    assert outcome["evictions"] == 0
 
 
 def test_a_node_without_pods_ends_and_costs_nothing_any_more() -> None:
