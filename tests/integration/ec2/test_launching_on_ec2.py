@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.composition.parts import system_time
@@ -249,7 +248,7 @@ def test_more_claims_than_fit_into_a_filter_are_looked_up_in_batches(world: Acco
     assert world.seam.calls["DescribeInstances"] == 3
 
 
-def test_an_unexpected_error_propagates(world: Account, cloud: AwsCloud) -> None:
+def test_a_denied_instance_lookup_is_transient(world: Account, cloud: AwsCloud) -> None:
     world.seam.fail("DescribeInstances", "UnauthorizedOperation")
-    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+    with pytest.raises(Transient, match="ec2:DescribeInstances: UnauthorizedOperation"):
         cloud.instances_of(["default-1"])

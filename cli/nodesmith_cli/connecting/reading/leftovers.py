@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
-from nodesmith.adapters.ec2.instances import LIVING, described, ours, where
+from nodesmith.adapters.ec2.instances import LIVING, machines, ours, where
 from nodesmith.adapters.ownedresources import bare, profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
@@ -148,8 +148,8 @@ class LeftoverReading(AwsReading):
         """Return the living instances that nodesmith has launched or adopted for the cluster, and not released."""
 
         def read() -> tuple[str, ...]:
-            found = described(self.client("ec2"), *ours(cluster), LIVING)
-            return tuple(sorted(each.id for each in found))
+            found = machines(self.client("ec2"), *ours(cluster), LIVING)
+            return tuple(sorted(each.instance.id for each in found))
 
         return self.ask("ec2:DescribeInstances", "*", read, ())
 
@@ -158,7 +158,8 @@ class LeftoverReading(AwsReading):
 
         def read() -> frozenset[str]:
             owned = where(f"tag:{owned_tag(cluster)}", "owned")
-            return frozenset(each.instance_profile for each in described(self.client("ec2"), owned, LIVING))
+            found = machines(self.client("ec2"), owned, LIVING)
+            return frozenset(each.instance.instance_profile for each in found)
 
         return self.ask("ec2:DescribeInstances", "*", read, frozenset())
 

@@ -12,7 +12,14 @@ from typing import Any, assert_never
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, rows, transient_errors
+from nodesmith.adapters.aws.calls import (
+    DENIED,
+    as_transient,
+    error_code,
+    error_message,
+    rows,
+    transient_errors,
+)
 from nodesmith.adapters.ec2.instances import ours, where
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODECLASS, REGION
@@ -37,10 +44,10 @@ _GONE = frozenset(
 
 
 def listed(kind: OwnedKind, client: Client, settings: Settings) -> list[Owned]:
-    """Return the cluster's resources of one kind. Raises Transient."""
+    """Return the cluster's resources of one kind. Raises Transient, also for a denied call."""
     made_by_us = ours(settings.cluster_name)
     detached = [*made_by_us, where("status", "available")]
-    with transient_errors(f"listing of kind {kind}"):
+    with as_transient(f"listing of kind {kind}"):
         match kind:
             case OwnedKind.LAUNCH_TEMPLATE:
                 found = rows(

@@ -73,6 +73,16 @@ def transient_errors(call: str) -> Iterator[None]:
 
 
 @contextmanager
+def as_transient(call: str) -> Iterator[None]:
+    """Raise Transient, naming `call`, for all AWS errors: even a missing permission may still be granted."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        code = error_code(error)
+        raise Transient(f"{call}: {code}: {error_message(error)}", code) from error
+
+
+@contextmanager
 def all_errors(call: str) -> Iterator[None]:
     """Raise Transient, naming `call`, for errors that may succeed later, and Rejected for all other AWS errors."""
     try:

@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import (
+    as_transient,
     error_code,
     error_message,
     is_passing,
@@ -45,6 +46,7 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """The time in a StateTransitionReason, such as `User initiated (2026-11-26 12:00:00 GMT)`."""
 
 Filter = dict[str, Any]
+_DESCRIBE = "ec2:DescribeInstances"
 
 
 def where(name: str, *values: str) -> Filter:
@@ -69,8 +71,10 @@ def parts(values: Collection[str]) -> Iterator[list[str]]:
 
 
 def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
-    """Yield the instances that match all filters. Raises Transient."""
-    return (machine.instance for machine in machines(ec2, *filters))
+    """Yield the instances that match all filters. Raises Transient, also for a denied call."""
+    with as_transient(_DESCRIBE):
+        for machine in machines(ec2, *filters):
+            yield machine.instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ class Machine:
 
 
 def machines(ec2: Any, *filters: Filter) -> Iterator[Machine]:
-    """Yield the instances that match all filters, with their tags. Raises Transient."""
-    with transient_errors("ec2:DescribeInstances"):
+    """Yield the instances that match all filters, with their tags. Raises Transient, or AWS's error if it is denied."""
+    with transient_errors(_DESCRIBE):
         asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
         for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
             for found in reservation["Instances"]:
@@ -241,7 +245,7 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
     requests.
     """
     asked = [where("state", "active"), where("status-code", *_MARKED), *filters]
-    with transient_errors("ec2:DescribeSpotInstanceRequests"):
+    with as_transient("ec2:DescribeSpotInstanceRequests"):
         call = "describe_spot_instance_requests"
         yield from rows(ec2, call, "SpotInstanceRequests", Filters=asked, PaginationConfig=_PAGE)
 
@@ -266,7 +270,7 @@ def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[N
 
 
 def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
-    with transient_errors("ec2:DescribeInstanceStatus"):
+    with as_transient("ec2:DescribeInstanceStatus"):
         asked = {"Filters": [sought], "IncludeAllInstances": True, "PaginationConfig": _PAGE}
         for status in rows(ec2, "describe_instance_status", "InstanceStatuses", **asked):
             if status["InstanceId"] in instances:
