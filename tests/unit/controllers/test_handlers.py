@@ -218,6 +218,25 @@ def test_a_message_for_an_unknown_cluster_is_logged_and_dropped(cluster: str) ->
     assert f"cluster '{cluster[:100]}' is not registered" in line
 
 
+def test_a_cluster_whose_session_is_denied_affects_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def session(concern: Concern, cluster: str) -> Any:
+        made = parts.own_session(concern, cluster)
+        if cluster == "east":
+            refuse(made.get_component("event_emitter"), "before-call.dynamodb", "AccessDeniedException", 400)
+        return made
+
+    monkeypatch.delenv("SESSION_ROLE_ARN", raising=False)
+    parts.set_session(session)
+    try:
+        looks = Looks(east=RuntimeError("AccessDenied"))
+        looks.handler()(hints("east", "west"), None)
+    finally:
+        parts.set_session(parts.own_session)
+
+    assert looks.seen == ["east", "west"]
+    assert looks.delayed.hints == [(5, "east", 1)]
+
+
 def test_an_invalid_registration_affects_only_its_own_cluster() -> None:
     client("ssm").put_parameter(
         Name=parameter_name("east"), Value='{"format": 1}', Type="String", Overwrite=True
@@ -252,9 +271,14 @@ def test_a_process_keeps_the_parts_of_a_cluster_until_its_registration_changes()
 
 def away(ssm: Any) -> None:
     """Let Parameter Store answer the calls of this client, which no other test uses, with an internal error."""
-    error = {"Error": {"Code": "InternalServerError", "Message": "away"}}
-    answer = SimpleNamespace(status_code=500), {**error, "ResponseMetadata": {"HTTPStatusCode": 500}}
-    ssm.meta.events.register("before-call.ssm", lambda **_: answer)
+    refuse(ssm.meta.events, "before-call.ssm", "InternalServerError", 500)
+
+
+def refuse(events: Any, calls: str, code: str, status: int) -> None:
+    """Let AWS answer calls of a client or a session, by its events, with an error."""
+    error = {"Error": {"Code": code, "Message": "away"}}
+    answer = SimpleNamespace(status_code=status), {**error, "ResponseMetadata": {"HTTPStatusCode": status}}
+    events.register(calls, lambda **_: answer)
 
 
 def test_a_registration_serves_for_another_minute_while_parameter_store_is_away_and_no_longer() -> None:

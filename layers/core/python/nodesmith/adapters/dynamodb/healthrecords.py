@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.calls import all_errors
+from nodesmith.adapters.aws.calls import all_errors, as_transient
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, read_moment
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import forwarder_partition_key, health_partition_key, partition_key
@@ -43,13 +43,14 @@ class HealthWriter:
         """Record a run, the symptoms `seen`, and when the concern is `due` again even if nothing changes.
 
         If `due` is None, the concern need not run until something changes. By default it is due as soon as possible. If
-        the write fails, the next run writes the record.
+        the write fails or is denied, the next run writes the record.
         """
         now = self._clock()
         if not self._is_to_write(succeeded, seen, due, now):
             return
         try:
-            self._write(succeeded, seen, due, now)
+            with as_transient("dynamodb:PutItem"):
+                self._write(succeeded, seen, due, now)
         except (Conflict, Transient):
             self._written = None
             return
