@@ -477,9 +477,10 @@ def test_errors_that_may_pass_are_retried_and_missing_rights_are_not(here: Drain
 
         return replace(run, objects=Mortal(run.objects, {"documents": documents}))
 
-    with pytest.raises(Transient, match="Forbidden"):
-        drain(failing("Forbidden", 9), "batch")
-    assert len(asked) == 1
+    for code in ("Forbidden", "ExpiredToken"):
+        with pytest.raises(Transient, match=code):
+            drain(failing(code, 9), "batch")
+        assert len(asked) == 1
     assert drain(failing("ServiceUnavailable", 2), "batch").state is State.DRAINED
     assert len(asked) == 3
 

@@ -158,6 +158,16 @@ def test_a_launch_without_permission_is_refused(world: Account, cloud: AwsCloud)
     assert outcome.reason == "Unauthorized"
 
 
+def test_a_launch_whose_credentials_have_expired_is_deferred_and_does_not_count_as_throttled(
+    world: Account, cloud: AwsCloud
+) -> None:
+    request, templates = planned()
+    cloud.ensure_templates(templates)
+    world.seam.fail("CreateFleet", "RequestExpired")
+    assert cloud.launch([request]) == [Deferred(CLAIM.name, "RequestExpired", "Failed on demand.")]
+    assert isinstance(launched(cloud, (request, templates)), Launched)
+
+
 def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, cloud: AwsCloud) -> None:
     request, templates = planned()
     cloud.ensure_templates(templates)

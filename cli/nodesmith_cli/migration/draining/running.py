@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
+from nodesmith.adapters.aws.calls import EXPIRED
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.migration.draining.assessment import Seen, nodes_of, seen_of, with_room
@@ -19,7 +20,8 @@ T = TypeVar("T")
 POLL = timedelta(seconds=3)
 _UPDATED_WITHIN = timedelta(minutes=10)
 """How long EKS may take to update a node group."""
-_NOT_GRANTED = frozenset({"Forbidden", "Unauthorized"})
+_NOT_GRANTED = EXPIRED | {"Forbidden", "Unauthorized"}
+"""Errors that last until the user does something, such as logging in again."""
 _RETRIES = 20
 """The most consecutive errors that may pass."""
 SHOWN = 5

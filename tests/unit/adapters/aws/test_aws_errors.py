@@ -31,12 +31,15 @@ def refused(code: str, status: int = 400) -> ClientError:
         refused("InternalError", 500),
         refused("SomethingUnheardOf", 502),
         refused("TooManyRequests", 429),
+        refused("RequestExpired"),
+        refused("ExpiredToken", 403),
+        refused("ExpiredTokenException"),
         EndpointConnectionError(endpoint_url="https://ec2"),
         ConnectTimeoutError(endpoint_url="https://ec2"),
         ReadTimeoutError(endpoint_url="https://ec2"),
     ],
 )
-def test_throttling_server_errors_and_network_errors_are_transient(error: ClientError) -> None:
+def test_throttling_server_errors_network_errors_and_expired_credentials_are_transient(error: ClientError) -> None:
     assert is_passing(error)
     with pytest.raises(Transient, match="ec2:CreateFleet") as caught, transient_errors("ec2:CreateFleet"):
         raise error

@@ -29,6 +29,8 @@ UNWELL = frozenset(
     "InternalError InternalFailure InternalServerError InternalServerException ServerInternal ServiceUnavailable "
     "ServiceUnavailableException Unavailable RequestTimeout RequestTimeoutException ServerException".split()
 )
+EXPIRED = frozenset("RequestExpired ExpiredToken ExpiredTokenException".split())
+"""The credentials have expired since the call was signed. The next call is signed with new ones."""
 DENIED = frozenset("UnauthorizedOperation AccessDenied AccessDeniedException AuthorizationError".split())
 _NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseStreamingError)
 
@@ -53,11 +55,14 @@ def error_message(error: ClientError | BotoCoreError) -> str:
 
 
 def is_passing(error: ClientError | BotoCoreError) -> bool:
-    """Return whether the same call may succeed later: it was throttled, got a 5xx, or was lost on the network."""
+    """Return whether the same call may succeed later.
+
+    It was throttled, got a 5xx, was lost on the network, or its credentials have expired.
+    """
     if not isinstance(error, ClientError):
         return isinstance(error, _NETWORK)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return error_code(error) in THROTTLED | UNWELL or status >= 500 or status == 429
+    return error_code(error) in THROTTLED | UNWELL | EXPIRED or status >= 500 or status == 429
 
 
 @contextmanager
