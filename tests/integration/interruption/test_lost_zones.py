@@ -20,8 +20,8 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
-from nodesmith.model.ledger.ledger import lost_zones
 from nodesmith.model.ledger.region import CallBudget, Region, Scarcity
+from nodesmith.model.ledger.shortages import lost_zones
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.smallworld.world import World, pod_manifest
@@ -125,6 +125,11 @@ def test_many_types_of_several_families_in_one_answer_close_the_zone_until_their
 )
 def test_what_may_be_short_by_itself_closes_no_zone(kinds: Sequence[str]) -> None:
     assert lost_zones(closed(kinds), builders.NOW) == frozenset()
+
+
+@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "UnauthorizedOperation", "Unsupported"])
+def test_what_is_no_shortage_of_the_zone_closes_none(code: str) -> None:
+    assert lost_zones(closed(MANY, replace(HELD, reason=code)), builders.NOW) == frozenset()
 
 
 def test_back_offs_of_several_answers_or_from_notices_close_no_zone() -> None:

@@ -19,13 +19,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.launch import shared
-from nodesmith.decisions.launch.fleets import (
-    backoffs,
-    launched_claim,
-    served,
-    shortage,
-    subnet_backoffs,
-)
+from nodesmith.decisions.launch.fleets import backoffs, launched_claim, served, shortage, subnet_backoffs
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -47,8 +41,9 @@ from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
-from nodesmith.model.ledger.ledger import Ledger, lost_zones
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
+from nodesmith.model.ledger.shortages import lost_zones
 from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Cloud, Store
 

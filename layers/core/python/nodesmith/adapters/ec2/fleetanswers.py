@@ -11,6 +11,7 @@ from typing import Any
 from nodesmith.adapters.aws.calls import DENIED, THROTTLED, UNWELL, plain_code
 from nodesmith.model.ec2.launches import (
     NO_SPOT_ROLE,
+    VCPU_QUOTAS,
     Instance,
     LaunchOutcome,
     LaunchRequest,
@@ -30,9 +31,7 @@ NO_STOCK = frozenset(
 )
 _SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
 _SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
-_QUOTA = frozenset(
-    "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
-) | {NO_SPOT_ROLE}
+_QUOTA = VCPU_QUOTAS | {"MaxFleetCountExceeded", "InstanceLimitExceeded", NO_SPOT_ROLE}
 _NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
 _REASONS = (
     # (code prefix, part of the message, Karpenter's reason); the first match counts, "" matches anything

@@ -391,6 +391,6 @@ def shortage(outcome: NoCapacity) -> str:
         names = ", ".join(s.subnet for s in outcome.subnets)
         return f"no free address in {names} ({outcome.subnets[0].code})"
     codes = sorted({s.code for s in outcome.shortfalls})
-    lacking = "the account's quota" if outcome.quota else "capacity"
+    lacking = "quota left" if outcome.quota else "capacity"
     example = f", such as {outcome.shortfalls[0].offering}" if outcome.shortfalls else ""
     return f"no {lacking} in {len(outcome.shortfalls)} offerings ({', '.join(codes)}){example}"

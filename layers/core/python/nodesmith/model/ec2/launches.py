@@ -24,6 +24,8 @@ class OfferingKey:
 
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 """EC2's code where the account lacks the service-linked role for Spot: it concerns every spot offering."""
+VCPU_QUOTAS = frozenset({"VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"})
+"""EC2's codes where the account's quota of vCPUs, on demand or of Spot, does not allow an instance."""
 
 
 @dataclass(frozen=True, slots=True)

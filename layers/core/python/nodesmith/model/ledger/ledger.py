@@ -9,7 +9,8 @@ from typing import Any, assert_never
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.launches import NO_SPOT_ROLE, OfferingKey
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, NodeClaim, Phase
@@ -19,6 +20,7 @@ from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.ledger.region import NO_SPENDING, Spending
+from nodesmith.model.ledger.shortages import lost_zones, over_quota
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -75,6 +77,10 @@ class Ledger:
     def lost_zones(self, now: datetime) -> frozenset[tuple[str, str]]:
         """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left."""
         return lost_zones(self.unavailable, now) | self.spending.lost_zones(now)
+
+    def over_quota(self, types: Iterable[InstanceType], now: datetime) -> frozenset[OfferingKey]:
+        """Return the offerings of these types that, by EC2's last answers, exceed a quota of vCPUs."""
+        return over_quota(self.unavailable, types, now)
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.
@@ -269,34 +275,3 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
     return Departure(
         item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *details
     )
-
-
-_GENERAL = frozenset("cmrt")
-"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
-_KINDS_OF_A_ZONE = 10
-_OF_NOTICES = frozenset(InterruptionCause)
-
-
-def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
-    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
-
-    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
-    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count. If the
-    account lacks the role for Spot, one is enough.
-    """
-    denied: set[tuple[str, str]] = set()
-    found: dict[tuple[str, str, datetime], set[str]] = {}
-    for key, backoff in unavailable.items():
-        if not backoff.holds(now):
-            continue
-        if backoff.reason == NO_SPOT_ROLE:
-            denied.add((key.capacity_type, key.zone))
-        is_general = key.instance_type[:1] in _GENERAL and not key.group
-        if is_general and backoff.reason not in _OF_NOTICES:
-            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
-    empty = (
-        (capacity_type, zone)
-        for (capacity_type, zone, _), kinds in found.items()
-        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
-    )
-    return frozenset((*denied, *empty))

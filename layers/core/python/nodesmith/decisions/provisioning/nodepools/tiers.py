@@ -227,6 +227,7 @@ def template_of(
     ]
     for lost in sorted(ledger.lost_zones(now)):
         closed += [OfferingKey(lost[0], kind.name, lost[1]) for kind in types.types]
+    closed += ledger.over_quota(types.types, now)
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
