@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.nodepools.tiers import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.labels import Taint
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import Reason, Shape
 from nodesmith.model.ledger.learned import Backoff
@@ -113,6 +114,24 @@ def test_large_memory_is_given_in_gibibytes_that_a_pod_may_request() -> None:
     assert said
     assert f"one pod asks for 400Gi memory, the most that a node offers to pods is {said[1]} " in group.reason
     assert not decided(shape("1", said[1]), pool).unplaced
+
+
+def test_types_that_are_large_enough_and_short_are_no_reason_to_ask_for_less() -> None:
+    sizes = expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5.4xlarge")
+    short = {
+        OfferingKey(capacity_type, "m5.4xlarge", zone): Backoff(NOW + timedelta(minutes=3), 1, code)
+        for capacity_type, code in (
+            ("spot", "InsufficientInstanceCapacity"),
+            ("on-demand", "VcpuLimitExceeded"),
+        )
+        for zone in ZONES
+    }
+    known = ledger(unavailable=short)
+    (group,) = decided(shape("8"), nodepool_manifest(requirements=(sizes,)), ledger_=known).unplaced
+    assert group.why.blocking == "offerings"
+    assert "EC2 lately refused all instance types that are large enough" in group.reason
+    (too_large,) = decided(shape("30"), nodepool_manifest(requirements=(sizes,)), ledger_=known).unplaced
+    assert "the most that a node offers to pods is" in too_large.reason
 
 
 def test_the_nearest_nodepool_is_named_and_the_others_are_counted() -> None:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps_off
+from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     described_group,
     is_group_full,
-    limited_zone,
-    shared_limit,
+    own_limits,
     used_up,
 )
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
@@ -128,6 +127,12 @@ _ONE_INTERFACE = Refusal(
     f"resource {EFA}",
     "remove associatePublicIPAddress, and reach the internet through a NAT gateway",
 )
+_SOLD_OUT = Refusal(
+    Filter.OFFERING,
+    "EC2 lately refused all instance types that are large enough, for lack of capacity or of quota",
+    "offerings",
+    "wait, allow more instance types, zones or capacity types, or raise the quota",
+)
 _COUNTED = {
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
@@ -213,11 +218,12 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         return _nothing_admitted(demand, template, admission)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
     if not fitting:
-        return _too_large(demand, admitted, template)
+        sold_out = is_sold_out(demand, template, admitted)
+        return _SOLD_OUT if sold_out else _too_large(demand, admitted, template)
     plain = [c for c in fitting if not c.is_exotic] or fitting
     if template.trial and template.remaining.of(NODES) < 1:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
-    own = _own_limits(template).items()
+    own = own_limits(template.remaining).items()
     within = [c for c in plain if all(limit_cost(c, None, n) <= left for n, left in own)]
     if within and not is_group_full(template.remaining):
         offers = [(c, o) for c in within for o in c.offerings if admission.mask(c, o)]
@@ -328,7 +334,7 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
         group = described_group(template.status.placement_group)
         why = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
         return Refusal(Filter.LIMIT, why, group, "use another placement group, or more zones")
-    template = replace(template, remaining=_own_limits(template))
+    template = replace(template, remaining=own_limits(template.remaining))
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
@@ -347,11 +353,6 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
     blocking = f"limit {next(iter(stops))}" if stops else "limits together"
     return Refusal(Filter.LIMIT, why, blocking, fix)
-
-
-def _own_limits(template: Template) -> Resources:
-    left = template.remaining
-    return Resources({n: left[n] for n in left if not (limited_zone(n) or shared_limit(n))})
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ A NodePool's types and offerings admit pods or not, regardless of size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
 from typing import NamedTuple, Protocol
@@ -15,6 +15,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     agreeing_terms,
     allows_offering,
     is_for_linux,
+    matching_types,
     offering_labels,
     types_for_pods,
 )
@@ -319,6 +320,24 @@ def keeps_off(template: Template, shape: Shape) -> bool:
     return template.nodeclass.ami_family in WINDOWS_FAMILIES and is_for_linux(
         shape, template.requirements, pool.taints
     )
+
+
+def is_sold_out(demand: Demand, template: Template, on_sale: Collection[TypeOption]) -> bool:
+    """Return whether one pod would fit on a type that the NodePool may buy and that is not on sale now.
+
+    What is `on_sale` is too small for it.
+    """
+    left, zones = {each.type.name for each in on_sale}, {subnet.zone for subnet in template.status.subnets}
+    own, given = matching_types(template.types, template.requirements), frozenset(template.pool.labels)
+    for term in _terms(template, demand.shape, demand.pins):
+        for kind in types_for_pods(own, term, given).types:
+            taken = [daemon.requests for daemon, names in template.daemons if kind.name in names]
+            if kind.name in left or not sum(taken, demand.shape.requests).fits_in(kind.allocatable):
+                continue
+            allowed = (o for o in kind.offerings if o.zone in zones and allows_offering(term, o))
+            if any(allows_offering(template.requirements, offering) for offering in allowed):
+                return True
+    return False
 
 
 def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requirements, ...]:

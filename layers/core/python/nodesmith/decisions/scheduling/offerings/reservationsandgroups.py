@@ -27,7 +27,7 @@ from nodesmith.model.apimachinery.labels import (
     RESERVATION_ID,
     RESERVED,
 )
-from nodesmith.model.apimachinery.quantities import NODES
+from nodesmith.model.apimachinery.quantities import NODES, Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -214,6 +214,11 @@ def group_limit(zone: str) -> str:
 def limited_zone(name: str) -> str:
     """Return the zone whose room in a group this limit is; empty for other limits."""
     return name.removeprefix(_GROUP_LIMIT) if name.startswith(_GROUP_LIMIT) else ""
+
+
+def own_limits(remaining: Resources) -> Resources:
+    """Return what is left of a NodePool's own limits, without those of zones and those that it shares."""
+    return Resources({n: remaining[n] for n in remaining if not (limited_zone(n) or shared_limit(n))})
 
 
 def is_of_users(name: str) -> bool:
