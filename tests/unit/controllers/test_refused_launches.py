@@ -162,6 +162,27 @@ def test_pools_and_subnets_without_capacity_are_avoided_and_the_claim_is_given_u
     assert not settled.is_throttled
 
 
+DENIED = "UnauthorizedOperation"
+
+
+@pytest.mark.parametrize(("before", "waits"), [(599, False), (600, True)])
+def test_offerings_that_are_denied_one_by_one_are_avoided_and_the_nodepool_waits_if_they_are_many(
+    before: int, waits: bool
+) -> None:
+    outside = ClusterPorts()
+    late = NOW + timedelta(minutes=2)
+    pools = [OfferingKey("spot", f"m{number}.large", ZONES[1]) for number in range(before)]
+    outside.store.unavailable = {pool: Backoff(late, 1, DENIED) for pool in pools}
+    outside.store.unavailable[OTHER] = Backoff(late, 1, LACKING)
+    refused = Refused("default-x1", "Unauthorized", "a policy denies it", (Shortfall(POOL, DENIED),))
+    settled = settle(outside, refused)
+    assert settled.given_up == ["default-x1"]
+    assert settled.refused == {("default-x1", POOL, DENIED)}
+    assert outside.store.unavailable[POOL] == Backoff(NOW + timedelta(minutes=3), 1, DENIED)
+    assert (saved(outside).reason, saved(outside).message) == ("Unauthorized", "a policy denies it")
+    assert ("default" in outside.store.nodepool_backoffs) == waits
+
+
 def test_a_pool_that_served_a_launch_is_available_again_unless_it_was_interrupted() -> None:
     outside = ClusterPorts()
     late = NOW + timedelta(minutes=2)

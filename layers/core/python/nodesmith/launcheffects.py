@@ -19,7 +19,15 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.launch import shared
-from nodesmith.decisions.launch.fleets import backoffs, launched_claim, served, shortage, subnet_backoffs
+from nodesmith.decisions.launch.answers import (
+    backoffs,
+    nodepool_backoff,
+    refused_offerings,
+    served,
+    shortage,
+    subnet_backoffs,
+)
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -40,15 +48,12 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
-from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
+from nodesmith.model.ledger.learned import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
 from nodesmith.model.ledger.shortages import lost_zones
 from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Cloud, Store
-
-_FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
-"""EC2 does not know a newly created instance profile for some seconds."""
 
 INTERRUPTIONS = frozenset(InterruptionCause)
 """Reasons of back-offs that only the passage of time ends."""
@@ -119,8 +124,7 @@ def launch(
     settled.refused = {
         (request.call, short.offering, short.code)
         for request, answer in zip(requests, answers, strict=True)
-        if isinstance(answer, Launched | NoCapacity)
-        for short in answer.shortfalls
+        for short in refused_offerings(answer)
     }
     _learn(outcomes.values(), ledger, store, clock())
     for claim in claims:
@@ -258,10 +262,9 @@ def _give_up(
         case NoCapacity():
             ended = claim.given_up("InsufficientCapacity", shortage(outcome), now)
         case Refused():
-            before = ledger.nodepool_backoffs.get(claim.nodepool)
-            why = f"{outcome.reason}: {outcome.message}"
-            refused = next_backoff(before, why, now, _FIRST_BACKOFFS.get(outcome.reason, FIRST_BACKOFF))
-            store.save_nodepool_backoff(claim.nodepool, refused)
+            refused = nodepool_backoff(outcome, claim.nodepool, ledger, now)
+            if refused is not None:
+                store.save_nodepool_backoff(claim.nodepool, refused)
             ended = claim.given_up(outcome.reason, outcome.message, now)
         case Unfulfilled():
             why = f"{outcome.reason}: {outcome.message}"

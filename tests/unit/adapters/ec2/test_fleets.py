@@ -268,6 +268,27 @@ def test_an_error_that_users_must_fix_is_refused_with_karpenters_reason(
     assert meaning(error_in(POOLS[0], code, message)) == Refused(CLAIM.name, reason, f"{code}: {message}")
 
 
+def test_offerings_that_are_denied_one_by_one_are_named_and_the_rest_may_be_permitted() -> None:
+    outcome = meaning(*(error_in(pool, "UnauthorizedOperation", "a policy denies it") for pool in POOLS))
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, outcome.message) == ("Unauthorized", "UnauthorizedOperation: a policy denies it")
+    assert outcome.denied == tuple(Shortfall(pool, "UnauthorizedOperation") for pool in sorted(POOLS))
+
+
+def test_a_refusal_that_may_hold_for_all_offerings_names_none() -> None:
+    denied = [error_in(pool, "UnauthorizedOperation") for pool in POOLS]
+    unnamed = {"ErrorCode": "UnauthorizedOperation", "ErrorMessage": "words"}
+    for errors in (
+        denied[:-1],
+        [unnamed],
+        [*denied, unnamed],
+        [*denied[:-1], error_in(POOLS[-1], "InvalidAMIID")],
+    ):
+        outcome = meaning(*errors)
+        assert isinstance(outcome, Refused)
+        assert outcome.denied == ()
+
+
 def test_an_error_of_the_whole_call_affects_every_pool() -> None:
     outcome = call_failure(REQUEST, FleetError("InsufficientInstanceCapacity", "words"))
     assert isinstance(outcome, NoCapacity)

@@ -144,7 +144,9 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
     if any(error.code in _NO_TEMPLATE for error in errors):
         return TemplateMissing(request.claim, is_answered=True)
     if errors and not launched and all(_is_refusal(error) for error in errors):
-        return _refused(request, errors[0])
+        denied = {error.pool for error in errors if error.code in DENIED}
+        is_each_denied = denied == set(request.offerings())
+        return replace(_refused(request, errors[0]), denied=shortfalls(errors) if is_each_denied else ())
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
     short, full = shortfalls(errors), subnet_shortfalls(errors)
     passing = next((error for error in errors if _is_passing(error)), None)

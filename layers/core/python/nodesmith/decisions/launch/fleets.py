@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 
 from nodesmith.decisions.launch.templates import (
@@ -37,18 +37,13 @@ from nodesmith.model.ec2.instancetypes import InstanceType, image_for, read_gpu_
 from nodesmith.model.ec2.launches import (
     FleetShare,
     Instance,
-    Launched,
-    LaunchOutcome,
     LaunchRequest,
     LaunchTemplate,
-    NoCapacity,
-    OfferingKey,
     Override,
 )
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS
 from nodesmith.model.karpenter.ownership import claim_tags, instance_tags
-from nodesmith.model.ledger.learned import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Subnet
@@ -290,9 +285,6 @@ def _shares(claims: Sequence[str]) -> list[tuple[str, FleetShare]]:
     return [(claim, FleetShare(fleet, index, len(claims))) for index, claim in enumerate(claims)]
 
 
-SUBNET_BACKOFF = timedelta(minutes=5)
-
-
 def launched_claim(
     claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
 ) -> NodeClaim:
@@ -355,42 +347,3 @@ def _price(claim: NodeClaim, instance: Instance, sold: Offering | None) -> float
     overrides = LaunchRequest.from_item(claim.name, claim.launch).overrides if asked else ()
     prices = (o.paid_hourly_usd for o in overrides if (o.instance_type, o.zone) == bought)
     return next(prices, sold.paid_hourly_usd if sold else claim.price_hourly_usd)
-
-
-def backoffs(
-    outcomes: Collection[LaunchOutcome], ledger: Ledger, now: datetime
-) -> dict[OfferingKey, Backoff]:
-    """Return the back-offs of offerings without capacity, except those that served another claim."""
-    answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
-    codes = {s.offering: s.code for answer in answers for s in answer.shortfalls}
-    return {
-        key: next_backoff(ledger.unavailable.get(key), codes[key], now)
-        for key in sorted(codes.keys() - served(outcomes))
-    }
-
-
-def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[str, Backoff]:
-    """Return the back-offs of subnets in which nothing could be launched.
-
-    They last until readiness has read again how many free addresses each subnet has.
-    """
-    answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
-    codes = {s.subnet: s.code for answer in answers for s in answer.subnets}
-    return {subnet: Backoff(now + SUBNET_BACKOFF, 1, codes[subnet]) for subnet in sorted(codes)}
-
-
-def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
-    """Return the offerings that instances came from."""
-    instances = [outcome.instance for outcome in outcomes if isinstance(outcome, Launched)]
-    return {OfferingKey(i.capacity_type, i.instance_type, i.zone) for i in instances}
-
-
-def shortage(outcome: NoCapacity) -> str:
-    """Return a sentence about what EC2 lacked."""
-    if outcome.subnets and not outcome.shortfalls:
-        names = ", ".join(s.subnet for s in outcome.subnets)
-        return f"no free address in {names} ({outcome.subnets[0].code})"
-    codes = sorted({s.code for s in outcome.shortfalls})
-    lacking = "quota left" if outcome.quota else "capacity"
-    example = f", such as {outcome.shortfalls[0].offering}" if outcome.shortfalls else ""
-    return f"no {lacking} in {len(outcome.shortfalls)} offerings ({', '.join(codes)}){example}"

@@ -287,11 +287,15 @@ class NoCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request is wrong and will stay wrong until the NodeClass, the role or the account is fixed."""
+    """The request is wrong and will stay wrong until the NodeClass, the role or the account is fixed.
+
+    If EC2 denied each offering by itself, these are `denied`: a policy may permit other instance types.
+    """
 
     claim: str
     reason: str
     message: str
+    denied: tuple[Shortfall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
