@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from nodesmith.adapters.aws.eks import dns_suffix
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.awssession import Client
 from nodesmith_cli.connecting.applying import Applier
@@ -132,8 +133,7 @@ def _without_image(account: Account) -> Finding:
 
 def registry_of(account: Account) -> str:
     """Return the host name of the account's ECR registry."""
-    suffix = "amazonaws.com.cn" if account.partition == "aws-cn" else "amazonaws.com"
-    return f"{account.account}.dkr.ecr.{account.region}.{suffix}"
+    return f"{account.account}.dkr.ecr.{account.region}.{dns_suffix(account.region)}"
 
 
 def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ from nodesmith_cli.deployment.image.references import Reference
 
 # Private registries only, at AWS's own addresses: AWS tokens must not go to any other host.
 _HOST = re.compile(
-    r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d+)\."
-    r"(?:amazonaws\.com(?:\.cn)?|on\.aws|on\.amazonwebservices\.com\.cn)"
+    r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z]{2,4}(?:-[a-z]+)+-\d+)\."
+    r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|on\.aws|on\.amazonwebservices\.com\.cn)"
 )
 _PUSHING = (
     "ecr:GetAuthorizationToken, and for the repository ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, "

@@ -39,7 +39,9 @@ def refused(code: str, status: int = 400) -> ClientError:
         ReadTimeoutError(endpoint_url="https://ec2"),
     ],
 )
-def test_throttling_server_errors_network_errors_and_expired_credentials_are_transient(error: ClientError) -> None:
+def test_throttling_server_errors_network_errors_and_expired_credentials_are_transient(
+    error: ClientError,
+) -> None:
     assert is_passing(error)
     with pytest.raises(Transient, match="ec2:CreateFleet") as caught, transient_errors("ec2:CreateFleet"):
         raise error

@@ -8,8 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.credentials import Credentials
+from botocore.session import get_session
 
-from nodesmith.adapters.aws.eks import EksToken, eks_token
+from nodesmith.adapters.aws.eks import EksToken, dns_suffix, eks_token
 
 CREDENTIALS = Credentials("AKIDEXAMPLE", "s3cr3t", "session")
 
@@ -23,7 +24,12 @@ def url_of(token: str) -> str:
 
 @pytest.mark.parametrize(
     ("region", "host"),
-    [("eu-west-1", "sts.eu-west-1.amazonaws.com"), ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn")],
+    [
+        ("eu-west-1", "sts.eu-west-1.amazonaws.com"),
+        ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
+        ("eusc-de-east-1", "sts.eusc-de-east-1.amazonaws.eu"),
+    ],
 )
 def test_a_token_is_a_presigned_request_to_the_regions_sts_that_signs_the_cluster_name(
     region: str, host: str
@@ -53,3 +59,10 @@ def test_a_token_is_reused_for_fourteen_minutes() -> None:
     now += timedelta(seconds=1)
     token()
     assert len(signed) == 2
+
+
+def test_every_region_of_botocore_has_its_domain() -> None:
+    for partition in get_session().get_component("data_loader").load_data("partitions")["partitions"]:
+        regions = [name for name in partition["regions"] if not name.endswith("-global")]
+        domain = partition["outputs"]["dnsSuffix"]
+        assert {dns_suffix(region) for region in regions} == {domain}

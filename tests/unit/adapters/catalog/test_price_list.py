@@ -59,6 +59,7 @@ def page(*products: str, token: str = "") -> dict[str, Any]:
         ("ap-southeast-2", "ap-south-1"),
         ("cn-north-1", "cn-northwest-1"),
         ("us-gov-west-1", None),
+        ("eusc-de-east-1", "eusc-de-east-1"),
         ("us-iso-east-1", None),
     ],
 )

@@ -31,6 +31,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("111122223333.dkr.ecr.eu-west-1.amazonaws.com", Ecr("111122223333", "eu-west-1")),
         ("111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com", Ecr("111122223333", "us-gov-west-1")),
         ("111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn", Ecr("111122223333", "cn-north-1")),
+        ("111122223333.dkr.ecr.eusc-de-east-1.amazonaws.eu", Ecr("111122223333", "eusc-de-east-1")),
         ("111122223333.dkr-ecr.eu-west-1.on.aws", Ecr("111122223333", "eu-west-1")),
         ("111122223333.dkr.ecr.eu-west-1.amazonaws.com.example", None),
         ("111122223333.dkr.ecr.eu-west-1.example.com", None),

@@ -110,12 +110,27 @@ _KEPT_FOR = timedelta(minutes=14)
 _URL_EXPIRES_SECONDS = 60
 
 
+_SUFFIXES = {
+    "cn-": "amazonaws.com.cn",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "us-isof-": "csp.hci.ic.gov",
+}
+"""The domains of AWS's partitions, by the beginning of their regions' names; all others share one."""
+
+
+def dns_suffix(region: str) -> str:
+    """Return the domain of a region's endpoints."""
+    return next((domain for start, domain in _SUFFIXES.items() if region.startswith(start)), "amazonaws.com")
+
+
 def eks_token(credentials: Credentials, cluster: str, region: str) -> str:
     """Return a new token."""
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     request = AWSRequest(
         method="GET",
-        url=f"https://sts.{region}.{suffix}/?Action=GetCallerIdentity&Version=2011-06-15",
+        url=f"https://sts.{region}.{dns_suffix(region)}/?Action=GetCallerIdentity&Version=2011-06-15",
         headers={"x-k8s-aws-id": cluster},
     )
     frozen = credentials.get_frozen_credentials()

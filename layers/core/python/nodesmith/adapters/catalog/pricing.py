@@ -52,7 +52,7 @@ def price_list_region(region: str) -> str | None:
     """Return the region whose Price List endpoint serves `region`, or None (GovCloud, isolated regions)."""
     if region.startswith("us-gov-") or "-iso" in region:
         return None
-    nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
+    nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1", "eusc": "eusc-de-east-1"}
     return nearest.get(region.partition("-")[0], "us-east-1")
 
 
