@@ -11,6 +11,7 @@ from botocore.credentials import Credentials
 from botocore.session import get_session
 
 from nodesmith.adapters.aws.eks import EksToken, dns_suffix, eks_token
+from tests.fakes.sts import Process
 
 CREDENTIALS = Credentials("AKIDEXAMPLE", "s3cr3t", "session")
 
@@ -66,3 +67,16 @@ def test_every_region_of_botocore_has_its_domain() -> None:
         regions = [name for name in partition["regions"] if not name.endswith("-global")]
         domain = partition["outputs"]["dnsSuffix"]
         assert {dns_suffix(region) for region in regions} == {domain}
+
+
+def test_a_token_is_signed_anew_if_its_session_ends_before_it_would() -> None:
+    process = Process()
+    session = process.session("east")
+    token = EksToken(session.get_credentials(), "east", "us-east-1", lambda: process.now)
+    token()
+    process.sts.is_away = True
+    process.now += timedelta(minutes=48)
+    assert "Credential=key-1" in url_of(token())
+    process.sts.is_away = False
+    process.now += timedelta(seconds=1)
+    assert "Credential=key-2" in url_of(token())

@@ -160,8 +160,13 @@ class EksToken:
         now = self._clock()
         if now >= self._until:
             self._token = eks_token(self._credentials, self._cluster, self._region)
-            self._until = now + _KEPT_FOR
+            self._until = now if self._end_first() else now + _KEPT_FOR
         return self._token
+
+    def _end_first(self) -> bool:
+        """Return whether the credentials expire before a token that they sign: they could not be renewed in time."""
+        ends = getattr(self._credentials, "refresh_needed", None)
+        return ends is not None and bool(ends(refresh_in=_KEPT_FOR.total_seconds()))
 
 
 _SERVICE = "arc-zonal-shift"
