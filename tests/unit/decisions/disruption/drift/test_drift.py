@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -120,9 +120,10 @@ def test_facts_of_an_instance_type_unknown_at_launch_cause_no_drift() -> None:
     assert drifted(CLAIM, today(changed_pool(requirements=gpus))) == "RequirementsDrifted"
 
 
-def without_its_type(known: Catalog) -> Catalog:
+def without_its_type(known: Catalog, made_at: datetime = LATER) -> Catalog:
     facts = {name: one for name, one in known.facts.items() if name != CLAIM.instance_type}
-    return replace(known, facts=facts, offerings={k: v for k, v in known.offerings.items() if k in facts})
+    offerings = {name: offered for name, offered in known.offerings.items() if name in facts}
+    return replace(known, facts=facts, offerings=offerings, made_at=made_at)
 
 
 def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
@@ -131,6 +132,17 @@ def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
     assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
     young = replace(CLAIM, created_at=LATER - timedelta(minutes=59))
     assert drifted(young, today(catalog=without)) == ""
+
+
+def test_what_a_catalogue_older_than_the_node_lacks_causes_no_drift() -> None:
+    """Until AWS has been asked, the catalogue that ships with nodesmith applies."""
+    shipped = embedded_catalog("us-east-1")
+    assert shipped.made_at < CLAIM.created_at
+    assert drifted(CLAIM, today(catalog=without_its_type(shipped, shipped.made_at))) == ""
+    elsewhere = {CLAIM.instance_type: (Offering("us-east-1f", CLAIM.capacity_type, 1.0),)}
+    assert drifted(CLAIM, today(catalog=replace(shipped, offerings=elsewhere))) == ""
+    current = replace(shipped, offerings=elsewhere, made_at=LATER)
+    assert drifted(CLAIM, today(catalog=current)) == "InstanceTypeNotFound"
 
 
 def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None:
@@ -171,7 +183,7 @@ def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None
 
 def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_exist() -> None:
     offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
-    known = embedded_catalog("us-east-1")
+    known = replace(embedded_catalog("us-east-1"), made_at=LATER)
     facts = known.facts[CLAIM.instance_type]
     assert isinstance(facts, InstanceFacts)
     facts = replace(facts, capacity_types=("on-demand",))
@@ -189,7 +201,7 @@ def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_e
 @pytest.mark.parametrize("capacity_type", ["on-demand", "spot"])
 def test_a_type_or_an_offering_without_a_known_price_is_sold_all_the_same(capacity_type: str) -> None:
     """New types have no price where the price list cannot be read; EC2 may have no spot price of a zone."""
-    known = embedded_catalog("us-east-1")
+    known = replace(embedded_catalog("us-east-1"), made_at=LATER)
     claim = replace(CLAIM, capacity_type=capacity_type)
     priced = {name: offers for name, offers in known.offerings.items() if name != CLAIM.instance_type}
     assert drifted(claim, today(catalog=replace(known, offerings=priced))) == ""

@@ -124,8 +124,11 @@ def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
     """Return whether the instance type is sold this way at all, whether or not it is available.
 
     A type without a known price has no offering, but may be sold all the same. A reserved type need not be for sale in
-    its zone: whether its reservation still exists is checked separately.
+    its zone: whether its reservation still exists is checked separately. A catalogue older than the node proves
+    nothing: until AWS has been asked, the one that ships with nodesmith applies.
     """
+    if claim.created_at > catalog.made_at:
+        return True
     facts = catalog.facts.get(claim.instance_type)
     if facts is None or claim.capacity_type == RESERVED:
         return facts is not None
