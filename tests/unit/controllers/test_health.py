@@ -536,3 +536,18 @@ def test_any_number_of_changes_is_sent_to_the_bus_with_the_region() -> None:
 def test_an_event_that_is_not_accepted_is_sent_again_by_the_next_check() -> None:
     with pytest.raises(Transient, match="1 events were not accepted"):
         HealthEvents(Bus(failed=1), "eu-west-1").publish([{"state": "unwell"}])
+
+
+@pytest.mark.usefixtures("aws")
+def test_the_findings_of_an_outage_in_many_clusters_are_kept() -> None:
+    """An item of DynamoDB holds 400 KB."""
+    said = "ec2:DescribeInstances: RequestLimitExceeded: Request limit exceeded. " * 7
+    clusters = [f"cluster-{number:03}" for number in range(100)]
+    found = [Finding(cluster, concern, "Failed", said) for cluster in clusters for concern in Concern]
+    records = HealthRecords(client("dynamodb"), TABLE_NAME)
+    records.keep(dict.fromkeys(clusters, NOW), found)
+    since, kept = records.state()
+    assert set(since) == set(clusters)
+    assert kept == frozenset(found)
+    records.keep({"east": NOW}, found[:1])
+    assert [each.said for each in records.state()[1]] == [said]

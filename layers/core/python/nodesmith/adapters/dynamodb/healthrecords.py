@@ -25,6 +25,8 @@ APART = timedelta(seconds=20)
 _NEXT_TICK = timedelta(minutes=1)
 _STATE = "STATE"
 _ATTEMPTS = 3
+_LONGEST_MESSAGES = 200_000
+"""The most characters of findings' messages in one item, which holds 400 KB."""
 
 
 class HealthWriter:
@@ -146,10 +148,12 @@ class HealthRecords:
         return since, found
 
     def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
-        """Store what `state` returns. Raises Transient."""
+        """Store what `state` returns, without the messages of very many findings. Raises Transient."""
+        told = sorted(found)
+        is_long = sum(len(json.dumps(each.said)) for each in told) > _LONGEST_MESSAGES
         document = {
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
-            "findings": [[each.cluster, each.concern, each.kind, each.said] for each in sorted(found)],
+            "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.said] for e in told],
         }
         partition = Partition(self._client, self._table, health_partition_key(""))
         partition.put(partition.item(_STATE, document))
