@@ -178,9 +178,12 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             raise Unresolved(
                 "RoleNotFound", f"spec.role {nodeclass.role!r}: {error_message(error)}: {remedy}"
             ) from error
-        if code == "LimitExceeded":
+        if code == "LimitExceeded" and error.operation_name == "AddRoleToInstanceProfile":
             # Another run has just added the role. A profile holds only one.
             return name
+        if code == "LimitExceeded":
+            remedy = "delete instance profiles, ask AWS for a higher quota, or set spec.instanceProfile"
+            raise Unresolved(code, f"role {role}: {error_message(error)}: {remedy}") from error
         raise
     if held and held != role:
         raise Unresolved(
