@@ -129,3 +129,25 @@ def test_an_unavailable_ec2_is_transient() -> None:
         stub.add_client_error("describe_instances", "RequestLimitExceeded", http_status_code=503)
         with pytest.raises(Transient, match="ec2:DescribeInstances"):
             current_notices(ec2, "express", frozenset({OURS}), NOW)
+
+
+def test_a_denied_call_keeps_no_notice_back_that_others_have_found() -> None:
+    ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(ec2) as stub:
+        stub.add_client_error("describe_instances", "UnauthorizedOperation", http_status_code=403)
+        requests = {"SpotInstanceRequests": [spot_request("marked-for-termination")]}
+        stub.add_response("describe_spot_instance_requests", requests)
+        for _ in range(2):
+            stub.add_client_error("describe_instance_status", "UnauthorizedOperation", http_status_code=403)
+        (notice,) = current_notices(ec2, "express", frozenset({OURS}), NOW)
+        stub.assert_no_pending_responses()
+    assert (notice.cause, notice.instance_id) == (InterruptionCause.SPOT, OURS)
+
+
+def test_a_call_that_is_throttled_is_followed_by_no_other() -> None:
+    ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(ec2) as stub:
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": [instance("stopped")]}]})
+        stub.add_client_error("describe_spot_instance_requests", "RequestLimitExceeded", http_status_code=503)
+        (notice,) = current_notices(ec2, "express", frozenset({OURS}), NOW)
+    assert notice.cause is InterruptionCause.STOPPED

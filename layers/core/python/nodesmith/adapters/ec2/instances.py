@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import (
+    THROTTLED,
     as_transient,
     error_code,
     error_message,
@@ -211,13 +212,28 @@ _OVER = ("[Completed]", "[Canceled]")
 
 
 def current_notices(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> list[Notice]:
-    """Return all current notices for these instance ids of the cluster with this name. Raises Transient."""
-    return [
-        *_stopped(ec2, instances, now),
-        *_warnings(ec2, cluster, instances),
-        *_scheduled_changes(ec2, instances),
-        *_impaired(ec2, instances, now),
-    ]
+    """Return all current notices for these instance ids of the cluster with this name.
+
+    Raises Transient if a call fails and the others find none. After a throttled call, no other is made.
+    """
+    looks: tuple[Callable[[], Iterable[Notice]], ...] = (
+        lambda: _stopped(ec2, instances, now),
+        lambda: _warnings(ec2, cluster, instances),
+        lambda: _scheduled_changes(ec2, instances),
+        lambda: _impaired(ec2, instances, now),
+    )
+    found: list[Notice] = []
+    failed: Transient | None = None
+    for look in looks:
+        try:
+            found += look()
+        except Transient as error:
+            failed = failed or error
+            if error.code in THROTTLED:
+                break
+    if failed is not None and not found:
+        raise failed
+    return found
 
 
 def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
