@@ -87,6 +87,14 @@ def test_a_denied_read_of_marked_spot_requests_is_transient() -> None:
         marked.ids()
 
 
+def test_a_cluster_that_eks_cannot_describe_for_an_unknown_reason_is_transient() -> None:
+    with (
+        denied("eks", "DescribeCluster", "UnrecognizedClientException"),
+        pytest.raises(Transient, match="eks:DescribeCluster: UnrecognizedClientException"),
+    ):
+        AwsCloud(client, SETTINGS, system_time).cluster_info()
+
+
 def test_a_session_without_credentials_is_transient() -> None:
     def without_credentials(**_: object) -> None:
         raise CredentialRetrievalError(provider="nodesmith-session", error_msg="STS is away")

@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import DENIED, all_errors, error_code, error_message, rows, transient_errors
+from nodesmith.adapters.aws.calls import DENIED, all_errors, as_transient, error_code, error_message, rows
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2.zonalshifts import ZonalShift, cluster_of, shifted_zone_ids, shifts_of
 from nodesmith.model.nodeclasses.status import ClusterInfo
@@ -85,13 +85,13 @@ def _service_network(cidr: str) -> Any:
 
 def _describe(client: Callable[[str], Any], name: str) -> tuple[Mapping[str, str], str]:
     """Return the values that EKS has, and the reason if it has none. Raises Transient."""
-    try:
-        with transient_errors("eks:DescribeCluster"):
+    with as_transient("eks:DescribeCluster"):
+        try:
             cluster = client("eks").describe_cluster(name=name)["cluster"]
-    except ClientError as error:
-        if error_code(error) not in _UNKNOWN:
-            raise
-        return {}, f"EKS returned {error_code(error)} ({error_message(error)})"
+        except ClientError as error:
+            if error_code(error) not in _UNKNOWN:
+                raise
+            return {}, f"EKS returned {error_code(error)} ({error_message(error)})"
     network = cluster.get("kubernetesNetworkConfig") or {}
     ipv6 = network.get("ipFamily") == "ipv6"
     return {
