@@ -692,3 +692,16 @@ def test_fifty_clusters_that_ask_at_once_never_take_more_than_the_budget_holds(
     with ThreadPoolExecutor(16) as pool:
         granted = list(pool.map(lambda store: store.take_calls(32, NOW), stores))
     assert 0 < sum(granted) <= MOST_CALLS
+
+
+def test_an_item_that_dynamodb_refuses_is_transient_so_that_others_are_written(dynamodb: Any) -> None:
+    """A DynamoDB item holds 400 KB."""
+    store = DynamoStore(dynamodb, TABLE, "east", lambda: NOW)
+    store.commit(0, [PENDING, OTHER], "d")
+    saved = {claim.name: claim for claim in store.load().claims}
+    large = replace(saved[PENDING.name], annotations={"example.com/notes": "x" * 500_000})
+    with pytest.raises(Transient, match=r"dynamodb:write: ValidationException: Item size"):
+        store.save(large)
+    with pytest.raises(Transient, match=r"dynamodb:write: ValidationException: Item size"):
+        store.commit(1, [replace(large, name="default-c", revision=0)], "d")
+    store.save(saved[OTHER.name])

@@ -71,8 +71,9 @@ def test_every_region_of_botocore_has_its_domain() -> None:
 
 def test_a_token_is_signed_anew_if_its_session_ends_before_it_would() -> None:
     process = Process()
-    session = process.session("east")
-    token = EksToken(session.get_credentials(), "east", "us-east-1", lambda: process.now)
+    credentials = process.session("east").get_credentials()
+    assert credentials is not None
+    token = EksToken(credentials, "east", "us-east-1", lambda: process.now)
     token()
     process.sts.is_away = True
     process.now += timedelta(minutes=48)

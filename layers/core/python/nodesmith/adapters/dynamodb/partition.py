@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import transient_errors
+from nodesmith.adapters.aws.calls import as_transient, transient_errors
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import parse_time
 
@@ -148,7 +148,7 @@ class Partition:
     def put(self, item: Attributes) -> None:
         """Write an item, replacing any existing one."""
         self._before_write()
-        with transient_errors("dynamodb:PutItem"):
+        with as_transient("dynamodb:PutItem"):
             self.client.put_item(TableName=self.table, Item=item)
 
     def put_revised(self, item: Attributes, revision: int, what: str) -> None:
@@ -160,7 +160,7 @@ class Partition:
     def delete(self, sk: str) -> None:
         """Delete an item. One that is already gone is ignored."""
         self._before_write()
-        with transient_errors("dynamodb:DeleteItem"):
+        with as_transient("dynamodb:DeleteItem"):
             self.client.delete_item(TableName=self.table, Key=self.key(sk))
 
     def delete_revised(self, sk: str, revision: int, what: str) -> None:
@@ -198,7 +198,7 @@ class Partition:
         """Put and delete items, 25 per call."""
         if requests:
             self._before_write()
-        with transient_errors("dynamodb:BatchWriteItem"):
+        with as_transient("dynamodb:BatchWriteItem"):
             for start in range(0, len(requests), _BATCH):
                 self._write_batch(requests[start : start + _BATCH])
 
@@ -250,19 +250,24 @@ class LostShare(Conflict):
 
 @contextmanager
 def conflicts(what: str, shared: int | None = None) -> Iterator[None]:
-    """Raise Conflict, with the message `what`, for a failed condition, and Transient for errors that pass.
+    """Raise Conflict, with the message `what`, for a failed condition, and Transient for all other errors.
 
     `shared` is the number of a transaction's item that clusters share. If only that one failed, raise LostShare.
     """
-    try:
-        with transient_errors("dynamodb:write"):
+    with as_transient("dynamodb:write"):
+        try:
             yield
-    except ClientError as error:
-        reasons = [str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()]
-        codes = {str(error.response.get("Error", {}).get("Code")), *reasons}
-        if codes & _LOST:
-            lost = {number for number, code in enumerate(reasons) if code in _LOST}
-            raise (LostShare if lost == {shared} else Conflict)(what) from error
-        if codes & _BUSY:
-            raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
-        raise
+        except ClientError as error:
+            _raise_for(error, what, shared)
+            raise
+
+
+def _raise_for(error: ClientError, what: str, shared: int | None) -> None:
+    """Raise the error that the codes and cancellation reasons stand for; return if they stand for none."""
+    reasons = [str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()]
+    codes = {str(error.response.get("Error", {}).get("Code")), *reasons}
+    if codes & _LOST:
+        lost = {number for number, code in enumerate(reasons) if code in _LOST}
+        raise (LostShare if lost == {shared} else Conflict)(what) from error
+    if codes & _BUSY:
+        raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
