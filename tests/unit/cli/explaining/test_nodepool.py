@@ -75,7 +75,7 @@ def test_types_without_capacity_on_ec2_are_shown() -> None:
     pool = told(ONE_TYPE, unavailable=closed)
 
     assert pool.left == 0
-    assert removed(pool, "EC2 lately had no capacity") == (1, 1)
+    assert removed(pool, "EC2 lately refused it, for lack of capacity, quota or permission") == (1, 1)
     assert "no instance type" in pool.obstacle or "none of its" in pool.obstacle
 
 

@@ -67,7 +67,7 @@ _OBSTACLES = (
     ("no instance type meets", "loosen the requirement that removes most instance types"),
     (
         "none of its",
-        "allow more instance types, zones or capacity types, or wait until EC2 has capacity again",
+        "allow more instance types, zones or capacity types, raise the quota, or wait until EC2 has capacity again",
     ),
     ("its DaemonSets ask", "allow larger instance types"),
     ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
@@ -129,7 +129,7 @@ _ONE_INTERFACE = Refusal(
 )
 _SOLD_OUT = Refusal(
     Filter.OFFERING,
-    "EC2 lately refused all instance types that are large enough, for lack of capacity or of quota",
+    "EC2 lately refused all instance types that are large enough, for lack of capacity, quota or permission",
     "offerings",
     "wait, allow more instance types, zones or capacity types, or raise the quota",
 )

@@ -257,7 +257,7 @@ def _removed(
     removed[f"not sold in a zone of its EC2NodeClass's subnets{shifted}"] = frozenset(
         t.name for t in types if not any(o.zone in zones for o in t.offerings)
     )
-    removed["EC2 lately had no capacity"] = frozenset(
+    removed["EC2 lately refused it, for lack of capacity, quota or permission"] = frozenset(
         t.name
         for t in types
         if t.offerings and all((o.capacity_type, t.name, o.zone) in closed for o in t.offerings)

@@ -300,8 +300,8 @@ def _no_choice(
     if offered.types:
         return "its DaemonSets ask for more than any of its instance types offers"
     return (
-        f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity,"
-        " without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
+        f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity or"
+        " quota, denied, without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
     )
 
 
