@@ -281,11 +281,14 @@ def refuse(events: Any, calls: str, code: str, status: int) -> None:
     events.register(calls, lambda **_: answer)
 
 
-def test_a_registration_serves_for_another_minute_while_parameter_store_is_away_and_no_longer() -> None:
+@pytest.mark.parametrize("code", ["InternalServerError", "AccessDeniedException"])
+def test_a_registration_serves_for_another_minute_while_parameter_store_is_away_and_no_longer(
+    code: str,
+) -> None:
     now, ssm = [builders.NOW], boto3.client("ssm", region_name=REGION)
     known = SsmRegistrations(lambda: ssm, lambda: now[0])
     east = known.get("east")
-    away(ssm)
+    refuse(ssm.meta.events, "before-call.ssm", code, 500 if code == "InternalServerError" else 400)
 
     for seconds in (0, 59, 61, 119):
         now[0] = builders.NOW + timedelta(seconds=seconds)
@@ -293,7 +296,7 @@ def test_a_registration_serves_for_another_minute_while_parameter_store_is_away_
         assert not known.is_canary("east")
 
     now[0] = builders.NOW + LAST_USE
-    with pytest.raises(Transient, match="ssm:GetParameters: InternalServerError: away"):
+    with pytest.raises(Transient, match=f"ssm:GetParameters: {code}: away"):
         known.get("east")
 
 

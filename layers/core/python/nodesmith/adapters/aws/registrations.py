@@ -9,7 +9,7 @@ from typing import Any
 from botocore.credentials import CredentialProvider, CredentialResolver, DeferredRefreshableCredentials
 from botocore.session import Session, get_session
 
-from nodesmith.adapters.aws.calls import transient_errors
+from nodesmith.adapters.aws.calls import as_transient
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.policies import LIMIT_PARAMETERS
 from nodesmith.registration import (
@@ -82,7 +82,7 @@ class SsmRegistrations:
         found, faults = [], {}
         values: dict[str, tuple[str, str]] = {}
         for path in self._paths:
-            with transient_errors("ssm:GetParametersByPath"):
+            with as_transient("ssm:GetParametersByPath"):
                 pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=path)
                 for parameter in (each for page in pages for each in page["Parameters"]):
                     values.setdefault(parameter["Name"].rpartition("/")[2], (path, parameter["Value"]))
@@ -100,7 +100,7 @@ class SsmRegistrations:
         unknown = f"cluster {cluster[:100]!r} is not registered: `nodesmith connect` registers it"
         if not CLUSTER_NAME.fullmatch(cluster):
             raise Rejected(unknown)
-        with transient_errors("ssm:GetParameters"):
+        with as_transient("ssm:GetParameters"):
             names = [*(f"{path}/{cluster}" for path in self._paths), CANARY_PARAMETER]
             answer = self._client().get_parameters(Names=names)
         values = {each["Name"]: str(each["Value"]) for each in answer["Parameters"]}
@@ -127,7 +127,7 @@ class SsmLimits:
 
     def all(self) -> Mapping[str, str]:
         """Return the values of all parameters, by the limit's name. Raises Transient."""
-        with transient_errors("ssm:GetParametersByPath"):
+        with as_transient("ssm:GetParametersByPath"):
             pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=LIMIT_PARAMETERS)
             return {
                 p["Name"].rpartition("/")[2]: str(p["Value"]) for page in pages for p in page["Parameters"]
@@ -142,13 +142,13 @@ class SsmTrials:
 
     def current(self) -> Trial:
         """Return the trial in progress, or the one that ended last. Raises Transient."""
-        with transient_errors("ssm:GetParameters"):
+        with as_transient("ssm:GetParameters"):
             answer = self._client().get_parameters(Names=[CANARY_PARAMETER])
         return _trial(next((str(each["Value"]) for each in answer["Parameters"]), None))
 
     def keep(self, trial: Trial) -> None:
         """Store the trial. Functions follow it within a minute. Raises Transient."""
-        with transient_errors("ssm:PutParameter"):
+        with as_transient("ssm:PutParameter"):
             self._client().put_parameter(
                 Name=CANARY_PARAMETER, Value=trial.to_json(), Type="String", Overwrite=True
             )
