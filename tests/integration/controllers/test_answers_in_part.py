@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
@@ -89,7 +88,7 @@ def test_repeatedly_unprocessed_keys_are_transient(world: Account, store: Dynamo
         (("None", "TransactionConflict"), Conflict),
         (("None", "ThrottlingError"), Transient),
         (("ProvisionedThroughputExceeded", "None"), Transient),
-        (("None", "ValidationError"), ClientError),
+        (("None", "ValidationError"), Transient),
     ],
 )
 def test_the_cancellation_reasons_of_a_transaction_determine_the_error(
