@@ -257,6 +257,16 @@ def test_new_and_resolved_findings_are_reported_once() -> None:
     assert told.changes == [("unwell", *said), ("well", *said)]
 
 
+def test_findings_about_limits_hold_while_limits_cannot_be_read() -> None:
+    kept, told = Kept(well()), PublishedEvents()
+    check = HealthCheck(kept, Waiting(), told, OnTrial())
+    full = Finding("", "", "LimitReached", "SpendingLimit team: 100 USD a month")
+    assert check_health(check, [EAST], {}, NOW, [full]) == [full]
+    assert check_health(check, [EAST], {}, NOW, None) == [full]
+    assert check_health(check, [EAST], {}, NOW, []) == []
+    assert [state for state, *_ in told.changes] == ["unwell", "well"]
+
+
 def test_dead_letters_and_unreadable_registrations_are_findings() -> None:
     check = HealthCheck(Kept(well()), Waiting(2), PublishedEvents(), OnTrial())
 

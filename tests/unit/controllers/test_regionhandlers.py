@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from nodesmith.adapters.dynamodb.healthrecords import HealthRecords
+from nodesmith.composition import parts
 from nodesmith.composition.parts import Parts
-from nodesmith.composition.regionruntime import delayed_or_scheduled, routing_events
+from nodesmith.composition.regionruntime import delayed_or_scheduled, dispatch, routing_events
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.policies import LIMIT_PARAMETERS
+from nodesmith.registration import Registration
+from nodesmith_local.functions.deployment import TABLE_NAME, register
 from tests import builders
-from tests.aws.account import REGION, deployed
+from tests.aws.account import REGION, client, deployed
 
 if TYPE_CHECKING:
     from nodesmith.adapters.aws.messaging import LambdaInvocations, SqsDelayedInvocations
@@ -152,3 +157,30 @@ def test_a_scheduled_event_runs_dispatch_without_records() -> None:
     )
 
     assert (answer, ticks) == (None, [{"why": "tick"}])
+
+
+@pytest.mark.parametrize(
+    ("call", "about"), [("lambda.Invoke", ""), ("ssm.GetParametersByPath", LIMIT_PARAMETERS)]
+)
+def test_health_is_checked_although_another_part_of_the_tick_fails(call: str, about: str) -> None:
+    error = {"Error": {"Code": "TooManyRequestsException", "Message": "no"}, "ResponseMetadata": {}}
+    answer = SimpleNamespace(status_code=429), error
+
+    def refuse(params: Mapping[str, Any], **_: object) -> object:
+        return answer if about in str(params["body"]) else None
+
+    def session(concern: Concern, cluster: str) -> Any:
+        made = parts.own_session(concern, cluster)
+        made.get_component("event_emitter").register(f"before-call.{call}", refuse)
+        return made
+
+    register(client, Registration("east", "vpc-01234567", ("nodes",)))
+    parts.set_session(session)
+    try:
+        with pytest.raises(Transient, match="TooManyRequestsException"):
+            dispatch()({"at": "2026-11-21T12:00:00Z"}, None)
+    finally:
+        parts.set_session(parts.own_session)
+
+    since, _ = HealthRecords(client("dynamodb"), TABLE_NAME).state()
+    assert set(since) == {"", "east"}

@@ -84,7 +84,7 @@ def dispatch() -> Handler:
         check_health,
         is_due,
         keep_limits,
-        send_ticks,
+        try_ticks,
     )
     from nodesmith.decisions.dispatch import KINDS
     from nodesmith.registration import settings_of
@@ -110,18 +110,22 @@ def dispatch() -> Handler:
     limits = Limits(SsmLimits(lambda: parts.client("ssm")), shared, ticks)
 
     def tick(event: Event) -> None:
-        at = scheduled_at(event)
-        report = send_ticks(run, at)
+        at, of_limits = scheduled_at(event), None
+        report = try_ticks(run, at)
         for why in report.rejected:
             parts.telemetry.rejected(why)
-        of_limits = keep_limits(limits, report.registrations, report.faults, now())
-        if is_due(at):
-            found = check_health(health, report.registrations, report.faults, now(), of_limits)
-            for finding in found:
-                parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
-            if found:
-                parts.telemetry.alarm("Unwell", len(found))
-        parts.telemetry.ran(report.counts)
+        with Failures() as failures:
+            for delay in report.delays:
+                failures.add(delay)
+            with failures.of("limits"):
+                of_limits = keep_limits(limits, report.registrations, report.faults, now())
+            if is_due(at):
+                found = check_health(health, report.registrations, report.faults, now(), of_limits)
+                for finding in found:
+                    parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
+                if found:
+                    parts.telemetry.alarm("Unwell", len(found))
+            parts.telemetry.ran(report.counts)
 
     return delayed_or_scheduled(parts, tick)
 

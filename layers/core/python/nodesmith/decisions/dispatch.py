@@ -68,6 +68,8 @@ KINDS: Mapping[str, str] = {
     "GivenUp": "messages failed on every attempt and were given up",
 }
 """The meaning of each kind of finding."""
+OF_LIMITS = frozenset({"LimitUnreadable", "LimitNearlyReached", "LimitReached"})
+"""The kinds of what `limit_findings` yields."""
 PATIENCE = timedelta(minutes=10)
 """How long a concern may go without a successful run after it has become due.
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.dispatch import (
     KINDS,
+    OF_LIMITS,
     due_concerns,
     due_observers,
     findings,
@@ -68,10 +69,18 @@ class DispatchReport:
 
 
 def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
+    """Do what `try_ticks` does. Raises Transient if a read or a hint failed, after all have been tried."""
+    report = try_ticks(run, at)
+    if report.delays:
+        raise report.delays[0]
+    return report
+
+
+def try_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     """Wake routing, and send the hints that are due in the minute of `at`, for which the schedule woke dispatch.
 
-    A cluster whose marks or records cannot be read counts as changing, so that its ticks do not stop. Raises Transient
-    if a read or a hint failed, after all have been tried.
+    A cluster whose marks or records cannot be read counts as changing, so that its ticks do not stop. The report has
+    what failed. Raises Transient if registrations cannot be read.
     """
     report = DispatchReport()
     _wake_routing(run, report)  # first, since a spot warning leaves two minutes
@@ -90,8 +99,6 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
                 run.ticks.send(concern, clusters)
             except (Transient, Rejected) as error:
                 report.note(error)
-    if report.delays:
-        raise report.delays[0]
     return report
 
 
@@ -180,12 +187,12 @@ def check_health(
     registrations: Sequence[Registration],
     unreadable: Mapping[str, str],
     now: datetime,
-    of_limits: Sequence[Finding] = (),
+    of_limits: Sequence[Finding] | None = (),
 ) -> list[Finding]:
     """Return all findings, and send an event for each finding that is new or gone.
 
     `unreadable` maps each cluster whose registration cannot be read to the reason. `of_limits` are the findings of
-    `keep_limits`. Raises Transient, Rejected.
+    `keep_limits`, None if it failed: then those found last still hold. Raises Transient, Rejected.
     """
     known_since, before = run.records.state()
     since = {"": known_since.get("", now)}
@@ -194,6 +201,8 @@ def check_health(
     served = [(each, since[each.cluster]) for each in registrations]
     found = findings(records, served, since[""], now)
     found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
+    if of_limits is None:
+        of_limits = [each for each in before if each.kind in OF_LIMITS]
     found += [*_trial(run, records, now), *of_limits]
     given_up = run.dead_letters.waiting()
     if given_up:
