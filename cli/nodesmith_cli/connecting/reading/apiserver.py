@@ -18,7 +18,7 @@ from nodesmith_cli.connecting.observed import Cluster
 PATIENCE_SECONDS = 30.0
 _READ_SECONDS = 15.0
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+_POLICY = "eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
 def api_server(
@@ -76,7 +76,8 @@ def refuse_without_rights(server: Applier, cluster: Cluster, region: str, caller
     raise Rejected(
         f"cluster {cluster.name} {how}, {principal}: ask an administrator to run `{name} create-access-entry "
         f"--cluster-name {cluster.name} --principal-arn {principal}` and `{name} associate-access-policy "
-        f"--cluster-name {cluster.name} --principal-arn {principal} --access-scope type=cluster --policy-arn {_POLICY}`"
+        f"--cluster-name {cluster.name} --principal-arn {principal} --access-scope type=cluster --policy-arn "
+        f"{principal.partition(':iam:')[0]}:{_POLICY}`"
     )
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting.checks.capacity import QUOTAS, QuotaReading, Quotas, quota_findings
 from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
-from nodesmith_cli.connecting.observed import Entry, NodeRole
+from nodesmith_cli.connecting.observed import Cluster, Entry, NodeRole
 from nodesmith_cli.connecting.optionchecks import refuse_image
-from nodesmith_cli.connecting.reading.apiserver import is_same, principal_of
+from nodesmith_cli.connecting.reading.apiserver import is_same, principal_of, refuse_without_rights
 from nodesmith_cli.connecting.reading.cluster import Age, age
 from nodesmith_cli.connecting.steps.actions import DeleteEntries, ResourceState
 from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_forwarder.settings import read_forwarder_settings
+
+if TYPE_CHECKING:
+    from nodesmith_cli.connecting.applying import Applier
 
 SERVED = Served("web", "us-east-1", "bucket", "nodesmith", "shared", "forwarder:1")
 ROLE = "arn:aws:iam::1:role"
@@ -196,3 +200,14 @@ def test_only_vcpus_of_the_quotas_instance_families_count() -> None:
     assert read.used == {"on-demand": 2, "spot": 4}
     assert read.vcpus == {"on-demand": 64.0, "spot": 5.0}
     assert read.concurrency == 900
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-us-gov", "aws-cn"])
+def test_the_policy_to_ask_for_is_that_of_the_callers_partition(partition: str) -> None:
+    server = cast("Applier", SimpleNamespace(ask=lambda *_, **__: (401, {})))
+    caller = f"arn:{partition}:sts::123456789012:assumed-role/Admin/me"
+    of_role = f"--principal-arn arn:{partition}:iam::123456789012:role/Admin "
+    policy = f"--policy-arn arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy`"
+    cluster = Cluster("web", "ACTIVE", "1.34", "API", "vpc-1", "https://web", "")
+    with pytest.raises(Rejected, match=f"{of_role}.*{policy}"):
+        refuse_without_rights(server, cluster, "us-gov-west-1", caller)
