@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,6 +167,25 @@ def test_a_launch_whose_credentials_have_expired_is_deferred_and_does_not_count_
     world.seam.fail("CreateFleet", "RequestExpired")
     assert cloud.launch([request]) == [Deferred(CLAIM.name, "RequestExpired", "Failed on demand.")]
     assert isinstance(launched(cloud, (request, templates)), Launched)
+
+
+def test_a_lack_of_capacity_is_an_answer_although_its_status_is_500(cloud: AwsCloud) -> None:
+    request, templates = planned()
+    cloud.ensure_templates(templates)
+
+    def short(**_: object) -> tuple[SimpleNamespace, dict[str, object]]:
+        error = {"Code": "InsufficientInstanceCapacity", "Message": "none left"}
+        told = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 500}}
+        return SimpleNamespace(status_code=500), told
+
+    events = client("ec2").meta.events
+    events.register("before-call.ec2.CreateFleet", short)
+    try:
+        (outcome,) = cloud.launch([request])
+    finally:
+        events.unregister("before-call.ec2.CreateFleet", short)
+    assert isinstance(outcome, NoCapacity)
+    assert {s.offering for s in outcome.shortfalls} == set(request.offerings())
 
 
 def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, cloud: AwsCloud) -> None:

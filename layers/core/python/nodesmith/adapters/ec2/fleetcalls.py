@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import THROTTLED, error_code, error_message, is_passing, plain_code
 from nodesmith.adapters.ec2.fleetanswers import (
+    NO_STOCK,
     FleetError,
     call_failure,
     fleet_errors,
@@ -93,7 +94,7 @@ class FleetCalls:
             answer = self.client("ec2").create_fleet(**fleet_request(first, self.cluster))
         except (ClientError, BotoCoreError) as error:
             code, message = error_code(error), error_message(error)
-            if is_passing(error):
+            if is_passing(error) and plain_code(code) not in NO_STOCK:  # which EC2 answers with status 500
                 thrown_out = code in THROTTLED
                 batch.throttled += thrown_out
                 return [Deferred(r.claim, code, message, nothing_begun=thrown_out) for r in alike]
