@@ -1,4 +1,4 @@
-"""CreateFleet: the requests of claims, and what EC2's answers mean for the claims and for the capacity pools they name.
+"""CreateFleet: the requests of claims, and what their instances mean for the claims.
 
 A zone's subnet with the most free addresses, after pending launches, takes new nodes. As in Karpenter, a node is
 expected to take one address for each pod that fits on it, since the VPC CNI assigns them. In an IPv6 cluster, whose
