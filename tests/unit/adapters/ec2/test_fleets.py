@@ -275,6 +275,23 @@ def test_offerings_that_are_denied_one_by_one_are_named_and_the_rest_may_be_perm
     assert outcome.denied == tuple(Shortfall(pool, "UnauthorizedOperation") for pool in sorted(POOLS))
 
 
+@pytest.mark.parametrize(
+    ("resource", "is_of_types"),
+    [
+        ("iam:PassRole on resource: arn:aws:iam::123456789012:role/nodes", False),
+        ("ec2:RunInstances on resource: arn:aws:ec2:us-east-1::image/ami-1", False),
+        ("ec2:RunInstances on resource: arn:aws:ec2:us-east-1:123456789012:instance/*", True),
+    ],
+)
+def test_a_denial_of_another_resource_than_the_instance_holds_for_all_offerings(
+    resource: str, is_of_types: bool
+) -> None:
+    why = f"User: arn:aws:sts::123456789012:assumed-role/r/s is not authorized to perform: {resource} because"
+    outcome = meaning(*(error_in(pool, "UnauthorizedOperation", why) for pool in POOLS))
+    assert isinstance(outcome, Refused)
+    assert bool(outcome.denied) == is_of_types
+
+
 def test_a_refusal_that_may_hold_for_all_offerings_names_none() -> None:
     denied = [error_in(pool, "UnauthorizedOperation") for pool in POOLS]
     unnamed = {"ErrorCode": "UnauthorizedOperation", "ErrorMessage": "words"}

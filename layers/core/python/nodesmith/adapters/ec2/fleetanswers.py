@@ -31,6 +31,7 @@ NO_STOCK = frozenset(
 )
 _SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
 _SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
+_DENIED_RESOURCE = re.compile(r"\bon resource: (arn:\S+)")
 _QUOTA = VCPU_QUOTAS | {"MaxFleetCountExceeded", "InstanceLimitExceeded", NO_SPOT_ROLE}
 _NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
 _REASONS = (
@@ -144,7 +145,7 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
     if any(error.code in _NO_TEMPLATE for error in errors):
         return TemplateMissing(request.claim, is_answered=True)
     if errors and not launched and all(_is_refusal(error) for error in errors):
-        denied = {error.pool for error in errors if error.code in DENIED}
+        denied = {error.pool for error in errors if error.code in DENIED and _is_of_type(error)}
         is_each_denied = denied == set(request.offerings())
         return replace(_refused(request, errors[0]), denied=shortfalls(errors) if is_each_denied else ())
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
@@ -176,6 +177,12 @@ def _refused(request: LaunchRequest, error: FleetError) -> Refused:
 
 def _is_passing(error: FleetError) -> bool:
     return error.code in THROTTLED | UNWELL
+
+
+def _is_of_type(error: FleetError) -> bool:
+    """Return whether a denial may concern the instance type: not if it names another resource than the instance."""
+    named = _DENIED_RESOURCE.search(error.message)
+    return named is None or ":instance/" in named[1]
 
 
 def _is_refusal(error: FleetError) -> bool:
