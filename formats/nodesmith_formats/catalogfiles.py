@@ -217,21 +217,25 @@ def _listed_offering(offering: Offering, available: bool) -> Mapping[str, Any]:
 _GZIP = b"\x1f\x8b"
 
 
-def read_catalog_file(data: bytes, made_at: datetime) -> tuple[Catalog, tuple[Problem, ...]]:
+def read_catalog_file(
+    data: bytes, made_at: datetime, what: str = "catalogue file"
+) -> tuple[Catalog, tuple[Problem, ...]]:
     """Read a catalogue file, whose format is detected from its content. A list may be gzip-compressed.
+
+    `what` names the file in messages.
 
     Invalid instance types and offerings are omitted and returned as problems. Raises Rejected if the file is not a
     catalogue or contains nothing usable.
     """
     if data.startswith(_GZIP):
-        text = unzip(data, "catalogue file")
+        text = unzip(data, what)
         if not text.lstrip().startswith(b"["):
-            return decode(data), ()
+            return _stored(data, what), ()
         data = text
     facts: dict[str, StatedFacts] = {}
     offerings: dict[str, tuple[Offering, ...]] = {}
     problems: list[Problem] = []
-    for position, entry in enumerate(_entries(data)):
+    for position, entry in enumerate(_entries(data, what)):
         statement = Statement(f"instance type {position + 1}", entry, problems)
         found = _read(statement)
         if found and found[0].name in facts:
@@ -241,7 +245,7 @@ def read_catalog_file(data: bytes, made_at: datetime) -> tuple[Catalog, tuple[Pr
         elif found:
             facts[found[0].name], offerings[found[0].name] = found
     if not facts:
-        raise Rejected("; ".join(["catalogue file: no usable instance type", *map(str, problems[:5])]))
+        raise Rejected("; ".join([f"{what}: no usable instance type", *map(str, problems[:5])]))
     ref = f"file-{hashlib.sha256(data).hexdigest()[:16]}"
     return Catalog(_region(facts), ref, made_at, facts, offerings), tuple(problems)
 
@@ -254,13 +258,20 @@ def _read(statement: Statement) -> tuple[StatedFacts, tuple[Offering, ...]] | No
     return (facts, tuple(offered(statement))) if facts else None
 
 
-def _entries(data: bytes) -> list[Mapping[str, Any]]:
+def _stored(data: bytes, what: str) -> Catalog:
+    try:
+        return decode(data)
+    except Rejected as error:
+        raise Rejected(f"{what}: {error}") from error
+
+
+def _entries(data: bytes, what: str) -> list[Mapping[str, Any]]:
     try:
         entries = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"catalogue file: not JSON ({error})") from error
+        raise Rejected(f"{what}: not JSON ({error})") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise Rejected('catalogue file: write a JSON list of instance types, `[{"name": …}]`')
+        raise Rejected(f'{what}: write a JSON list of instance types, `[{{"name": …}}]`')
     return entries
 
 

@@ -202,7 +202,7 @@ def _catalog(wanted: Wanted, manifests: Manifests, side: Messages) -> Catalog:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except OSError as error:
         raise Rejected(f"--catalog {file}: {error.strerror}") from None
-    catalog, problems = read_catalog_file(data, made_at)
+    catalog, problems = read_catalog_file(data, made_at, f"--catalog {file}")
     _tell(side, (f"{file}: {problem}" for problem in problems), style="yellow")
     return catalog
 

@@ -54,7 +54,7 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except OSError as error:
         raise Rejected(f"--source {source}: {error.strerror}; use embedded, aws, or a file") from error
-    catalog, problems = read_catalog_file(data, made_at)
+    catalog, problems = read_catalog_file(data, made_at, f"--source {source}")
     return catalog, [str(problem) for problem in problems]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -84,6 +85,23 @@ def test_faults_of_a_file_go_to_standard_error_and_the_rest_is_listed(tmp_path: 
     result = run("--source", str(file), "-o", "json")
     assert [one["name"] for one in json.loads(result.stdout)] == ["c5.large", "m5.large"]
     assert "InstanceType/c5.large: offerings[0].priceHourly is missing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"foo: [", "not JSON"),
+        (b"{}", "write a JSON list of instance types"),
+        (b'[{"name": "m5.large"}]', "no usable instance type"),
+        (b"\x1f\x8b no more", "are not gzip"),
+        (gzip.compress(b"{}"), "catalogue: format is None"),
+    ],
+)
+def test_a_file_that_is_no_catalogue_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "types.json"
+    file.write_bytes(content)
+    with pytest.raises(Rejected, match=rf"^--source {file}: .*{said}"):
+        run("--source", str(file))
 
 
 class QuietMarket:

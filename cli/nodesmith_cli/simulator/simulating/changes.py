@@ -194,7 +194,7 @@ def _priced(path: str, known: Catalog, notes: list[str]) -> Catalog:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except OSError as error:
         raise Rejected(f"--prices {file}: {error.strerror}") from None
-    found, problems = read_catalog_file(data, made_at)
+    found, problems = read_catalog_file(data, made_at, f"--prices {file}")
     notes += [f"{file}: {problem}" for problem in problems[:20]]
     unknown = sorted(found.facts.keys() - known.facts.keys())
     if unknown:
