@@ -86,7 +86,7 @@ def savings_command(
     require_kubeconfig(kubeconfig)
     require_region(region)
     if not seconds >= 0:
-        raise Rejected(f"--seconds {seconds:g}: must not be negative")
+        raise Rejected(f"--seconds {seconds:g}: must be a number that is not negative")
     from nodesmith_cli.costs.savings.running import Wanted, run
 
     wanted = Wanted(kubeconfig, region, spot_prices, write_nodepools, seconds, commitments, selector, chosen)

@@ -296,6 +296,30 @@ def test_without_an_answer_from_ec2_spot_prices_are_estimated_and_that_is_said(
     assert "AWS configuration: The config profile (nobody-has-this-profile) could not be found" in insists.err
 
 
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+def test_seconds_that_are_no_amount_of_time_are_refused(run: Run, tmp_path: Path, seconds: str) -> None:
+    with RecordingServer(sparse(3)) as server:
+        ran = run(server.kubeconfig(tmp_path), "--seconds", seconds)
+
+    assert ran.status == 2
+    assert f"--seconds {seconds}: must be a number that is not negative" in ran.err
+
+
+def test_without_credentials_spot_prices_of_aws_lead_to_a_login(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    with RecordingServer(sparse(3)) as server:
+        ran = run(server.kubeconfig(tmp_path), "--spot-prices", "aws")
+
+    assert ran.status == 2
+    assert "no AWS credentials found: log in (aws sso login), or set AWS_PROFILE" in ran.err
+
+
 def test_a_page_that_cannot_be_written_is_an_error_of_one_line(run: Run, tmp_path: Path) -> None:
     with RecordingServer(sparse(3)) as server:
         ran = run(server.kubeconfig(tmp_path), "--write-nodepools", str(tmp_path / "no" / "pools.yaml"))

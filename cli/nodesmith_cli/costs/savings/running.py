@@ -152,7 +152,10 @@ def current_spot_prices(region: str) -> Mapping[tuple[str, str], float]:
     from botocore.exceptions import BotoCoreError
 
     from nodesmith.adapters.catalog.pricing import aws_market
+    from nodesmith_cli.access.awsclients import aws_client
 
+    # Says at once how to log in if there are no credentials.
+    aws_client("ec2", region)
     try:
         return aws_market(region).spot_prices(datetime.now(UTC))
     except BotoCoreError as error:  # such as an unknown profile
