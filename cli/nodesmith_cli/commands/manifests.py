@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from typing import Annotated, Literal
 
 import typer
@@ -66,6 +67,16 @@ def _minor(version: str) -> str:
     return found[1] if found else ""
 
 
+def _require_base64(option: str, text: str) -> None:
+    """Raise Rejected for text that is not base64 in one line: any other text would give another hash."""
+    try:
+        b64decode(text, validate=True)
+    except ValueError:
+        raise Rejected(
+            f"{option}: is not base64 in one line: use cluster.certificateAuthority.data of `aws eks describe-cluster`"
+        ) from None
+
+
 def hash_command(
     files: Annotated[
         list[str] | None,
@@ -92,6 +103,7 @@ def hash_command(
     """
     named = (*(files or ()), *(more or ()))
     require_files(named, "hash")
+    _require_base64("--cluster-ca-bundle", ca_bundle)
     from nodesmith_cli.manifests.hashing import run
 
     raise typer.Exit(run(named, ca_bundle, output))

@@ -66,6 +66,12 @@ def test_hashes_of_many_objects_are_karpenters() -> None:
     assert rows("-f", "-", stdin=json.dumps(items)) == expected
 
 
+@pytest.mark.parametrize("bundle", ["%%", "-----BEGIN CERTIFICATE-----", "QUJD\nREVG", "QUJ", "ü"])
+def test_a_ca_bundle_that_is_not_base64_is_refused(bundle: str) -> None:
+    refused = hashed("-f", "-", "--cluster-ca-bundle", bundle, stdin=written(CLASS))
+    assert str(refused.exception).startswith("--cluster-ca-bundle: is not base64 in one line")
+
+
 def test_with_the_cluster_ca_bundle_the_hash_equals_the_annotation() -> None:
     each = next(each for each in kept() if each.ca_bundle)
     (row,) = rows("-f", "-", "--cluster-ca-bundle", each.ca_bundle, stdin=json.dumps(each.manifest))
