@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -112,6 +113,15 @@ def test_an_unknown_node_leads_to_suggestions(system: ServedCluster, kubeconfig:
     (name, *_) = nodes(system)
     with pytest.raises(Rejected, match=f"cluster {system.name} has no Node.*did you mean .*{name}"):
         interrupt(name[:-1], within="2m", kubeconfig=kubeconfig)
+
+
+def test_a_name_like_no_other_leads_to_the_nodes_that_can_be_interrupted(
+    system: ServedCluster, kubeconfig: Path
+) -> None:
+    listed = re.escape(", ".join(sorted(nodes(system))))
+    said = f"^cluster {system.name} has no Node, NodeClaim or instance zzz; spot nodes: {listed}$"
+    with pytest.raises(Rejected, match=said):
+        interrupt("zzz", within="2m", kubeconfig=kubeconfig)
 
 
 def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nodesmith.model.snapshot import Snapshot
     from nodesmith_cli.views.explaining.node import Subject
 
-_OK = 0
+_OK, _SHOWN = 0, 10
 _DURATION = re.compile(r"(?:\d+[ms])+", re.ASCII)
 
 
@@ -71,8 +71,6 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
 
     Return its cluster's context and the node. Raises Rejected.
     """
-    from nodesmith_cli.views.explaining.node import nobody
-
     seen = {context: _snapshot(system, context, now) for context in contexts}
     found = {
         context: subject
@@ -80,12 +78,25 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
         if (subject := _subject(name, snapshot, now)) is not None
     }
     if not found:
-        raise Rejected("; ".join(nobody(name, snapshot, now) for snapshot in seen.values()))
+        raise Rejected("; ".join(_unknown(name, snapshot, now) for snapshot in seen.values()))
     if len(found) > 1:
         raise Rejected(f"{name}: {' and '.join(found)} have a node with that name: choose one with --context")
     ((home, subject),) = found.items()
     _require_spot_node(subject)
     return home, subject
+
+
+def _unknown(name: str, snapshot: Snapshot, now: datetime) -> str:
+    """Return the message for an unknown node: with similar names, else with those of nodes that can be interrupted."""
+    from nodesmith_cli.views.explaining.node import label_of, nobody, subjects
+
+    said = nobody(name, snapshot, now)
+    spot = sorted(
+        each.name for each in subjects(snapshot, now) if each.node and label_of(each, CAPACITY_TYPE) == SPOT
+    )
+    if said.endswith("?"):
+        return said
+    return f"{said}; spot nodes: {', '.join(spot[:_SHOWN]) or 'none'}{', …' if len(spot) > _SHOWN else ''}"
 
 
 def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
