@@ -556,6 +556,15 @@ def test_a_cluster_name_requires_a_bucket_or_a_folder(command: list[str], option
     assert str(result.exception).startswith(f"{option[0]} requires --bucket or --keep; use --kubeconfig")
 
 
+@pytest.mark.parametrize("command", [["status"], ["explain", "node"]])
+@pytest.mark.parametrize("option", [["--keep", "."], ["--bucket", "b", "--cluster", "prod"]])
+def test_a_context_chooses_no_cluster_of_records(command: list[str], option: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, *option, "--context", "prod"])
+
+    assert isinstance(result.exception, Rejected)
+    assert str(result.exception).startswith(f"--context prod and {option[0]} are mutually exclusive")
+
+
 @pytest.mark.parametrize(
     ("pending", "faults", "status"),
     [(0, 0, OK), (1, 0, PODS_PENDING), (0, 1, BAD_INPUT), (1, 1, PODS_PENDING)],

@@ -23,6 +23,7 @@ from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.views.explaining.decision import catalog_of, explain, replayed
 from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, report_of
 from nodesmith_formats.decisions.records import (
+    LATEST,
     Blobs,
     Bucket,
     Folder,
@@ -32,6 +33,7 @@ from nodesmith_formats.decisions.records import (
     state_folder,
 )
 from nodesmith_formats.decisions.summaries import summary
+from nodesmith_formats.localsystem.contexts import ContextName
 from nodesmith_formats.wording import moment, printable
 
 if TYPE_CHECKING:
@@ -50,7 +52,15 @@ class Where:
     keep: Path | None = None
 
     def require(self, kubeconfig: str) -> None:
-        """Raise Rejected if there is neither a bucket, nor a folder with records, nor a kubeconfig."""
+        """Raise Rejected if there is neither a bucket, nor a folder with records, nor a kubeconfig.
+
+        A kubeconfig beside records says how fast a local cluster's clock runs. A context chooses nothing there.
+        """
+        if (self.bucket or self.keep) and isinstance(kubeconfig, ContextName):
+            option = "--bucket" if self.bucket else "--keep"
+            raise Rejected(
+                f"--context {kubeconfig} and {option} are mutually exclusive: use --cluster to choose a cluster there"
+            )
         if self.keep and not self.bucket:
             self.records()
         elif not self.bucket:
@@ -96,6 +106,8 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
     """Print one decision. With `replay`, repeat it and return 1 if the outcome differs."""
     if file is not None:
         records, blobs, record = None, None, _read_file(file)
+        if decision not in (LATEST, "") and decision not in record["id"]:
+            raise Rejected(f"--file {file}: holds decision {record['id']}, not {decision}")
     else:
         records, blobs = where.records()
         record = records.read(records.find(decision))

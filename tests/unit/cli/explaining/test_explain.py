@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.main import app
@@ -253,6 +253,18 @@ def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> No
         f"{SECOND}  1 node at ~$0.1000/hour for 1 pod",
     ]
     assert json.loads(as_json.stdout)["id"] == FIRST
+
+
+def test_a_file_that_holds_another_decision_than_the_named_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / f"{FIRST}.json"
+    file.write_text(json.dumps(record(FIRST)))
+
+    def explained(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["explain", "decision", *arguments, "--file", str(file)])
+
+    assert f"decision {FIRST}" in explained().stdout
+    assert explained().stdout == explained("latest").stdout == explained("aaaa").stdout
+    assert str(explained("bbbb").exception) == f"--file {file}: holds decision {FIRST}, not bbbb"
 
 
 def test_a_damaged_record_does_not_hide_other_decisions(tmp_path: Path) -> None:
