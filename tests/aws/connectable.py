@@ -112,11 +112,12 @@ class Connectable:
         others = {"cloudformation": self.stacks, "lambda": self.quotas, "service-quotas": self.quotas}
         return others.get(service) or client(service)
 
-    def leave(self, **how: Any) -> int:
+    def leave(self, *, meanwhile: Callable[[], None] = lambda: None, **how: Any) -> int:
         """Run disconnect without confirmation. The forwarder writes nothing meanwhile."""
-        self.meanwhile = lambda: None
+        self.meanwhile = meanwhile
         keeping = Keeping(**{each: how.pop(each) for each in ("nodes", "data", "node_role") if each in how})
-        wanted = HowToLeave(keeping, "json", is_asked=False, timeout=timedelta(minutes=1), **how)
+        output = how.pop("output", "json")
+        wanted = HowToLeave(keeping, output, is_asked=False, timeout=timedelta(minutes=1), **how)
         return disconnect(CLUSTER, self.around(), wanted)
 
     def examine(self) -> int:

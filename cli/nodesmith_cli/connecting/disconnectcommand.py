@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import typer
@@ -16,9 +17,9 @@ from nodesmith_cli.connecting.inspection import Around
 from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
 from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
-from nodesmith_cli.connecting.steps.actions import RemoveAction, Row
+from nodesmith_cli.connecting.steps.actions import DeleteRegistration, RemoveAction, Row
 from nodesmith_cli.connecting.steps.deleting import Remover
-from nodesmith_cli.connecting.steps.leftovers import Keeping, removals
+from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.sharing.ownership import Survey, take_survey
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
@@ -37,6 +38,10 @@ _NODES_OF_NO_CLUSTER = (
 _NODES_OF_NO_OBJECT = (
     "nothing was changed: these instances have neither Node nor NodeClaim. Functions terminate such instances within "
     "minutes. Run the command again later. If they stay, terminate them, or use --keep-nodes to leave them running:"
+)
+_NODES_OF_NO_FUNCTION = (
+    "no function serves the cluster any more, so nothing drains or ends these instances. Terminate them, then run the "
+    "command again, or use --keep-nodes to leave them running:"
 )
 _NODES_LEFT = "nodes are left: run the command again to continue waiting"
 _KEPT_NODES = (
@@ -81,7 +86,7 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
         )
     server, survey = _look_inside(cluster, around, reading)
     rows = removals(left, how.keeping)
-    nodes, why = _nodes(survey, left.instances, around.region)
+    nodes, why = _nodes(survey, left, around.region)
     if nodes and not how.keeping.nodes:
         return _refuse(name, nodes, how, why)
     _show(rows, survey, how, is_released=left.is_released)
@@ -89,13 +94,17 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
         return _ended(name, "planned", rows, how)
     if how.is_asked:
         _confirm(name, how)
-    if server is not None and not _take_out(server, around, how, is_released=left.is_released):
+    instances = partial(reading.instances, name)
+    if server is not None and not _take_out(server, around, how, instances, is_released=left.is_released):
         return _ended(name, "left", rows, how)
     stack_of_region = reading.stack()
     remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
     for row, action in _due(rows):
         with printing.step(f"removed {row.object}"):
             remover.carry_out(action)
+        if isinstance(action, DeleteRegistration) and not how.keeping.nodes and (late := instances()):
+            # Launched by the last run of a function. Without the ledger and the profile, nobody would end them.
+            return _refuse(name, _named(late), how, _terminating(_NODES_OF_NO_FUNCTION, late, around.region))
     return _ended(name, "disconnected", rows, how)
 
 
@@ -120,15 +129,21 @@ def _look_inside(
     return server, take_survey(server, around.clock())
 
 
-def _nodes(
-    survey: Survey | None, instances: Sequence[str], region: str
-) -> tuple[Sequence[str], Sequence[str]]:
+def _nodes(survey: Survey | None, left: Leftovers, region: str) -> tuple[Sequence[str], Sequence[str]]:
     """Return the nodes that are left, and why that stops disconnect, with what to do."""
     if survey is not None and (nodes := awaited(survey)):
         return [str(each) for each in nodes], _NODES
-    command = f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
-    why = _NODES_OF_NO_CLUSTER if survey is None else _NODES_OF_NO_OBJECT
-    return [f"Instance/{each}" for each in instances], (why, command)
+    why = _NODES_OF_NO_OBJECT if left.is_registered else f"nothing was changed: {_NODES_OF_NO_FUNCTION}"
+    why = _NODES_OF_NO_CLUSTER if survey is None else why
+    return _named(left.instances), _terminating(why, left.instances, region)
+
+
+def _named(instances: Sequence[str]) -> Sequence[str]:
+    return [f"Instance/{each}" for each in instances]
+
+
+def _terminating(why: str, instances: Sequence[str], region: str) -> Sequence[str]:
+    return why, f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
 
 
 def _refuse(name: str, nodes: Sequence[str], how: HowToLeave, why: Sequence[str]) -> int:
@@ -158,8 +173,22 @@ def _also(how: HowToLeave, is_released: bool) -> str:
     return "" if how.keeping.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
 
 
-def _take_out(server: Applier, around: Around, how: HowToLeave, *, is_released: bool) -> bool:
-    removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=printing.say)
+def _take_out(
+    server: Applier,
+    around: Around,
+    how: HowToLeave,
+    instances: Callable[[], Sequence[str]],
+    *,
+    is_released: bool,
+) -> bool:
+    removal = Removal(
+        server,
+        Settings(how.timeout),
+        clock=around.clock,
+        sleep=around.sleep,
+        say=printing.say,
+        instances=instances,
+    )
     if how.keeping.nodes or is_released:
         removal.take_out()
         return True

@@ -23,6 +23,7 @@ from nodesmith_cli.sharing.waiting import Awaited, awaited
 from nodesmith_formats.kubernetes.objects import name_of
 
 POLL_SECONDS = 5.0
+_NO_OBJECT = "it has neither Node nor NodeClaim; functions add a NodeClaim or terminate it within minutes"
 _LABELLED = "labelSelector=app.kubernetes.io%2Fname%3Dnodesmith"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -58,7 +59,10 @@ class Outcome:
 
 
 class Removal:
-    """One run. `say` is called with each line of progress; `sleep` waits for a number of seconds."""
+    """One run. `say` is called with each line of progress; `sleep` waits for a number of seconds.
+
+    `instances` returns the ids of nodesmith's instances. Such an instance may have neither Node nor NodeClaim yet.
+    """
 
     def __init__(
         self,
@@ -68,9 +72,10 @@ class Removal:
         clock: Callable[[], datetime],
         sleep: Callable[[float], None],
         say: Callable[[str], None],
+        instances: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._server, self._settings = server, settings
-        self._clock, self._sleep, self._say = clock, sleep, say
+        self._clock, self._sleep, self._say, self._instances = clock, sleep, say, instances
         self.outcome = Outcome()
 
     def run(self) -> bool:
@@ -100,7 +105,7 @@ class Removal:
             survey = self._look()
             self._delete([*removalplan.buyers(survey), *removalplan.claims(survey)])
             survey = self._look()
-            left = awaited(survey)
+            left = awaited(survey) or self._unseen()
             if not left and not removalplan.buyers(survey):
                 return True
             if (text := "; ".join(map(str, left))) != shown:
@@ -109,6 +114,10 @@ class Removal:
             if self._clock() >= end:
                 return self._give_up(survey, left)
             self._sleep(POLL_SECONDS)
+
+    def _unseen(self) -> list[Awaited]:
+        """Return the instances that run without an object, such as those that were launched a moment ago."""
+        return [Awaited("Instance", each, _NO_OBJECT) for each in self._instances()]
 
     def _give_up(self, survey: Survey, left: list[Awaited]) -> bool:
         if not self._settings.lift_finalizers:

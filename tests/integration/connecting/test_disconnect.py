@@ -189,6 +189,59 @@ def test_an_instance_without_a_node_keeps_the_cluster_connected(
     assert cluster.leave(nodes=True) == 0
 
 
+def test_an_instance_without_a_node_that_no_function_serves_must_be_terminated_by_hand(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    instance = run_instance(cluster)
+    assert cluster.leave(nodes=True) == 0
+    capsys.readouterr()
+    assert cluster.leave(output="table") == 1
+    said = capsys.readouterr().out
+    assert "no function serves the cluster any more" in said
+    assert f"aws ec2 terminate-instances --region {REGION} --instance-ids {instance}" in said
+
+
+def test_disconnect_waits_for_an_instance_that_was_launched_after_its_check(cluster: Connectable) -> None:
+    cluster.run()
+    kept = strip(builders.nodepool_manifest("default"))
+    kept["metadata"]["finalizers"] = ["example.com/kept"]
+    cluster.server.create(POOLS, kept)
+    running: list[str] = []
+
+    def meanwhile() -> None:
+        if cluster.server.get(f"{POOLS}/default") is not None:
+            running.append(run_instance(cluster))
+            cluster.server.patch(f"{POOLS}/default", {"metadata": {"finalizers": []}})
+        elif running:
+            assert cluster.server.get("/api/v1/namespaces/nodesmith") is not None, "functions are needed"
+            client("ec2").terminate_instances(InstanceIds=[running.pop()])
+
+    assert cluster.leave(meanwhile=meanwhile) == 0
+    assert running == []
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+
+
+def test_an_instance_of_the_last_run_is_listed_and_the_ledger_stays_until_it_is_gone(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    running: list[str] = []
+
+    def last_run() -> None:
+        running.append(run_instance(cluster))
+
+    capsys.readouterr()
+    assert cluster.leave(meanwhile=last_run) == 1
+    assert told(capsys)["nodes"] == [f"Instance/{running[0]}"]
+    assert len(cluster.state()["items"]) == 33
+    assert cluster.state()["parameters"] == []
+    client("ec2").terminate_instances(InstanceIds=running)
+    assert cluster.leave() == 0
+    assert cluster.state()["items"] == []
+
+
 def test_a_node_role_that_a_cluster_of_another_region_uses_stays(cluster: Connectable) -> None:
     cluster.run()
     make_at_run_time(cluster)

@@ -53,7 +53,7 @@ class LeftoverReading(AwsReading):
             node_roles,
             bool(self._used_profiles(name)),
             stack is not None and bool(stack.table_name) and self._is_released(name, stack.table_name),
-            self._instances(name),
+            self.instances(name),
             self._holders(made, profiles) if made else {},
         )
 
@@ -144,7 +144,7 @@ class LeftoverReading(AwsReading):
 
         return self.ask("iam:ListInstanceProfiles", "instance-profile/*", read, {})
 
-    def _instances(self, cluster: str) -> tuple[str, ...]:
+    def instances(self, cluster: str) -> tuple[str, ...]:
         """Return the living instances that nodesmith has launched or adopted for the cluster, and not released."""
 
         def read() -> tuple[str, ...]:
