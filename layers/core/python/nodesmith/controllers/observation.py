@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.functions import CLOCK_SKEW, INFORMED, Concern, Heartbeat, Hint
 from nodesmith.model.snapshot import Snapshot
@@ -15,6 +15,9 @@ from nodesmith.observation.decoding import Reader
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.ports import Blobs, Hints
+
+OUTDATED = timedelta(hours=1)
+"""The age of a snapshot that nobody has confirmed since, from which on nothing is bought for its pods."""
 
 
 class Observer(Protocol):
@@ -68,12 +71,20 @@ def _is_fresh(run: Observation, now: datetime) -> bool:
         newest = newest_snapshot(run.blobs, run.cluster_name)
     except Rejected:
         return False
-    if newest is None:
-        return False
-    if now - run.stale_after < newest.taken_at <= now + CLOCK_SKEW:
+    return newest is not None and shows_now(newest, run.last_heartbeat, run.stale_after, now)
+
+
+def shows_now(
+    snapshot: Snapshot,
+    last_heartbeat: Callable[[], Heartbeat | None],
+    stale_after: timedelta,
+    now: datetime,
+) -> bool:
+    """Return whether a snapshot is new, or the forwarder confirms that nothing has changed. Raises Transient."""
+    if now - stale_after < snapshot.taken_at <= now + CLOCK_SKEW:
         return True
-    heartbeat = run.last_heartbeat()
-    return heartbeat is not None and heartbeat.is_fresh(now, run.stale_after)
+    heartbeat = last_heartbeat()
+    return heartbeat is not None and heartbeat.is_fresh(now, stale_after)
 
 
 _READER = Reader()
@@ -93,6 +104,31 @@ def newest_data(blobs: Blobs, cluster: str) -> bytes | None:
     """
     head = blobs.get(snapshot_key(cluster))
     return None if head is None else completed(head, blobs, cluster)
+
+
+def timely_data(
+    blobs: Blobs, cluster: str, last_heartbeat: Callable[[], Heartbeat | None], now: datetime
+) -> tuple[bytes, Snapshot] | None:
+    """Return the bytes of a cluster's newest snapshot, and the snapshot. Raises like `newest_snapshot`.
+
+    Return None if there is none yet, or if nobody is known to have seen the cluster for an hour: its pods may be gone.
+    A cluster that is connected again has such a snapshot until the first new one.
+    """
+    data = newest_data(blobs, cluster)
+    if data is None:
+        return None
+    snapshot = own_snapshot(data, cluster)
+    return None if _is_outdated(snapshot, last_heartbeat, now) else (data, snapshot)
+
+
+def _is_outdated(snapshot: Snapshot, last_heartbeat: Callable[[], Heartbeat | None], now: datetime) -> bool:
+    if now - snapshot.taken_at <= OUTDATED:
+        return False
+    try:
+        heartbeat = last_heartbeat()
+    except Transient:
+        return False
+    return heartbeat is None or now - heartbeat.at > OUTDATED
 
 
 def completed(head: bytes, blobs: Blobs, cluster: str) -> bytes:

@@ -20,7 +20,7 @@ from nodesmith.controllers.launching.launch import (
 )
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until, resume_starts
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
-from nodesmith.controllers.observation import newest_data, own_snapshot
+from nodesmith.controllers.observation import timely_data
 from nodesmith.controllers.region.commitments import claim_commitments, known_commitments
 from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.provisioning import (
@@ -254,11 +254,11 @@ def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
 def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     """Load, decide, record and buy once; return whether there is nothing more to do."""
     started = run.stopwatch()
-    data = newest_data(run.blobs, run.cluster_name)
-    if data is None:
+    seen = timely_data(run.blobs, run.cluster_name, run.last_heartbeat, run.clock())
+    if seen is None:
         return True
     outcome.due = run.clock()
-    snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
+    (data, snapshot), catalog = seen, run.catalogs.latest()
     paid = known_commitments(run.commitments)
     ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
     if (held := standby(ledger, snapshot, outcome.due)) is not None:
