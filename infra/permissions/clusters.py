@@ -285,6 +285,7 @@ def repair_grants(scope: Scope) -> list[Grant]:
     return [
         ledger_grant(scope.region),
         *snapshot_grants(scope.region),
+        heartbeat_grant(scope.region, "Query"),
         describe_cluster_grant(scope),
         *metrics_grants(scope, "repair"),
     ]

@@ -22,6 +22,7 @@ from nodesmith.controllers.disruption.interruption import Interruption, handle_n
 from nodesmith.controllers.disruption.moves.look import Disruption, Memory
 from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
+from nodesmith.controllers.launching.launch import no_heartbeat
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
@@ -86,6 +87,7 @@ STOP = timedelta(seconds=20)
 PATIENCE = timedelta(minutes=40)
 """How long a world may take to settle."""
 STEP = timedelta(seconds=5)
+STALE_AFTER = timedelta(seconds=90)
 TICK = timedelta(seconds=60)
 RETRY = timedelta(seconds=RETRY_SECONDS[0])
 """The time until a message is delivered again after a failed run."""
@@ -538,7 +540,8 @@ class World:
                 collection = GarbageCollection(*outside, detached_since=self.detached_since)
                 return self.collect(collection, self._booking(store, blobs, template_offers)).due
             case Concern.REPAIR:
-                repair = Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics)
+                outside = name, store, cluster, blobs, hints, self.clock
+                repair = Repair(*outside, no_heartbeat, STALE_AFTER, metrics=self.metrics)
                 return repair_nodes(repair).due
             case Concern.READINESS:
                 return make_ready(Readiness(*outside)).due

@@ -11,12 +11,12 @@ import pytest
 from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions import Concern
+from nodesmith.model.functions import Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.samples import sampled, spread
-from tests.smallworld.world import TICK, Boundaries, World, pod_manifest
+from tests.smallworld.world import STALE_AFTER, TICK, Boundaries, World, pod_manifest
 
 
 class Clinic(World):
@@ -152,7 +152,8 @@ def run_of(world: Clinic, **ports: Any) -> Repair:
         "blobs": world.blobs,
         "hints": world.hints,
     }
-    return Repair(builders.CLUSTER, **(known | ports), clock=world.clock)
+    seen = {"last_heartbeat": lambda: Heartbeat(world.now, builders.NOW), "stale_after": STALE_AFTER}
+    return Repair(builders.CLUSTER, **(known | seen | ports), clock=world.clock)
 
 
 def test_a_report_is_repeated_at_most_once_per_quarter_of_an_hour() -> None:
@@ -224,6 +225,22 @@ def test_a_failure_is_raised_after_the_others_are_done() -> None:
     with pytest.raises(Transient, match=r"Node node-.*: the API server is away"):
         repair_nodes(run_of(world))
     assert [claim.phase for claim in world.store.claims.values()] == [Phase.TERMINATING]
+
+
+@pytest.mark.parametrize("beat", [None, timedelta(minutes=40), timedelta(seconds=30)])
+def test_a_node_that_nobody_has_seen_since_it_became_unready_is_not_replaced(beat: timedelta | None) -> None:
+    """Such as while the API server is away: the node may have recovered."""
+    world = settled()
+    sick(world, "Ready", "Unknown", timedelta(minutes=1))
+    world.unseen_until = world.now + timedelta(days=1)
+    world.now += timedelta(minutes=41)
+    seen = None if beat is None else Heartbeat(world.now - beat, builders.NOW)
+
+    report = repair_nodes(run_of(world, last_heartbeat=lambda: seen))
+
+    is_confirmed = beat == timedelta(seconds=30)
+    assert [claim.is_ending for claim in world.store.claims.values()] == [is_confirmed]
+    assert is_confirmed or (report.counts, report.due) == ({"SnapshotsStale": 1}, world.now)
 
 
 def test_without_a_snapshot_nothing_is_done() -> None:

@@ -338,6 +338,8 @@ def repair() -> Handler:
                 blobs=own.blobs,
                 hints=own.hints,
                 clock=now,
+                last_heartbeat=own.heartbeats.last,
+                stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
                 published=published,
                 metrics=own.metrics,
             )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.observation import newest_snapshot, shows_now
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.shadow.advance import is_news, step
 from nodesmith.errors import Conflict, Rejected
@@ -51,10 +51,8 @@ def watch(run: Watch) -> Report:
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
         return Report()
-    if now - snapshot.taken_at > run.stale_after:
-        heartbeat = run.last_heartbeat()
-        if heartbeat is None or not heartbeat.is_fresh(now, run.stale_after):
-            return Report(Counter(SnapshotsStale=1))
+    if not shows_now(snapshot, run.last_heartbeat, run.stale_after, now):
+        return Report(Counter(SnapshotsStale=1))
     report = Report()
     version = run.versions.read(key)
     before = _known(run, version.data, key, report)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.observation import newest_snapshot, shows_now
 from nodesmith.controllers.runs import EventDeduplication, Report, publish_new
 from nodesmith.decisions.disruption.repair import Finding, findings, next_change
 from nodesmith.decisions.takeover import standby
@@ -16,7 +16,7 @@ from nodesmith.errors import Conflict, Failures
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import End
-from nodesmith.model.functions import Concern, Hint
+from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools
 from nodesmith.model.metrics.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store
@@ -35,6 +35,9 @@ class Repair:
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
+    last_heartbeat: Callable[[], Heartbeat | None]
+    """returns the forwarder's newest heartbeat, which confirms a snapshot that is old because nothing has changed"""
+    stale_after: timedelta
     published: EventDeduplication = field(default_factory=dict)
     """kept from run to run"""
     metrics: Metrics = field(default_factory=Metrics)
@@ -53,6 +56,9 @@ def repair_nodes(run: Repair) -> Report:
         return Report(due=held.until)
     pools = parsed_nodepools(snapshot.nodepools)
     found = findings(ledger.claims, snapshot, pools, now, ledger.shifted(now))
+    if found and not shows_now(snapshot, run.last_heartbeat, run.stale_after, now):
+        # The nodes may have recovered since: their time runs on although nobody can see them.
+        return Report(Counter(SnapshotsStale=1), due=now)
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
     with Failures() as failures:
         for finding in found:
