@@ -540,8 +540,8 @@ class World:
                 collection = GarbageCollection(*outside, detached_since=self.detached_since)
                 return self.collect(collection, self._booking(store, blobs, template_offers)).due
             case Concern.REPAIR:
-                outside = name, store, cluster, blobs, hints, self.clock
-                repair = Repair(*outside, no_heartbeat, STALE_AFTER, metrics=self.metrics)
+                seen = self.clock, no_heartbeat, STALE_AFTER
+                repair = Repair(name, store, cluster, blobs, hints, *seen, metrics=self.metrics)
                 return repair_nodes(repair).due
             case Concern.READINESS:
                 return make_ready(Readiness(*outside)).due

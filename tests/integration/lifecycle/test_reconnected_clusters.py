@@ -10,6 +10,7 @@ import pytest
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Transient
 from nodesmith.model.functions import Heartbeat
+from tests.fakes.heartbeats import FakeHeartbeats
 from tests.smallworld.world import World, pod_manifest
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -65,6 +66,6 @@ def test_a_snapshot_is_old_an_hour_after_the_last_heartbeat() -> None:
     taken_at = world.now
     world.now += 3 * HOUR
     for since, is_bought in ((HOUR + timedelta(seconds=1), False), (HOUR, True)):
-        beat = Heartbeat(world.now - since, taken_at)
-        outcome = provision(replace(world.provisioning(), last_heartbeat=lambda beat=beat: beat))
+        heartbeats = FakeHeartbeats([Heartbeat(world.now - since, taken_at)])
+        outcome = provision(replace(world.provisioning(), last_heartbeat=heartbeats.last))
         assert bool(outcome.launched) == is_bought
