@@ -23,6 +23,9 @@ from nodesmith_cli.sharing.waiting import Awaited, awaited
 from nodesmith_formats.kubernetes.objects import name_of
 
 POLL_SECONDS = 5.0
+LAUNCH_LOOKS = 6
+"""How many looks after the last NodePool's deletion must find no NodeClaim: a launch is shown within half a minute."""
+_LAUNCHES = "NodeClaims of launches that have just begun"
 _NO_OBJECT = "it has neither Node nor NodeClaim; functions add a NodeClaim or terminate it within minutes"
 _LABELLED = "labelSelector=app.kubernetes.io%2Fname%3Dnodesmith"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -100,19 +103,24 @@ class Removal:
         self._delete(self._installed())
 
     def _end_nodes(self) -> bool:
-        end, shown = self._clock() + self._settings.timeout, ""
+        end, shown, looks = self._clock() + self._settings.timeout, "", LAUNCH_LOOKS
         while True:
             survey = self._look()
-            self._delete([*removalplan.buyers(survey), *removalplan.claims(survey)])
+            buyers = removalplan.buyers(survey)
+            # A node that a function is launching for a NodePool's pods has no NodeClaim yet.
+            looks = 0 if buyers else looks + 1
+            self._delete([*buyers, *removalplan.claims(survey)])
             survey = self._look()
             left = awaited(survey) or self._unseen()
-            if not left and not removalplan.buyers(survey):
+            kept = list(removalplan.buyers(survey))
+            is_empty = not left and not kept
+            if is_empty and looks >= LAUNCH_LOOKS:
                 return True
-            if (text := "; ".join(map(str, left))) != shown:
+            if (text := "; ".join(map(str, left or kept)) or _LAUNCHES) != shown:
                 self._say(f"waiting for {text}")
                 shown = text
             if self._clock() >= end:
-                return self._give_up(survey, left)
+                return is_empty or self._give_up(survey, left)
             self._sleep(POLL_SECONDS)
 
     def _unseen(self) -> list[Awaited]:

@@ -19,7 +19,7 @@ from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith_cli.sharing.checkcommand import check_cluster
 from nodesmith_cli.sharing.ownership import CRDS, take_survey
-from nodesmith_cli.sharing.removal import Settings
+from nodesmith_cli.sharing.removal import LAUNCH_LOOKS, Settings
 from nodesmith_cli.sharing.uninstallcommand import uninstall
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer as InMemory
@@ -179,7 +179,7 @@ def test_everything_is_removed_and_rbac_only_after_the_last_node(
     said = json.loads(capsys.readouterr().out)
     assert said["done"]
     assert said["left"] == said["kept"] == []
-    assert yard.waits == 2
+    assert yard.waits == LAUNCH_LOOKS
     assert yard.removed_before == []
     for kind in ("Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
         assert yard.names(kind) == [], kind
@@ -317,6 +317,31 @@ def test_a_node_launched_at_the_last_moment_is_removed_as_well(yard: Yard) -> No
 
     yard.functions = buy_and_end
     assert yard.run() == 0
+
+
+def test_a_node_that_is_being_launched_when_its_nodepool_is_deleted_is_removed_as_well(yard: Yard) -> None:
+    """Its NodeClaim is written some seconds after EC2 was called. Nothing would end it once RBAC is gone."""
+    for kind in ("NodeClaim", "Node"):
+        for name in yard.names(kind):
+            yard.server.patch(f"{PATHS[kind]}/{name}", {"metadata": {"finalizers": None}})
+            yard.server.delete(f"{PATHS[kind]}/{name}", "")
+
+    def launch_and_end() -> None:
+        if yard.waits == 3:
+            made = manifest(builders.claim("late", phase=Phase.LAUNCHED, decision="d", node_name="i-late"))
+            made["status"]["providerID"] = foreign.provider_id("i-late")
+            yard.put("NodeClaim", made)
+        yard.end_nodes()
+
+    yard.functions = launch_and_end
+    assert yard.run() == 0
+    assert yard.waits > 3
+    assert yard.removed_before == []
+    assert yard.names("CustomResourceDefinition") == []
+
+    yard.waits = 0
+    assert yard.run() == 0
+    assert yard.waits == 0, "without NodePools nothing is being launched"
 
 
 def test_json_output_without_yes_is_refused(yard: Yard) -> None:
