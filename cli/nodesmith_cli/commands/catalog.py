@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPES
+from nodesmith_cli.commands.options import DataOutputOption
 
 PROBLEMS_SHOWN = 20
 
@@ -32,9 +33,7 @@ def catalog_command(
     sort: Annotated[
         Literal["name", "price"], typer.Option(help="Sort order: by name, or by lowest price.")
     ] = "name",
-    output: Annotated[
-        Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")
-    ] = "table",
+    output: DataOutputOption = "table",
 ) -> None:
     """List the instance types of a region. A ~ marks an estimated price."""
     from nodesmith_cli.views.catalog import Wanted, print_json, print_table, read_catalog, select
@@ -52,7 +51,12 @@ def catalog_command(
     if len(warnings) > PROBLEMS_SHOWN:
         typer.echo(f"nodesmith: and {len(warnings) - PROBLEMS_SHOWN} more", err=True)
     listed = select(catalog, wanted)
-    if output == "json":
-        print_json(listed)
-    else:
-        print_table(catalog, listed)
+    match output:
+        case "table":
+            print_table(catalog, listed)
+        case "json":
+            print_json(listed)
+        case _:
+            from nodesmith_cli.output.printing import print_data
+
+            print_data(listed, output)

@@ -10,7 +10,7 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.preconditions import require_files
-from nodesmith_cli.commands.options import DataOutputOption
+from nodesmith_cli.commands.options import DataOutputOption, output_formats
 
 
 def convert_command(
@@ -122,9 +122,7 @@ def validate_command(
         str,
         typer.Option(metavar="FILE", help="Also check a list of Savings Plans and Reserved Instances."),
     ] = "",
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="Output format.")
-    ] = "text",
+    output: Annotated[str, output_formats("text", "json", "yaml")] = "text",
 ) -> None:
     """Report every error in manifests, with its file and line.
 

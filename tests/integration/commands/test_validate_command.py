@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from nodesmith_cli.main import app
@@ -48,6 +49,14 @@ def test_the_error_in_a_broken_file_is_reported_with_its_place(name: str, tmp_pa
     assert ran.exit_code == any(each["severity"] == "error" for each in findings)
     assert all(len(each["message"]) < 500 for each in findings)
     assert took < 2, "takes a second on an idle machine"
+
+
+def test_findings_are_printed_as_yaml_or_selected_by_jsonpath_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(POOL.replace("kind: NodePool", "kind: NodePol"))
+    findings = json.loads(validated(file, "-o", "json").stdout)
+    assert yaml.safe_load(validated(file, "-o", "yaml").stdout) == findings != []
+    assert validated(file, "-o", "jsonpath={[0].message}").stdout.rstrip() == findings[0]["message"]
 
 
 def test_there_are_fifty_broken_files() -> None:

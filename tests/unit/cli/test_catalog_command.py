@@ -9,6 +9,7 @@ from typing import Never
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner, Result
 
 from nodesmith.errors import Rejected, Transient
@@ -49,6 +50,12 @@ def names(*arguments: str) -> list[str]:
 
 def test_json_lists_every_type_of_the_region() -> None:
     assert len(names()) == 1372
+
+
+def test_types_are_printed_as_yaml_or_selected_by_jsonpath_as_well() -> None:
+    listed = json.loads(run("m5.large", "-o", "json").stdout)
+    assert yaml.safe_load(run("m5.large", "-o", "yaml").stdout) == listed
+    assert run("m5.large", "c5.large", "-o", "jsonpath={[*].name}").stdout.split() == ["c5.large", "m5.large"]
 
 
 def test_types_are_chosen_by_pattern_architecture_zone_and_capacity_type() -> None:

@@ -227,7 +227,7 @@ def test_options_have_the_values_that_typer_gives_them(arguments: list[str]) -> 
 
 
 WRONG_CHOICES = (
-    (["validate", "-o", "jsn"], "-o jsn: must be one of text, json, did you mean 'json'?"),
+    (["validate", "-o", "jsn"], "-o jsn: must be one of text, json, yaml, jsonpath=, did you mean 'json'?"),
     (["top", "--sort", "weight"], "--sort weight: must be one of name, price, cpu"),
     (["ledger", "shop", "move"], "VIEW move: must be one of costs, moves, did you mean 'moves'?"),
     (["completion", "tcsh"], "SHELL tcsh: must be one of bash, zsh, fish, powershell"),

@@ -5,12 +5,10 @@ Modules that only some files need are imported lazily, since imports take most o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Literal
 
 import typer
 
@@ -23,6 +21,7 @@ from nodesmith_cli.manifests.converting.objects import todays_documents
 from nodesmith_cli.manifests.validating.findings import Finding, in_order, warning
 from nodesmith_cli.manifests.validating.objects import object_findings
 from nodesmith_cli.manifests.validating.references import class_findings
+from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.sharing.foreign import said_of
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 from nodesmith_formats.wording import counted
@@ -48,7 +47,7 @@ _MOST_POOLS = 100
 """The most NodePools whose instance types are checked, which takes some hundredths of a second each."""
 
 
-def run(files: Sequence[str], region: str, output: Literal["text", "json"], commitments: str = "") -> int:
+def run(files: Sequence[str], region: str, output: str, commitments: str = "") -> int:
     """Check files, and print the findings. Returns 1 if there is an error.
 
     `commitments` is a file that lists Savings Plans and Reserved Instances, empty for none.
@@ -62,8 +61,8 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"], comm
     listed = _commitment_findings(commitments, region) if commitments else ()
     findings = list(in_order([*unreadable, *check(documents, region), *listed]))
     errors = sum(finding.is_error for finding in findings)
-    if output == "json":
-        print(json.dumps([_item(finding) for finding in findings], indent=2))
+    if output != "text":
+        print_data([_item(finding) for finding in findings], output)
     else:
         for finding in findings:
             typer.secho(str(finding), fg="red" if finding.is_error else "yellow")
