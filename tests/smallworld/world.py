@@ -22,7 +22,6 @@ from nodesmith.controllers.disruption.interruption import Interruption, handle_n
 from nodesmith.controllers.disruption.moves.look import Disruption, Memory
 from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
-from nodesmith.controllers.launching.launch import no_heartbeat
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
@@ -40,7 +39,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
 from nodesmith.model.ec2.notices import WARNING, InterruptionCause, Notice
-from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern
+from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import Phase, tags_due
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id
@@ -521,7 +520,7 @@ class World:
                 repeats = self.repeats.setdefault(concern, Repeats())
                 ports = store, cloud, blobs, hints, template_offers, clock, lambda: 0.0
                 run = Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics)
-                return provision(run).due
+                return provision(replace(run, last_heartbeat=self.last_heartbeat)).due
             case Concern.DISRUPTION:
                 look = disrupt(
                     Disruption(*outside, SETTINGS, template_offers, self.memory, metrics=self.metrics)
@@ -540,7 +539,7 @@ class World:
                 collection = GarbageCollection(*outside, detached_since=self.detached_since)
                 return self.collect(collection, self._booking(store, blobs, template_offers)).due
             case Concern.REPAIR:
-                seen = self.clock, no_heartbeat, STALE_AFTER
+                seen = self.clock, self.last_heartbeat, STALE_AFTER
                 repair = Repair(name, store, cluster, blobs, hints, *seen, metrics=self.metrics)
                 return repair_nodes(repair).due
             case Concern.READINESS:
@@ -563,6 +562,7 @@ class World:
         ports = store, cloud, blobs, hints, self._catalogs(), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
+        buying = replace(buying, last_heartbeat=self.last_heartbeat)
         outside = builders.CLUSTER, store, cloud, blobs, hints, notices
         run = Interruption(*outside, lambda: provision(buying), self.clock, self.metrics)
         report = handle_notices(run)
@@ -665,6 +665,10 @@ class World:
         known = self._chains.setdefault(message.concern, Counter())
         self._chains[message.concern] = known | Counter(message.chain)
         return True
+
+    def last_heartbeat(self) -> Heartbeat | None:
+        """Return the forwarder's newest heartbeat, None while nothing writes a snapshot."""
+        return None if self.now < self.unseen_until else Heartbeat(self.now, self._written_at)
 
     def observe(self) -> None:
         """Write the snapshot, and after a change send the hints, as the forwarder does."""
