@@ -12,6 +12,7 @@ from nodesmith.controllers.launching.launch import committable
 from nodesmith.decisions.provisioning import decide
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import LONGEST_SECONDS, duration_seconds
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.items import claim_to_item
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
@@ -55,6 +56,34 @@ def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb
     assert len(committable([replace(full, claim=replace(full.claim, nominated=(name,) * 10_000))])) == 1
     many = FrozenMap({f"default/web-{number}": 1 for number in range(3_000)})  # 60,000 characters
     assert len(committable([replace(one, claim=replace(one.claim, attempts=many))] * 90)) == 33
+
+
+@pytest.mark.parametrize("text", ["x", "é", '"'])
+def test_the_longest_annotations_there_are_do_not_make_a_commit_too_large_for_dynamodb(text: str) -> None:
+    one = decide(inputs(pods=tuple(pods(shape(), 1)))).nodes[0]
+    written = len(json.dumps(text)) - 2
+    annotated = FrozenMap({"example.com/about": text * (262_000 // written)})
+    pool = nodepool_manifest()
+    pool["spec"]["template"]["metadata"] = {"annotations": dict(annotated)}
+    assert parse_nodepool(pool).value is not None
+    full = replace(one, claim=replace(one.claim, annotations=annotated))
+    taken = committable([full] * 90)
+    sizes = [len(json.dumps(claim_to_item(node.claim)).encode()) for node in taken]
+    assert 1 < len(taken) < 90
+    assert sum(sizes) < 4_000_000
+    assert max(sizes) < 400_000
+
+
+def test_a_nodepool_with_more_annotations_than_a_nodeclaim_may_have_launches_nothing() -> None:
+    pool = nodepool_manifest("large")
+    pool["spec"]["template"]["metadata"] = {"annotations": {"example.com/about": "x" * 300_000}}
+    seen = snapshot(pods=tuple(pods(shape(), 5)), nodepools=(nodepool_manifest(), pool))
+    plan = decide(inputs(snapshot=seen))
+    assert {node.claim.nodepool for node in plan.nodes} == {"default"}
+    (problem,) = plan.problems
+    assert "spec.template.metadata.annotations" in problem
+    assert "at most 262,144 bytes" in problem
+    assert len(problem) < 500
 
 
 @pytest.mark.parametrize("field", ["expireAfter", "terminationGracePeriod"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -63,7 +64,10 @@ from nodesmith.ports import Blobs, Cloud, Store
 COMMIT_NODES = 90
 """The most nodes in one commit: a DynamoDB transaction holds 100 items."""
 COMMIT_NAMES_LENGTH = 2_000_000
-"""The most characters of pod names in a commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
+"""The most characters of pod names and annotations in a commit.
+
+A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5.
+"""
 _ATTEMPT_LENGTH = 20
 """The characters that each workload adds to a claim."""
 
@@ -202,10 +206,14 @@ def _created_for(claim: NodeClaim, move: Move, ledger: Ledger, now: datetime) ->
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-    """Return as many of the first nodes as one transaction holds, at least one. Pod names may be long."""
+    """Return as many of the first nodes as one transaction holds, at least one.
+
+    Pod names may be long, and so may the annotations of a NodePool's template.
+    """
     length = 0
     for number, node in enumerate(nodes[:COMMIT_NODES]):
         length += sum(map(len, node.claim.nominated)) + _ATTEMPT_LENGTH * len(node.claim.attempts)
+        length += len(json.dumps(dict(node.claim.annotations)))
         if number and length > COMMIT_NAMES_LENGTH:
             return nodes[:number]
     return nodes[:COMMIT_NODES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,19 @@ LABELS = Map(
     keys=LABEL_KEYS,
     max_entries=100,
 )
-ANNOTATIONS = Map(Text(), "Annotations of every node.")
+_MOST_ANNOTATED = 262_144
+"""The most bytes of annotations, as in Kubernetes, here of JSON: an item of the ledger holds 400 kB."""
+ANNOTATIONS = Map(
+    Text(),
+    "Annotations of every node.",
+    rules=(
+        Rule(
+            "",
+            f"must be at most {_MOST_ANNOTATED:,} bytes of JSON together: the API server allows no more on a NodeClaim",
+            lambda annotations: len(json.dumps(annotations)) <= _MOST_ANNOTATED,
+        ),
+    ),
+)
 
 TIME_RULE = Rule("", "must be a time such as 2026-01-31T12:00:00Z", is_time)
 _TAINT = Object(
