@@ -21,7 +21,7 @@ from nodesmith_cli.connecting.steps.actions import DeleteRegistration, RemoveAct
 from nodesmith_cli.connecting.steps.deleting import Remover
 from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
-from nodesmith_cli.sharing.ownership import Survey, take_survey
+from nodesmith_cli.sharing.ownership import Survey, is_installed, take_survey
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.waiting import awaited
 from nodesmith_formats.wording import some
@@ -85,17 +85,17 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
             f"`.venv/bin/python -m infra.cdk destroy {stack}`, then run this command again to remove the rest"
         )
     server, survey = _look_inside(cluster, around, reading)
-    rows = removals(left, how.keeping)
-    nodes, why = _nodes(survey, left, around.region)
+    rows, theirs = removals(left, how.keeping), _why_theirs(left, server)
+    nodes, why = _nodes(None if left.is_observed else survey, left, around.region)
     if nodes and not how.keeping.nodes:
         return _refuse(name, nodes, how, why)
-    _show(rows, survey, how, is_released=left.is_released)
+    _show(rows, survey, how, theirs)
     if how.is_dry:
         return _ended(name, "planned", rows, how)
     if how.is_asked:
         _confirm(name, how)
     instances = partial(reading.instances, name)
-    if server is not None and not _take_out(server, around, how, instances, is_released=left.is_released):
+    if server is not None and not _take_out(server, around, how, instances, is_theirs=bool(theirs)):
         return _ended(name, "left", rows, how)
     stack_of_region = reading.stack()
     remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
@@ -153,7 +153,19 @@ def _refuse(name: str, nodes: Sequence[str], how: HowToLeave, why: Sequence[str]
     return LEFT
 
 
-def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, *, is_released: bool) -> None:
+def _why_theirs(left: Leftovers, server: Applier | None) -> str:
+    """Return why NodePools and EC2NodeClasses are not nodesmith's; empty if they are."""
+    if left.is_released:
+        return "since the cluster was released to Karpenter"
+    if left.is_observed:
+        return "since nodesmith only observed the cluster"
+    if server is not None and not left.is_registered and not is_installed(server):
+        # An earlier run has removed the rest. Whose they are is not known any more.
+        return "since nodesmith neither serves the cluster nor is installed there"
+    return ""
+
+
+def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, theirs: str) -> None:
     if how.output not in IS_TEXT:
         return
     printing.print_rows(rows, [])
@@ -162,14 +174,12 @@ def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, *, is_rel
         print(f"stays            {some(str(each) for each in nodes)}")
         print(f"                 {_KEPT_NODES}")
     if survey is not None:
-        print(
-            "in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how, is_released)
-        )
+        print("in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how, theirs))
 
 
-def _also(how: HowToLeave, is_released: bool) -> str:
-    if is_released:
-        return "; NodePools and EC2NodeClasses stay, since the cluster was released to Karpenter"
+def _also(how: HowToLeave, theirs: str) -> str:
+    if theirs:
+        return f"; NodePools and EC2NodeClasses stay, {theirs}"
     return "" if how.keeping.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
 
 
@@ -179,7 +189,7 @@ def _take_out(
     how: HowToLeave,
     instances: Callable[[], Sequence[str]],
     *,
-    is_released: bool,
+    is_theirs: bool,
 ) -> bool:
     removal = Removal(
         server,
@@ -189,7 +199,7 @@ def _take_out(
         say=printing.say,
         instances=instances,
     )
-    if how.keeping.nodes or is_released:
+    if how.keeping.nodes or is_theirs:
         removal.take_out()
         return True
     refuse_beside_karpenter(take_survey(server, around.clock()))

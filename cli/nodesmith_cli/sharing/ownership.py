@@ -20,7 +20,7 @@ from nodesmith.observation.mirror import (
     NODES,
     PROVISIONERS,
 )
-from nodesmith_formats.kubernetes.objects import name_of
+from nodesmith_formats.kubernetes.objects import dig, name_of
 
 Manifest = Mapping[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -35,6 +35,9 @@ OWN_CRDS = (
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _KARPENTERS = "labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
 LEASE_HELD = f"holds the lease {KARPENTERS_LEASE}"
+_NAMESPACE, _FORWARDER = "/api/v1/namespaces/nodesmith", "nodesmith-forwarder"
+_FORWARDER_DEPLOYMENTS = "/apis/apps/v1/namespaces/nodesmith/deployments"
+_FORWARDER_SETTINGS = f"{_NAMESPACE}/configmaps"
 _MANAGER = "app.kubernetes.io/managed-by"
 
 
@@ -85,6 +88,21 @@ def take_survey(server: ApiServer, now: datetime) -> Survey:
         nodetemplates=listed(server, NODE_TEMPLATES.path),
         nodeoverlays=listed(server, NODE_OVERLAYS.path),
     )
+
+
+def observes(server: ApiServer) -> bool:
+    """Return whether nodesmith's forwarder only observes the cluster, so that NodePools are not nodesmith's."""
+    deployment = server.get(f"{_FORWARDER_DEPLOYMENTS}/{_FORWARDER}") or {}
+    containers = dig(deployment, "spec", "template", "spec", "containers") or ()
+    sources = (source for each in containers for source in each.get("envFrom") or ())
+    names = {name for source in sources if (name := (source.get("configMapRef") or {}).get("name"))}
+    found = (server.get(f"{_FORWARDER_SETTINGS}/{name}") or {} for name in names)
+    return any((each.get("data") or {}).get("OBSERVE") == "true" for each in found)
+
+
+def is_installed(server: ApiServer) -> bool:
+    """Return whether the cluster has nodesmith's namespace: it is removed after NodePools and nodes."""
+    return server.get(_NAMESPACE) is not None
 
 
 def listed(server: ApiServer, path: str, selector: str = "") -> tuple[Manifest, ...]:

@@ -14,11 +14,15 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing import removalplan
-from nodesmith_cli.sharing.ownership import Survey, take_survey
+from nodesmith_cli.sharing.ownership import Survey, observes, take_survey
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT = 0, 1
+_ONLY_OBSERVED = (
+    "nodesmith only observes this cluster, so its NodePools and nodes are not nodesmith's: nothing was deleted. Use "
+    "`nodesmith disconnect CLUSTER`, which leaves them"
+)
 
 
 def uninstall(
@@ -37,6 +41,8 @@ def uninstall(
     """
     with progress("reading the cluster", key="survey"):
         survey = take_survey(server, clock())
+        if observes(server):
+            raise Rejected(_ONLY_OBSERVED)
     if dry_run:
         return _planned(survey, output)
     refuse_beside_karpenter(survey)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,17 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, MANAGED_BY_TAG, owned_tag, tag_list
 from nodesmith.registration import parameter_name
+from nodesmith_cli.sharing.ownership import listed, observes
+from nodesmith_cli.sharing.removal import Settings
+from nodesmith_cli.sharing.uninstallcommand import uninstall
+from nodesmith_formats.crds import custom_resource_definitions
 from tests import builders
 from tests.aws.account import REGION, client
 from tests.aws.connectable import BUCKET, CLUSTER, CRDS, POOLS, Connectable, connectable, told
+from tests.objects.foreign import karpenters_deployment, karpenters_nodeclaim
 
 Json = dict[str, Any]
+CLASSES, CLAIMS = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", "/apis/karpenter.sh/v1/nodeclaims"
 
 
 @pytest.fixture
@@ -108,6 +115,81 @@ def test_disconnect_is_refused_while_nodes_are_left_and_lists_them(
     assert cluster.leave() == 1
     assert told(capsys)["nodes"] == ["Node/node-1"]
     assert cluster.state() == before
+
+
+def put_karpenters(cluster: Connectable, *, replicas: int) -> Callable[[], list[list[str]]]:
+    """Put Karpenter with a NodePool and a node into the cluster, and return what lists the names of its objects."""
+    server = cluster.server
+    server.create(
+        "/apis/apps/v1/namespaces/kube-system/deployments", karpenters_deployment(replicas=replicas)
+    )
+    if server.get(f"{CRDS}/nodepools.karpenter.sh") is None:
+        for crd in custom_resource_definitions():
+            server.create(CRDS, crd)
+    put_node(cluster)
+    server.create(CLASSES, strip(builders.nodeclass_manifest("default")))
+    claim = karpenters_nodeclaim("node-1", instance="i-1")
+    server.create(CLAIMS, {**claim, "metadata": {**claim["metadata"], "uid": None}})
+    status = {**claim.get("status", {}), "providerID": "aws:///a/i-1"}
+    server.patch(f"{CLAIMS}/node-1/status", {"status": status})
+    kinds = POOLS, CLASSES, CLAIMS, "/api/v1/nodes", CRDS
+    return lambda: [sorted(each["metadata"]["name"] for each in listed(server, path)) for path in kinds]
+
+
+@pytest.mark.parametrize("replicas", [1, 0])
+def test_nothing_of_karpenter_is_removed_from_a_cluster_that_was_only_observed(
+    cluster: Connectable, replicas: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = put_karpenters(cluster, replicas=replicas)
+    before = objects()
+    assert cluster.run(observes=True) == 0
+    capsys.readouterr()
+    assert cluster.leave(output="table") == 0
+    said = capsys.readouterr().out
+    assert "NodePools and EC2NodeClasses stay, since nodesmith only observed" in said
+    assert f"registration {parameter_name(CLUSTER, observed=True)}" in said
+    assert objects() == before
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+    assert cluster.state()["parameters"] == []
+
+
+@pytest.mark.parametrize("replicas", [1, 0])
+def test_an_interrupted_disconnect_from_an_observed_cluster_is_continued_without_karpenters_objects(
+    cluster: Connectable, replicas: int
+) -> None:
+    objects = put_karpenters(cluster, replicas=replicas)
+    before = objects()
+    assert cluster.run(observes=True) == 0
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert cluster.leave(meanwhile=interrupt) == 130
+    assert cluster.state()["parameters"] == []
+    assert cluster.state()["associations"] != []
+    assert cluster.leave() == 0
+    assert cluster.state()["associations"] == []
+    assert objects() == before
+
+
+def test_uninstall_is_refused_in_a_cluster_that_is_only_observed(cluster: Connectable) -> None:
+    objects = put_karpenters(cluster, replicas=0)
+    assert cluster.run(observes=True) == 0
+    before = objects()
+    for dry_run in (True, False):
+        with pytest.raises(Rejected, match=r"only observes this cluster.*nodesmith disconnect"):
+            uninstall(
+                cluster.server,
+                Settings(timedelta(minutes=1)),
+                output="json",
+                dry_run=dry_run,
+                yes=True,
+                clock=cluster.now,
+            )
+    assert objects() == before
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is not None
+    assert cluster.run() == 0
+    assert not observes(cluster.server)
 
 
 def test_nodes_can_be_kept_with_what_they_need(cluster: Connectable) -> None:

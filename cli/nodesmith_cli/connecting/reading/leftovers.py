@@ -29,6 +29,7 @@ class LeftoverReading(AwsReading):
     def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
         """Return all resources. `cluster` is None if it no longer exists in EKS. Raises Transient, Rejected."""
         parameter = self.parameter(name)
+        is_served = parameter is not None
         if parameter is None:
             parameter = self.parameter(name, observed=True)
         known = readable(name, parameter)
@@ -55,6 +56,7 @@ class LeftoverReading(AwsReading):
             stack is not None and bool(stack.table_name) and self._is_released(name, stack.table_name),
             self.instances(name),
             self._holders(made, profiles) if made else {},
+            parameter is not None and not is_served,
         )
 
     def _is_released(self, cluster: str, table: str) -> bool:

@@ -35,7 +35,8 @@ class Leftovers:
     `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts. `has_nodes`
     is True if instances of the cluster are left, such as nodes that were released to Karpenter; `instances` are the ids
     of those that are nodesmith's. If it `is_released`, NodePools and EC2NodeClasses are Karpenter's. `holders` are the
-    instance profiles outside `profiles` that hold a node role, by the role's name.
+    instance profiles outside `profiles` that hold a node role, by the role's name. If it `is_observed`, nodesmith only
+    watches it.
     """
 
     cluster: str
@@ -55,6 +56,7 @@ class Leftovers:
     is_released: bool = False
     instances: tuple[str, ...] = ()
     holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    is_observed: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -97,7 +99,8 @@ def removals(left: Leftovers, keeping: Keeping) -> list[Row]:
 
 def _access(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
     if left.is_registered:
-        yield _goes(f"registration {parameter_name(left.cluster)}", "", DeleteRegistration())
+        name = parameter_name(left.cluster, observed=left.is_observed)
+        yield _goes(f"registration {name}", "", DeleteRegistration())
     if left.functions:
         names = some(each.rpartition("/")[2] for each in left.functions)
         yield _goes("access entries of functions", names, DeleteEntries(left.functions))
