@@ -195,5 +195,6 @@ def refuse_beside_karpenter(survey: Survey) -> None:
     for reason in survey.karpenter:
         raise Rejected(
             f"a Karpenter controller is running (it {reason}) and serves the same NodePools: nothing was deleted. "
-            "Scale it to zero replicas during the removal; its NodeClaims and their nodes are left alone"
+            "To leave them to Karpenter, run `nodesmith release CLUSTER` and `nodesmith disconnect CLUSTER`. To delete "
+            "them, scale Karpenter to zero replicas during the removal; its NodeClaims and their nodes are left alone"
         )

@@ -230,7 +230,7 @@ def test_nodes_of_karpenter_stay_while_their_nodepool_is_deleted(yard: Yard) -> 
 
 def test_nothing_is_deleted_while_karpenter_runs(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     yard.put("Lease", lease(NOW))
-    with pytest.raises(Rejected, match=r"a Karpenter controller is running .* Scale it to zero"):
+    with pytest.raises(Rejected, match=r"a Karpenter controller is running .* scale Karpenter to zero"):
         yard.run()
     assert yard.names("NodePool") == ["default"]
     assert yard.run(dry_run=True) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, MANAGED_BY_TAG, owned_tag, tag_list
 from nodesmith.registration import parameter_name
+from nodesmith_cli.migration.adopting.command import How, release_cluster
 from nodesmith_cli.sharing.ownership import listed, observes
 from nodesmith_cli.sharing.removal import Settings
 from nodesmith_cli.sharing.uninstallcommand import uninstall
@@ -19,9 +20,11 @@ from nodesmith_formats.crds import custom_resource_definitions
 from tests import builders
 from tests.aws.account import REGION, client
 from tests.aws.connectable import BUCKET, CLUSTER, CRDS, POOLS, Connectable, connectable, told
+from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment, karpenters_nodeclaim
 
 Json = dict[str, Any]
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLASSES, CLAIMS = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", "/apis/karpenter.sh/v1/nodeclaims"
 
 
@@ -170,6 +173,21 @@ def test_an_interrupted_disconnect_from_an_observed_cluster_is_continued_without
     assert cluster.leave() == 0
     assert cluster.state()["associations"] == []
     assert objects() == before
+
+
+def test_a_cluster_that_karpenter_has_never_left_is_released_and_then_disconnected(
+    cluster: Connectable,
+) -> None:
+    objects = put_karpenters(cluster, replicas=1)
+    cluster.server.create(LEASES, lease(datetime.now(UTC)))
+    assert cluster.run() == 0
+    before = objects()
+    with pytest.raises(Rejected, match="To leave them to Karpenter, run `nodesmith release CLUSTER`"):
+        cluster.leave()
+    assert release_cluster(CLUSTER, cluster.around(), How(output="json", is_asked=False)) == 0
+    assert cluster.leave() == 0
+    assert objects() == before
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
 
 
 def test_uninstall_is_refused_in_a_cluster_that_is_only_observed(cluster: Connectable) -> None:
