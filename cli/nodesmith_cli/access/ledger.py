@@ -12,6 +12,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.access.awsclients import aws_client
 
 if TYPE_CHECKING:  # imported only when a ledger is read
+    from nodesmith.model.ledger.ledger import Ledger
     from nodesmith.ports import Store
 
 TABLE = "nodesmith"
@@ -22,7 +23,7 @@ def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     from nodesmith.model.ledger.ledger import Pause
 
     ledger = store.load()
-    if ledger.cluster is None and not ledger.claims:
+    if _is_unknown(ledger):
         raise Rejected(f"cluster {cluster!r}: unknown in this region; check the name and --region")
     held = ledger.paused if ledger.paused and ledger.paused.holds(now) else None
     since = held.since if held else now
@@ -43,11 +44,18 @@ def resume(store: Store, cluster: str, now: datetime) -> str:
     store.hand_over(Handover(now))
     taken = ledger.handover is not None and ledger.handover.to_karpenter
     served = "; nodesmith serves it again" if taken else ""
+    if _is_unknown(ledger) and ledger.paused is None and not taken:
+        # It may be a cluster that nodesmith has not served yet because Karpenter runs there.
+        served = "; nothing else is known of it in this region: check the name and --region"
     store.pause(None)
     if ledger.paused is None or not ledger.paused.holds(now):
         return f"disruption of cluster {cluster} is not paused{served}"
     span = _span((now - ledger.paused.since).total_seconds())
     return f"disruption of cluster {cluster} is resumed, after {span}{served}"
+
+
+def _is_unknown(ledger: Ledger) -> bool:
+    return ledger.cluster is None and not ledger.claims
 
 
 def _span(seconds: float) -> str:

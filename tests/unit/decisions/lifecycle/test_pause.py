@@ -45,6 +45,13 @@ def test_an_unknown_cluster_cannot_be_paused() -> None:
     assert store.load().paused is None
 
 
+def test_resuming_a_cluster_of_which_nothing_is_known_says_so() -> None:
+    """A wrong name would otherwise look like a cluster that is not paused."""
+    store, unknown = FakeStore(), "nothing else is known of it in this region: check the name and --region"
+    for _ in range(2):
+        assert resume(store, "tset", NOW) == f"disruption of cluster tset is not paused; {unknown}"
+
+
 def test_resuming_reports_the_duration_of_the_pause() -> None:
     store = FakeStore(cluster=builders.cluster_info())
     assert resume(store, CLUSTER, NOW) == "disruption of cluster test is not paused"
