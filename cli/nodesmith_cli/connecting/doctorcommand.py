@@ -10,12 +10,12 @@ from nodesmith.model.ledger.commitments import EXPIRING
 from nodesmith.registration import parameter_name, read_registration
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.checks.capacity import QuotaReading, quota_findings, subnet_findings
-from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning, worst_first
+from nodesmith_cli.connecting.checks.findings import Finding, error, info, of_observed, warning, worst_first
 from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.connecting.inspection import Around, Seen, look
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
-from nodesmith_cli.connecting.request import Wanted, readable, registration
+from nodesmith_cli.connecting.request import Wanted, is_observed, readable, registration
 from nodesmith_cli.connecting.steps.actions import ResourceState
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.costs.commitments import commitments_of
@@ -36,7 +36,10 @@ def doctor(cluster: str, around: Around, output: str) -> int:
     wanted = Wanted(cluster, observes=None)
     with printing.working("examining the account and the cluster"):
         seen = look(wanted, around, is_to_keep_image=True)
-        found = worst_first([*seen.findings, *_further(wanted, seen, around)])
+        further = list(_further(wanted, seen, around))
+        if is_observed(wanted, seen.account):
+            further = of_observed(further, cluster)
+        found = worst_first([*seen.findings, *further])
     if output in IS_TEXT and found:
         printing.print_rows([], found, is_wide=output == WIDE)
     else:
@@ -57,7 +60,10 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
             f"nodesmith connect {wanted.cluster}",
         )
     else:
-        yield from _registration(wanted.cluster, parameter)
+        is_watched = account.parameter is None
+        yield from _registration(
+            wanted.cluster, parameter, parameter_name(wanted.cluster, observed=is_watched)
+        )
         yield from _disconnected(wanted.cluster, seen)
     yield from subnet_findings(account)
     yield from quota_findings(QuotaReading(around.client, around.region).quotas(), account.region)
@@ -108,11 +114,11 @@ def _spending_limits(around: Around) -> Iterator[Finding]:
             yield info("limits", each["name"], said)
 
 
-def _registration(cluster: str, text: str) -> Iterator[Finding]:
+def _registration(cluster: str, text: str, name: str) -> Iterator[Finding]:
     try:
         read_registration(cluster, text)
     except Rejected as fault:
-        where = f"registration {parameter_name(cluster)}"
+        where = f"registration {name}"
         if readable(cluster, text) is None:
             remedy = f"nodesmith connect {cluster}, which rewrites it"
             yield error("registration", where, str(fault), remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from nodesmith.adapters.aws.eks import dns_suffix
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.awssession import Client
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.checks.findings import Finding, error, worst_first
+from nodesmith_cli.connecting.checks.findings import Finding, error, of_observed, worst_first
 from nodesmith_cli.connecting.checks.network import cni_of, network_findings
 from nodesmith_cli.connecting.checks.problems import inside_problems, problems
 from nodesmith_cli.connecting.images import image_in_registry
@@ -79,6 +79,13 @@ def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> S
 
     With `is_to_keep_image`, an installed forwarder may have any image.
     """
+    seen = _look(wanted, around, is_to_keep_image=is_to_keep_image)
+    if not is_observed(wanted, seen.account):
+        return seen
+    return replace(seen, findings=of_observed(seen.findings, wanted.cluster))
+
+
+def _look(wanted: Wanted, around: Around, *, is_to_keep_image: bool) -> Seen:
     account = AwsReading(around.client, around.region).account(wanted)
     server = around.server(account.cluster)
     found = list(problems(wanted, account))

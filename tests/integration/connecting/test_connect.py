@@ -214,6 +214,21 @@ def test_an_observed_cluster_is_examined_and_disconnected_like_a_served_one(
     assert client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"] == []
 
 
+def test_remedies_for_an_observed_cluster_leave_it_observed(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run(observes=True) == 0
+    (reader,) = client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]
+    client("eks").delete_access_entry(clusterName=CLUSTER, principalArn=reader)
+    client("ssm").put_parameter(Name=WATCHED, Value="{", Type="String", Overwrite=True)
+    capsys.readouterr()
+    assert cluster.examine() == 1
+    found = {each["check"]: each for each in told(capsys)["findings"]}
+    assert found["connection"]["remedy"] == f"nodesmith connect {CLUSTER} --observe"
+    assert found["registration"]["remedy"].startswith(f"nodesmith connect {CLUSTER} --observe,")
+    assert found["registration"]["object"] == f"registration {WATCHED}"
+
+
 def test_a_served_cluster_cannot_be_observed(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodesmith_cli.sharing.findings import Severity
 
@@ -38,3 +38,9 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings sorted by severity, the worst first. The sort is stable."""
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def of_observed(findings: Iterable[Finding], cluster: str) -> list[Finding]:
+    """Return the findings with remedies that leave the cluster observed: connect alone would have it served."""
+    served = f"nodesmith connect {cluster}"
+    return [replace(each, remedy=each.remedy.replace(served, f"{served} --observe")) for each in findings]
