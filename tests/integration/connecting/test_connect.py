@@ -184,9 +184,21 @@ def test_an_observed_cluster_is_only_read(cluster: Connectable, capsys: pytest.C
     assert cluster.calls == []
 
 
-def test_connecting_an_observed_cluster_without_the_option_has_it_served(cluster: Connectable) -> None:
+def test_connecting_an_observed_cluster_without_the_option_has_it_served_and_warns_of_that(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cluster.run(observes=True, settings={"RESERVED_ENIS": "1"}) == 0
+    capsys.readouterr()
+    assert cluster.run(is_dry=True) == 0
+    (found,) = (each for each in told(capsys)["findings"] if each["check"] == "registration")
+    assert (found["severity"], found["remedy"]) == (
+        "warning",
+        f"to keep it observed: nodesmith connect {CLUSTER} --observe",
+    )
     assert cluster.run() == 0
+    assert "will serve it" in capsys.readouterr().out
+    cluster.run()
+    assert "will serve it" not in capsys.readouterr().out
     names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
     assert REGISTRATION in names
     assert WATCHED not in names

@@ -41,7 +41,18 @@ def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
     if is_observed(wanted, account):
         yield from _served_already(wanted, account)
     else:
+        yield from _observed_before(wanted, account)
         yield from node_problems(wanted, account)
+
+
+def _observed_before(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    if account.watched is not None and account.parameter is None:
+        yield warning(
+            "registration",
+            f"cluster {wanted.cluster}",
+            "nodesmith has only observed it so far, and will serve it: functions will launch and end nodes",
+            f"to keep it observed: nodesmith connect {wanted.cluster} --observe",
+        )
 
 
 def _size(wanted: Wanted, account: Account) -> Iterator[Finding]:
