@@ -13,7 +13,7 @@ from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.output.terminal import console
 from nodesmith_cli.planning.ledger import fleet_of
-from nodesmith_cli.planning.moves import estimates_in, moves_json, show_moves
+from nodesmith_cli.planning.moves import moves_json, show_moves
 
 _STEPS = 200_000
 """The step limit of the search. It is generous, since no tick waits for it."""
@@ -38,6 +38,6 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
 
             deliver(moves_page(written, now or datetime.now(UTC)), "moves")
         case "table" | "wide":
-            show_moves(console(), written, estimates_in(found, fleet), is_wide=output == "wide")
+            show_moves(console(), written, is_wide=output == "wide")
         case _:
             print_data(written, output, "moves")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
@@ -21,10 +20,10 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.moves import Reason
-from nodesmith_cli.output.terminal import ESTIMATE
+from nodesmith_cli.output.terminal import ESTIMATE, price_text
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import plain_table
-from nodesmith_formats.prices import HOURS_A_YEAR, prices
+from nodesmith_formats.prices import HOURS_A_YEAR, Price
 from nodesmith_formats.wording import counted
 
 _DIGITS = 9
@@ -38,14 +37,17 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
     """
     there = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
     price = fsum(_price(claim, node, inputs) for claim, node in there.values() if node)
+    moves = [_move(proposal, there, inputs) for proposal in found.proposals]
     saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
     return {
-        "moves": [_move(proposal, there, inputs) for proposal in found.proposals],
+        "moves": moves,
         "kept": [_kept(name, blocker, there) for name, blocker in found.blocked.items()],
         "budgets": _budgets(inputs),
         "nodes": sum(node is not None for _, node in there.values()),
         "priceHourly": round(price, _DIGITS),
+        "priceEstimated": any(_is_estimated(claim, inputs) for claim, node in there.values() if node),
         "savingHourly": round(saving, _DIGITS),
+        "savingEstimated": any(move["savingEstimated"] for move in moves),
         "savingYearly": round(saving * HOURS_A_YEAR, 2),
         "harm": round(fsum(proposal.harm for proposal in found.proposals), 3),
         "isFinished": found.is_finished,
@@ -58,12 +60,14 @@ _There = Mapping[str, tuple[NodeClaim, Node | None]]
 
 
 def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
+    removed = any(_is_estimated(there[name][0], inputs) for name in proposal.sources)
     return {
         "reason": proposal.reason.value,
         "sources": [_source(name, there, inputs) for name in proposal.sources],
         "replacements": plan_json(Plan(nodes=proposal.replacements))["nodes"],
         "destinations": dict(proposal.destinations),
         "savingHourly": round(proposal.saving_hourly_usd, _DIGITS),
+        "savingEstimated": removed or any(node.estimated for node in proposal.replacements),
         "harm": round(proposal.harm, 3),
         "worth": round(proposal.worth_usd, 6),
         "why": proposal.why,
@@ -90,6 +94,12 @@ def _price(claim: NodeClaim, node: Node, inputs: Inputs) -> float:
     return overlaid_price(claim, node, inputs.catalog, overlays, pool)
 
 
+def _is_estimated(claim: NodeClaim, inputs: Inputs) -> bool:
+    sold = claim.zone, claim.capacity_type
+    offerings = inputs.catalog.offerings.get(claim.instance_type, ())
+    return any(each.estimated for each in offerings if (each.zone, each.capacity_type) == sold)
+
+
 def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
     node = there[name][1] if name in there else None
     return {
@@ -114,54 +124,26 @@ def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """Which figures contain estimated prices: that of all nodes, and the saving of each move in order."""
-
-    nodes: bool
-    moves: tuple[bool, ...]
-
-
-def estimates_in(found: Proposals, inputs: Inputs) -> Estimates:
-    """Return which figures of a pass contain estimated prices."""
-    price_of = prices(inputs.catalog)
-    estimated = set()
-    for claim in inputs.ledger.claims:
-        node = inputs.snapshot.node_of(claim)
-        price = price_of({**claim.labels, **node.labels}) if node else None
-        if price and price.estimated:
-            estimated.add(claim.name)
-    moves = (
-        not estimated.isdisjoint(each.sources) or any(node.estimated for node in each.replacements)
-        for each in found.proposals
-    )
-    return Estimates(bool(estimated), tuple(moves))
-
-
-def show_moves(
-    to: Console, written: Mapping[str, Any], estimates: Estimates, *, is_wide: bool = False
-) -> None:
+def show_moves(to: Console, written: Mapping[str, Any], *, is_wide: bool = False) -> None:
     """Print moves. `written` is their JSON data. If `is_wide`, no row is left out."""
     most = len(written["moves"]) + len(written["kept"]) if is_wide else _MOST_ROWS
-    _summary(to, written, estimates)
+    _summary(to, written)
     if written["moves"]:
         to.print()
-        to.print(_moves(written["moves"], estimates.moves, most))
+        to.print(_moves(written["moves"], most))
     if written["kept"]:
         to.print()
         to.print(_kept_table(written["kept"], most))
-    if estimates.nodes or any(estimates.moves):
-        to.print()
-        to.print(ESTIMATE, style="dim")
 
 
-def _summary(to: Console, written: Mapping[str, Any], estimates: Estimates) -> None:
+def _summary(to: Console, written: Mapping[str, Any]) -> None:
     before, saving = written["priceHourly"], written["savingHourly"]
-    mark, saving_mark = _mark(estimates.nodes), _mark(any(estimates.moves))
-    to.print(f"{counted(written['nodes'], 'node')} at {mark}${before:.4f}/hour", style="bold")
+    price = price_text(Price(before, written["priceEstimated"]))
+    to.print(f"{counted(written['nodes'], 'node')} at {price}/hour", style="bold")
     if not written["moves"]:
         to.print("no moves: no set of nodes can be consolidated at a saving that is worth the disruption")
     else:
+        mark = "~" if written["savingEstimated"] else ""
         going = sum(len(move["sources"]) for move in written["moves"])
         coming = sum(len(move["replacements"]) for move in written["moves"])
         pods = sum(len(move["destinations"]) for move in written["moves"])
@@ -170,21 +152,19 @@ def _summary(to: Console, written: Mapping[str, Any], estimates: Estimates) -> N
             f" {counted(pods, 'pod')} to restart"
         )
         to.print(
-            f"saves {saving_mark}${saving:.4f}/hour, {saving_mark}${written['savingYearly']:,.0f} a year"
+            f"saves {mark}${saving:.4f}/hour, {mark}${written['savingYearly']:,.0f} a year"
             f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['harm']:g}",
             style="green",
         )
+    if written["priceEstimated"] or written["savingEstimated"]:
+        to.print(ESTIMATE, style="dim")
     rest = "" if written["isFinished"] else ", search not finished"
     to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
-def _mark(is_estimated: bool) -> str:
-    return "~" if is_estimated else ""
-
-
-def _moves(moves: Iterable[Mapping[str, Any]], estimated: Iterable[bool], most: int) -> Table:
+def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
     table = plain_table("move", "reason", "removed", "launched", "pods", "eviction cost", "saves/hour")
-    for number, (move, is_estimated) in enumerate(zip(moves, estimated, strict=True), start=1):
+    for number, move in enumerate(moves, start=1):
         if number > most:
             table.add_row("", "and more: see -o json")
             break
@@ -195,12 +175,15 @@ def _moves(moves: Iterable[Mapping[str, Any]], estimated: Iterable[bool], most: 
             _alike(move["replacements"]) or Text(_nothing(move), style="dim"),
             str(len(move["destinations"])),
             f"{move['harm']:g}",
-            Text(
-                f"{_mark(is_estimated)}${move['savingHourly']:.4f}",
-                style="green" if move["savingHourly"] > 0 else "yellow",
-            ),
+            _saved(move),
         )
     return table
+
+
+def _saved(move: Mapping[str, Any]) -> Text:
+    saved = price_text(Price(move["savingHourly"], move["savingEstimated"]))
+    saved.stylize("green" if move["savingHourly"] > 0 else "yellow")
+    return saved
 
 
 def _nothing(move: Mapping[str, Any]) -> str:

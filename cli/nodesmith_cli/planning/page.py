@@ -142,26 +142,37 @@ def _buffers(report: Report | None) -> Html:
 def moves_page(written: Report, now: datetime) -> Html:
     """Return the report of moves. `written` is their JSON data."""
     moves, before, saving = written["moves"], written["priceHourly"], written["savingHourly"]
+    cost, saved = (_mark(written[each]) for each in ("priceEstimated", "savingEstimated"))
+    after = _mark(written["priceEstimated"] or written["savingEstimated"])
     pods = sum(len(move["destinations"]) for move in moves)
     gone = sum(len(move["sources"]) for move in moves)
     come = sum(len(move["replacements"]) for move in moves)
     replaced = f"{counted(gone, 'node')} replaced by {come:,}, {counted(pods, 'pod')} to restart"
     lead = f"{counted(len(moves), 'move')}: {replaced}."
     cards = [
-        Card("Now", money(before), "/hour", (counted(written["nodes"], "node"),)),
+        Card("Now", cost + money(before), "/hour", (counted(written["nodes"], "node"),)),
         Card(
             "After the moves",
-            money(before - saving),
+            after + money(before - saving),
             "/hour",
             (f"{saving / before if before else 0:.0%} less",),
         ),
-        Card("Saved", f"${written['savingYearly']:,.0f}", "/year", (f"{money(saving)}/hour",)),
+        Card(
+            "Saved",
+            f"{saved}${written['savingYearly']:,.0f}",
+            "/year",
+            (f"{saved}{money(saving)}/hour",),
+        ),
         Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {written['harm']:g}",)),
     ]
     title = "Which nodes would be replaced"
     shown = lead if moves else "No set of nodes can be consolidated at a saving that is worth the disruption."
     sections = [_moves(moves), _kept(written["kept"])]
     return page(title, shown, cards, sections, f"Made {format_time(now)}; nothing was changed.")
+
+
+def _mark(is_estimated: bool) -> str:
+    return "~" if is_estimated else ""
 
 
 def _moves(moves: list[Report]) -> Html:
@@ -173,9 +184,8 @@ def _moves(moves: list[Report]) -> Html:
         removed.append(Box(f"from-{n}", _kinds(move["sources"]), (move["reason"],), weight))
         new = move["replacements"]
         sold = new[0]["capacityType"] if new else "other"
-        note = (
-            f"saves {money(move['savingHourly'])}/h, {counted(len(move['destinations']), 'pod')} to restart"
-        )
+        saved = _mark(move["savingEstimated"]) + money(move["savingHourly"])
+        note = f"saves {saved}/h, {counted(len(move['destinations']), 'pod')} to restart"
         launched.append(Box(f"to-{n}", _kinds(new) or "existing nodes", (note,), weight, sold))
         links.append(Link(f"from-{n}", f"to-{n}", weight))
     title = "Nodes that would be replaced"
@@ -189,7 +199,7 @@ def _moves(moves: list[Report]) -> Html:
             _kinds(move["sources"]),
             _kinds(move["replacements"]) or "nothing",
             len(move["destinations"]),
-            f"{move['savingHourly']:,.4f}",
+            f"{_mark(move['savingEstimated'])}{move['savingHourly']:,.4f}",
             move["why"],
         )
         for move in moves

@@ -127,6 +127,7 @@ class Move(TypedDict):
     replacements: Sequence[PlannedNode]
     destinations: Annotated[Mapping[str, str], "the node of each pod"]
     savingHourly: Hourly
+    savingEstimated: Annotated[bool, "whether a price that it follows from is an estimate"]
     harm: Annotated[float, "the cost of its evictions"]
     worth: Annotated[float, "USD that it is worth"]
     why: str
@@ -152,7 +153,9 @@ class Moves(TypedDict):
     ]
     nodes: Count
     priceHourly: Hourly
+    priceEstimated: Annotated[bool, "whether the price of a node is an estimate"]
     savingHourly: Hourly
+    savingEstimated: Annotated[bool, "whether a price that a saving follows from is an estimate"]
     savingYearly: Annotated[float, "USD a year"]
     harm: float
     isFinished: bool

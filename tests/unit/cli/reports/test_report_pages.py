@@ -117,6 +117,7 @@ def move(n: int) -> dict[str, Any]:
         "sources": [node, node],
         "replacements": [node],
         "destinations": {name(n): name(n)},
+        "savingEstimated": True,
         "savingHourly": 0.1,
         "harm": 1.0,
         "why": name(n),
@@ -132,6 +133,8 @@ def moves(nodes: int) -> dict[str, Any]:
         "priceHourly": 50.0,
         "savingHourly": 10.0,
         "savingYearly": 87_600.0,
+        "priceEstimated": False,
+        "savingEstimated": True,
         "harm": 3.0,
         "nodes": nodes,
     }
