@@ -57,11 +57,11 @@ def watch_health(scope: Construct, topic_arn: str) -> None:
     its absence shows that nothing runs.
     """
     dispatch = names.function_name("dispatch")
-    unwell = own_metric("Unwell", "dispatch")
+    unhealthy = own_metric("Unhealthy", "dispatch")
     _raise(
         scope,
         topic_arn,
-        _Alarm("nodesmith-unwell", "a finding that no retry fixes; run `nodesmith doctor`", unwell, 2),
+        _Alarm("nodesmith-unhealthy", "a finding that no retry fixes; run `nodesmith doctor`", unhealthy, 2),
         _Alarm(
             "nodesmith-dispatch",
             "dispatch has failed or not run for 15 minutes; check its log and its schedule",

@@ -74,7 +74,7 @@ OPERATION = Dashboard(
             (
                 Panel(
                     "Findings that no retry fixes",
-                    (Metric(NAMESPACE, "Unwell", (("concern", "dispatch"),), "Maximum", "findings"),),
+                    (Metric(NAMESPACE, "Unhealthy", (("concern", "dispatch"),), "Maximum", "findings"),),
                     about="`nodesmith doctor` names them. Written even if cdk.json enables no metrics.",
                 ),
                 Panel("Inputs that were rejected", _own("Rejected"), about="Needs `dashboard` in cdk.json."),

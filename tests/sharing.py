@@ -36,8 +36,8 @@ def documents_follow_their_schemas() -> Iterator[None]:
     """Fail a test in which a command writes a document that its schema does not allow."""
     named = printing.named
 
-    def checked(told: Any, schema: str) -> Any:
-        found = named(told, schema)
+    def checked(reported: Any, schema: str) -> Any:
+        found = named(reported, schema)
         if schema:
             validator(schema).validate(json.loads(json.dumps(found)))
         return found

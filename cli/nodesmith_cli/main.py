@@ -67,7 +67,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         from nodesmith_cli.commands.version import short_version
 
@@ -81,7 +81,7 @@ def options(
         bool,
         typer.Option(
             "--version",
-            callback=_tell_version,
+            callback=_print_version,
             is_eager=True,
             help="Print the version and its commit, and exit.",
         ),
@@ -110,9 +110,9 @@ def status_command(
     """
     from nodesmith_cli.access.selecting import chosen_kubeconfig
     from nodesmith_cli.output.watching import repeated
-    from nodesmith_cli.views.explaining.commands import Where
+    from nodesmith_cli.views.explaining.commands import RecordSource
 
-    where, chosen = Where(cluster, bucket, region, keep), chosen_kubeconfig(kubeconfig, context)
+    where, chosen = RecordSource(cluster, bucket, region, keep), chosen_kubeconfig(kubeconfig, context)
     where.require(chosen)
     from nodesmith_cli.views.status import status
     from nodesmith_formats.localsystem.reaching import now_at

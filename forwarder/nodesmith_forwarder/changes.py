@@ -32,7 +32,7 @@ _OtherState: TypeAlias = tuple[tuple[str, ...], tuple[str, str]]
 """What changes without a `Change`: problems, and when Karpenter last wrote an object."""
 
 
-class Touched(NamedTuple):
+class ChangedObject(NamedTuple):
     """An object that may differ from the base: its state in the base, and today's; None where it does not exist."""
 
     before: Any
@@ -48,7 +48,7 @@ class Part:
     that have volumes or devices. `seen` and `other_state` are what the recorder notes once `rest` is encoded.
     """
 
-    touched: Mapping[str, Mapping[str, Touched]]
+    touched: Mapping[str, Mapping[str, ChangedObject]]
     events: Mapping[str, int]
     rest: Observed | None
     tied: Mapping[str, ReducedPod]
@@ -205,7 +205,9 @@ class Changes:
         if self._before is None or self._is_outdated:
             return None
         touched = {
-            name: {key: Touched(before, mirrors[name].objects.get(key)) for key, before in noted.items()}
+            name: {
+                key: ChangedObject(before, mirrors[name].objects.get(key)) for key, before in noted.items()
+            }
             for name, noted in self._before.items()
         }
         other_state = (
@@ -240,7 +242,7 @@ class Changes:
 
     def _pod_events(
         self,
-        touched: Mapping[str, Mapping[str, Touched]],
+        touched: Mapping[str, Mapping[str, ChangedObject]],
         nodes: Mapping[str, Manifest],
         departures: Mapping[str, int],
     ) -> Iterator[tuple[str, int]]:

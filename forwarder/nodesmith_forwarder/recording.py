@@ -35,7 +35,7 @@ from nodesmith.observation.encoding import (
 from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS
 from nodesmith.observation.observed import DELTA_VERSION, Observed
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith_forwarder.changes import COMPARED, Changes, Part, Touched
+from nodesmith_forwarder.changes import COMPARED, ChangedObject, Changes, Part
 
 SMALL_BYTES = 256 * 2**10
 """A snapshot of at most this size is always written whole, and is read with one request."""
@@ -166,7 +166,14 @@ class Recorder:
         if pods is None:
             return None
         gone, put, tied = pods
-        names = sorted({pod.whereabouts for group in put.values() for pod in group if pod.whereabouts})
+        names = sorted(
+            {
+                pod.bound_or_nominated_node
+                for group in put.values()
+                for pod in group
+                if pod.bound_or_nominated_node
+            }
+        )
         index_of = {name: index for index, name in enumerate(names)}
         groups = []
         for kind in sorted({*gone, *put}):
@@ -176,9 +183,11 @@ class Recorder:
                 about = {"at": at, "gone": sorted(gone.get(kind, ()))}
             groups.append({**about, **columns(put.get(kind, ()), index_of, tied)})
         nodes = part.touched[NODES.name]
-        others = {name: Touched(None, node) for name, node in base.now_nodes.items()}
+        others = {name: ChangedObject(None, node) for name, node in base.now_nodes.items()}
         others |= {
-            name: Touched(None, t.after) if t.after else t for name, t in nodes.items() if name in others
+            name: ChangedObject(None, t.after) if t.after else t
+            for name, t in nodes.items()
+            if name in others
         }
         return {
             "base": base.digest,
@@ -196,7 +205,7 @@ class Recorder:
     def _pods(self, base: _Base, part: Part) -> _Moved | None:
         moved = _Moved({}, {}, {})
         touched = part.touched[PODS.name]
-        others = {key: Touched(pod, pod) for key, pod in base.now_tied.items() if key not in touched}
+        others = {key: ChangedObject(pod, pod) for key, pod in base.now_tied.items() if key not in touched}
         for key, (before, after) in {**touched, **others}.items():
             is_moving = key in base.tied or (after is not None and is_tied(after))
             if before == after and not is_moving:
@@ -221,7 +230,7 @@ class _Moved(NamedTuple):
 
 
 def _changed(
-    touched: Mapping[str, Touched], shown: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    touched: Mapping[str, ChangedObject], shown: Callable[[Manifest], Manifest] = lambda manifest: manifest
 ) -> dict[str, Any]:
     changed = {key: each for key, each in sorted(touched.items()) if each.before != each.after}
     return {

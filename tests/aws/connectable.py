@@ -25,13 +25,13 @@ from nodesmith.model.functions import TALKING
 from nodesmith.settings import role_name
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.checks.capacity import QUOTAS
-from nodesmith_cli.connecting.connectcommand import How
+from nodesmith_cli.connecting.connectcommand import ConnectOptions
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
-from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
+from nodesmith_cli.connecting.disconnectcommand import DisconnectOptions, disconnect
 from nodesmith_cli.connecting.doctorcommand import doctor
-from nodesmith_cli.connecting.inspection import Around
-from nodesmith_cli.connecting.request import NODE_POLICIES, Wanted
-from nodesmith_cli.connecting.steps.leftovers import Keeping
+from nodesmith_cli.connecting.inspection import Environment
+from nodesmith_cli.connecting.request import NODE_POLICIES, ConnectRequest
+from nodesmith_cli.connecting.steps.leftovers import KeepOptions
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.aws.account import Network, make_network
 from nodesmith_local.aws.eks.access import eks_access
@@ -94,13 +94,13 @@ class Connectable:
 
     def run(self, *, output: str = "json", is_dry: bool = False, **wanted: Any) -> int:
         """Run connect without confirmation."""
-        how = How("json" if output == "json" else "table", is_dry, False, timedelta(minutes=1))
-        return connect_cluster(Wanted(CLUSTER, **{"image": IMAGE, **wanted}), self.around(), how)
+        how = ConnectOptions("json" if output == "json" else "table", is_dry, False, timedelta(minutes=1))
+        return connect_cluster(ConnectRequest(CLUSTER, **{"image": IMAGE, **wanted}), self.around(), how)
 
-    def around(self, kubeconfig: str = "") -> Around:
+    def around(self, kubeconfig: str = "") -> Environment:
         """Return the surroundings of a command."""
         credentials = Credentials("none", "none")
-        return Around(self.client, REGION, lambda: credentials, self.now, self.sleep, kubeconfig)
+        return Environment(self.client, REGION, lambda: credentials, self.now, self.sleep, kubeconfig)
 
     @property
     def access(self) -> ClusterAccess:
@@ -115,9 +115,11 @@ class Connectable:
     def leave(self, *, meanwhile: Callable[[], None] = lambda: None, **how: Any) -> int:
         """Run disconnect without confirmation. The forwarder writes nothing meanwhile."""
         self.meanwhile = meanwhile
-        keeping = Keeping(**{each: how.pop(each) for each in ("nodes", "data", "node_role") if each in how})
+        keeping = KeepOptions(
+            **{each: how.pop(each) for each in ("nodes", "data", "node_role") if each in how}
+        )
         output = how.pop("output", "json")
-        wanted = HowToLeave(keeping, output, is_asked=False, timeout=timedelta(minutes=1), **how)
+        wanted = DisconnectOptions(keeping, output, is_asked=False, timeout=timedelta(minutes=1), **how)
         return disconnect(CLUSTER, self.around(), wanted)
 
     def examine(self) -> int:
@@ -313,7 +315,7 @@ def _network() -> Network:
     return network
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Return the JSON that a command has printed."""
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found

@@ -23,9 +23,9 @@ from moto.eks.exceptions import ResourceInUseException
 from moto.eks.models import EKSBackend
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.connecting.reading.aws import AwsReading
-from nodesmith_cli.migration.draining.command import How, What, run_on_groups
+from nodesmith_cli.migration.draining.command import Action, DrainOptions, run_on_groups
 from nodesmith_cli.migration.draining.groups import SIZE_TAG, AwsGroups
 from nodesmith_cli.migration.draining.objects import ServedObjects, instance_of
 from nodesmith_cli.migration.draining.running import USUAL, Drain, Rules
@@ -94,20 +94,20 @@ class Drainable:
     meanwhile: Callable[[], None] = lambda: None
     bought: int = 0
 
-    def run(self, what: What, *names: str, **how: Any) -> int:
+    def run(self, what: Action, *names: str, **how: Any) -> int:
         """Run a command without questions, with its result as JSON."""
-        return run_on_groups(what, CLUSTER, names, self.around(), How("json", is_asked=False, **how))
+        return run_on_groups(what, CLUSTER, names, self.around(), DrainOptions("json", is_asked=False, **how))
 
-    def around(self) -> Around:
+    def around(self) -> Environment:
         """Return the surroundings of a command."""
         credentials = Credentials("none", "none")
-        return Around(self.account.client, REGION, lambda: credentials, self.now, self.sleep)
+        return Environment(self.account.client, REGION, lambda: credentials, self.now, self.sleep)
 
     def drain(self, *names: str, **how: Any) -> int:
-        return self.run(What.DRAIN, *names, **how)
+        return self.run(Action.DRAIN, *names, **how)
 
     def undo(self, *names: str, **how: Any) -> int:
-        return self.run(What.UNDO, *names, **how)
+        return self.run(Action.UNDO, *names, **how)
 
     def drain_run(self, rules: Rules = USUAL) -> Drain:
         """Return the surroundings of a drain without questions."""
@@ -333,7 +333,7 @@ def strict_groups(later: Callable[[Callable[[], None]], object]) -> Iterator[Non
                 addonName=None,
                 message=f"Nodegroup cannot be updated as it is currently not in Active State: {group.status}",
             )
-        told = update(backend, cluster_name, nodegroup_name, **config)
+        reported = update(backend, cluster_name, nodegroup_name, **config)
         group.status, sizes = "UPDATING", config["scaling_config"]
 
         def settled() -> None:
@@ -346,7 +346,7 @@ def strict_groups(later: Callable[[Callable[[], None]], object]) -> Iterator[Non
             group.status = "ACTIVE"
 
         later(settled)
-        return told
+        return reported
 
     def terminated(backend: AutoScalingBackend, instance_id: str, should_decrement: bool) -> Any:
         groups = backend.autoscaling_groups.values()

@@ -14,7 +14,7 @@ from nodesmith.model.ec2.notices import WARNING
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
 from nodesmith_cli.simulator.localcommands.upcommand import access
-from nodesmith_cli.views.ui.running import Wanted, serving
+from nodesmith_cli.views.ui.running import UiRequest, serving
 from nodesmith_formats.manifests.manifests import Document, Manifests
 from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.runs.running import apply, with_defaults
@@ -85,7 +85,7 @@ def playing(state: Path, manifests: Sequence[Mapping[str, Any]], *, speed: float
         faults = apply(system.first, found.documents)
         assert not faults, faults
         eventually(lambda: is_ready(system.first), "pods have nodes", _READY_SECONDS)
-        wanted = Wanted(kubeconfig=str(kubeconfig))
+        wanted = UiRequest(kubeconfig=str(kubeconfig))
         with serving(wanted, system.clock.now, links.append) as link:
             yield Scene(system, kubeconfig, link, links)
 

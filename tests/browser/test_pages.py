@@ -113,12 +113,12 @@ def test_the_scrubber_goes_back_in_time_by_keyboard(busy: Scene, visiting: Visit
     page.keyboard.press("Home")
     eventually(lambda: page.inner_text("#moment-at") != latest, "an earlier moment")
 
-    def told() -> bool:
+    def is_announced() -> bool:
         """Return whether screen readers are told the moment that is shown."""
         said = page.locator("#at").get_attribute("aria-valuetext")
         return bool(said == page.locator("#moment").get_attribute("data-label"))
 
-    eventually(told, "the slider says its moment")
+    eventually(is_announced, "the slider says its moment")
     visit.keep("history-at-the-beginning")
 
 
@@ -196,12 +196,12 @@ def test_what_is_looked_at_stays_in_place_when_something_above_it_appears_or_goe
         field, row = page.locator("input[type=search]"), page.locator("#table tbody tr").nth(12)
         field.focus()
         before = field.bounding_box()["y"]
-        kept.looks.fleet.put(PODS, [pod(f"waiting-{n}", "") for n in range(6)])
+        kept.sampler.fleet.put(PODS, [pod(f"waiting-{n}", "") for n in range(6)])
         page.wait_for_selector("h2:has-text('Pods that wait')")
         assert field.bounding_box()["y"] == pytest.approx(before, abs=2)
         page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 900); }")
         before = row.bounding_box()["y"]
-        kept.looks.fleet.keep_only(PODS, set())
+        kept.sampler.fleet.keep_only(PODS, set())
         page.wait_for_selector("h2:has-text('Pods that wait')", state="detached")
         assert row.bounding_box()["y"] == pytest.approx(before, abs=2)
 
@@ -243,7 +243,7 @@ def test_hostile_names_are_text_and_the_layout_holds(visiting: Visitor, size: tu
         visit.keep(f"hostile-{size[0]}")
 
 
-def test_a_lost_connection_is_told(visiting: Visitor) -> None:
+def test_a_lost_connection_is_reported(visiting: Visitor) -> None:
     with served(kept_of([node("plain")])) as address:
         visit = visiting(address)
         page = visit.go("now")
@@ -255,7 +255,7 @@ def test_a_lost_connection_is_told(visiting: Visitor) -> None:
     visit.complaints.clear()  # the browser reports the failed request
 
 
-def test_an_answer_that_takes_too_long_is_told(visiting: Visitor) -> None:
+def test_an_answer_that_takes_too_long_is_reported(visiting: Visitor) -> None:
     with served(kept_of([node("plain")])) as address:
         visit = visiting(address)
         page = visit.go("now")

@@ -42,7 +42,7 @@ def opened(
     page = reader.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.faults = []
     page.on("request", lambda asked: asked.url == file.as_uri() or page.faults.append(asked.url))
-    page.on("console", lambda told: page.faults.append(told.text))
+    page.on("console", lambda reported: page.faults.append(reported.text))
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.goto(file.as_uri())
     return page

@@ -108,7 +108,7 @@ def lived(world: IdleWorld, hours: int) -> None:
     assert set(world.store.claims) == claims, "it was not idle"
 
 
-def woken_otherwise(world: IdleWorld) -> int:
+def other_wakes(world: IdleWorld) -> int:
     """Return how often functions were invoked other than by dispatch."""
     return world.invoked.total() - sum(world.ticks[concern] for concern in ALIVE)
 

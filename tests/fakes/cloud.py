@@ -117,7 +117,7 @@ class FakeCloud:
     """Instance profiles, and unattached volumes and interfaces, by id."""
     of_others: dict[str, Owned] = field(default_factory=dict)
     """The same of other clusters in the account, by id. They can be removed, but `owned` does not show them."""
-    told: dict[str, Notice] = field(default_factory=dict)
+    reported: dict[str, Notice] = field(default_factory=dict)
     """Notices that EC2 has issued about instances, by id."""
     shifts: tuple[ZonalShift, ...] | None = ()
     """The zonal shifts of the cluster; None if ARC cannot be read."""
@@ -197,7 +197,7 @@ class FakeCloud:
 
     def notices(self, instances: Collection[str]) -> list[Notice]:
         call = self._begin("notices", *sorted(instances))
-        found = [self.told[each] for each in sorted(instances) if each in self.told]
+        found = [self.reported[each] for each in sorted(instances) if each in self.reported]
         shown = self._shown()
         known = [shown[each] for each in sorted(instances) if each in shown]
         found += [

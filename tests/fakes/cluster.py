@@ -24,7 +24,7 @@ from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, Gone, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.observation.observed import Observed, Todays, todays
+from nodesmith.observation.observed import ConvertedManifests, Observed, converted_manifests
 from nodesmith.observation.reduction.objects import reduce_custom
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
@@ -81,7 +81,7 @@ class FakeCluster:
     raise_after: Callable[[Call], None] = _nothing
     calls: list[Call] = field(default_factory=list)
 
-    def nodepools_and_nodeclasses(self) -> Todays:
+    def nodepools_and_nodeclasses(self) -> ConvertedManifests:
         call = Call("nodepools_and_nodeclasses", ())
         self.raise_before(call)
         observed = Observed(
@@ -91,7 +91,7 @@ class FakeCluster:
             awsnodetemplates=reduced(reduce_custom, self.nodetemplates.values()),
         )
         self.raise_after(call)
-        return todays(observed)
+        return converted_manifests(observed)
 
     def nodeclaim(self, name: str) -> Manifest | None:
         call = Call("nodeclaim", (name,))

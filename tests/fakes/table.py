@@ -158,8 +158,8 @@ def _key(item: Item) -> tuple[str, str]:
 
 
 def _error(code: str, call: str, reasons: list[Item] | None = None) -> ClientError:
-    told: Any = {"Error": {"Code": code, "Message": code}, "CancellationReasons": reasons or []}
-    return ClientError(told, call)
+    reported: Any = {"Error": {"Code": code, "Message": code}, "CancellationReasons": reasons or []}
+    return ClientError(reported, call)
 
 
 def _holds(term: str, item: Item, values: Item) -> bool:

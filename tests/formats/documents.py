@@ -53,7 +53,7 @@ from nodesmith.model.policies import DefaultSpread
 from nodesmith.observation import decoding
 from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
-from nodesmith_forwarder.changes import Changes, Part, Touched
+from nodesmith_forwarder.changes import ChangedObject, Changes, Part
 from nodesmith_forwarder.recording import Recorder
 from tests import builders
 from tests.aws.tables import TABLE, items, table
@@ -306,10 +306,12 @@ def _delta() -> Any:
     status = {**machine["status"], "conditions": []}
     fewer = {**guard, "status": {**guard["status"], "disruptionsAllowed": 0}}
     touched = {
-        PODS.name: {"default/a": Touched(pod, moved), "default/new": Touched(None, other)},
-        NODES.name: {machine["metadata"]["name"]: Touched(machine, {**machine, "status": status})},
-        NODECLAIMS.name: {each["metadata"]["name"]: Touched(each, None) for each in OBSERVED.nodeclaims},
-        BUDGETS.name: {"default/web": Touched(guard, fewer)},
+        PODS.name: {"default/a": ChangedObject(pod, moved), "default/new": ChangedObject(None, other)},
+        NODES.name: {machine["metadata"]["name"]: ChangedObject(machine, {**machine, "status": status})},
+        NODECLAIMS.name: {
+            each["metadata"]["name"]: ChangedObject(each, None) for each in OBSERVED.nodeclaims
+        },
+        BUDGETS.name: {"default/web": ChangedObject(guard, fewer)},
     }
     rest = replace(OBSERVED, nodepools=(), nodeoverlays=())
     tied = {f"{each.namespace}/{each.name}": each for each in OBSERVED.pods if each.claims or each.devices}
@@ -357,7 +359,7 @@ def _table() -> object:
 
 
 def _formats() -> list[Format]:
-    told = catalog()
+    reported = catalog()
     return [
         Format("table", _write_table, _read_table, _table(), Layout()),
         Format(
@@ -372,9 +374,9 @@ def _formats() -> list[Format]:
         Format("delta", _delta, _changed, _changed(_delta()), versions.DELTA),
         Format(
             "catalog",
-            lambda: _unzipped(catalogs.encode(told)),
+            lambda: _unzipped(catalogs.encode(reported)),
             lambda document: catalogs.decode(gzip.compress(_bytes(document))),
-            catalogs.decode(catalogs.encode(told)),
+            catalogs.decode(catalogs.encode(reported)),
             versions.CATALOG,
         ),
         Format(

@@ -343,5 +343,5 @@ def _events() -> Iterator[Call]:
         f"notifications {kind}": kind for kind in NOTIFICATIONS
     }
     for about, kind in kinds.items():
-        told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": kind}
-        yield Call("events:PutEvents", bus, about, context=told)
+        reported: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": kind}
+        yield Call("events:PutEvents", bus, about, context=reported)

@@ -145,12 +145,12 @@ def _metrics() -> str:
 def _notifications() -> Iterator[str]:
     yield f"# Fields of notifications\n\n{_WRITTEN} [Notifications](../notifications.md) explains when they are sent."
     for kind in sorted(DETAILS, key=lambda each: each.__name__):
-        told = schema(kind)
-        yield f"\n## {told['title']}\n\n{told['description']}\n"
+        reported = schema(kind)
+        yield f"\n## {reported['title']}\n\n{reported['description']}\n"
         rows = []
-        for name, about in told["properties"].items():
+        for name, about in reported["properties"].items():
             of = about.get("format") or about["type"]
-            need = "always" if name in told["required"] else "if known"
+            need = "always" if name in reported["required"] else "if known"
             rows.append((f"`{name}`", of, need, about["description"]))
         yield table(("field of `detail`", "type", "present", "meaning"), rows).rstrip("\n")
 
@@ -161,8 +161,8 @@ def _notifications() -> Iterator[str]:
 def schema_files() -> Mapping[str, Mapping[str, Any]]:
     """Return the JSON schemas of documents and notifications by file name."""
     documents = {f"{name}.schema.json": schema_of(name) for name in DOCUMENTS}
-    told = {f"{kind.__name__}.schema.json": _addressed(kind.__name__, schema(kind)) for kind in DETAILS}
-    return {**documents, **told}
+    reported = {f"{kind.__name__}.schema.json": _addressed(kind.__name__, schema(kind)) for kind in DETAILS}
+    return {**documents, **reported}
 
 
 def _addressed(name: str, found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def _bought(given: Supply, planned: Mapping[str, Any]) -> Node:
 
 def _is(config: Config, planned: Mapping[str, Any]) -> bool:
     asked = (planned["nodePool"], planned["instanceType"], planned["zone"], planned["capacityType"])
-    told = planned["labels"]
+    reported = planned["labels"]
     return asked == (config.nodepool, config.kind, config.labels[ZONE], config.labels[CAPACITY]) and all(
-        value == told.get(key, value) for key, value in config.labels.items()
+        value == reported.get(key, value) for key, value in config.labels.items()
     )

@@ -335,9 +335,11 @@ def _of_prices(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> I
             continue
         now = fsum(_price(cluster, claims[name]) for name in proposal.sources)
         then = fsum(max(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
-        told = now - fsum(min(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
-        if abs(proposal.saving_hourly_usd - told) > _SAME:
-            yield f"{proposal.sources} claims to save {proposal.saving_hourly_usd}, and saves at most {told}"
+        reported = now - fsum(
+            min(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements
+        )
+        if abs(proposal.saving_hourly_usd - reported) > _SAME:
+            yield f"{proposal.sources} claims to save {proposal.saving_hourly_usd}, and saves at most {reported}"
         if then > now * (1 - _LEAST_SAVING) + _SAME:
             yield f"{proposal.sources} cost {now}, their replacements up to {then}"
 

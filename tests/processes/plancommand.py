@@ -56,9 +56,9 @@ def command(
         monkeypatch.setattr(sys, "argv", ["nodesmith", name, *arguments, *always])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
+        reported = capsys.readouterr()
         assert isinstance(ended.value.code, int)
-        return Ran(ended.value.code, told.out, told.err)
+        return Ran(ended.value.code, reported.out, reported.err)
 
     return ran
 

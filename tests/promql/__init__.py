@@ -96,10 +96,10 @@ def kept() -> dict[str, Any]:
 
 def answers() -> dict[str, Answer]:
     """Return the kept answers about queries, by query."""
-    return {text: answer_of(told) for text, told in kept()["queries"].items()}
+    return {text: answer_of(reported) for text, reported in kept()["queries"].items()}
 
 
-def answer_of(told: dict[str, Any]) -> Answer:
+def answer_of(reported: dict[str, Any]) -> Answer:
     """Read an answer of `main.go`."""
-    uses = tuple(Use(tuple(use["labels"]), tuple(use["series"])) for use in told["uses"] or ())
-    return Answer(told["fault"], uses, None if told["by"] is None else tuple(told["by"]))
+    uses = tuple(Use(tuple(use["labels"]), tuple(use["series"])) for use in reported["uses"] or ())
+    return Answer(reported["fault"], uses, None if reported["by"] is None else tuple(reported["by"]))

@@ -51,12 +51,12 @@ def promtool(*arguments: str) -> str:
 def document() -> dict[str, Any]:
     """Ask everything, and return the document to keep. Raises RuntimeError for a fault of the rules."""
     build()
-    texts, told = queries(), asked(cases())
+    texts, reported = queries(), asked(cases())
     found = re.search(r"(\d+) rules found", promtool("check", "rules", RULES))
     promtool("test", "rules", TESTS)
     return {
-        "queries": dict(zip(texts, told, strict=False)),
-        "faults": [each["fault"] for each in told[len(texts) :] if each["fault"]],
+        "queries": dict(zip(texts, reported, strict=False)),
+        "faults": [each["fault"] for each in reported[len(texts) :] if each["fault"]],
         "promtool": {"rules": int(found[1]) if found else 0, "digest": digest()},
     }
 

@@ -158,8 +158,8 @@ def emitted() -> Iterator[tuple[str, str, frozenset[str]]]:
         telemetry = Telemetry("dispatch", "", metrics=True)
         telemetry.rejected("an input")
         telemetry.failed(RuntimeError("a fault"))
-        telemetry.unwell(Finding("", "", "NoSuccess", ""), "")
-        telemetry.alarm("Unwell", 1)
+        telemetry.unhealthy(Finding("", "", "NoSuccess", ""), "")
+        telemetry.alarm("Unhealthy", 1)
     for line in out.getvalue().splitlines():
         about = json.loads(line).get("_aws") if line.startswith("{") else None
         for directive in (about or {}).get("CloudWatchMetrics", ()):

@@ -95,8 +95,8 @@ def put_base(
             "config": {"mediaType": config_type, **remote.put_blob(json.dumps(config).encode())},
             "layers": [{"mediaType": layer_type, **remote.put_blob(layer)}],
         }
-        told = {"os": system, "architecture": architecture}
-        entries.append({**remote.put_manifest("", manifest), "platform": told})
+        reported = {"os": system, "architecture": architecture}
+        entries.append({**remote.put_manifest("", manifest), "platform": reported})
     kind = f"{DOCKER}.list.v2+json" if docker else f"{OCI}.index.v1+json"
     index = {"schemaVersion": 2, "mediaType": kind, "manifests": entries}
     return str(remote.put_manifest(tag, index)["digest"])

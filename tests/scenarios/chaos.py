@@ -243,9 +243,9 @@ class ChaosWorld(World):
         if self.nodes_skew:
             for number, (_, node) in enumerate(sorted(self.cluster.nodes.items())):
                 created = parse_time(node["metadata"]["creationTimestamp"])
-                told = format_time(created + self.nodes_skew * (-1) ** number)
+                reported = format_time(created + self.nodes_skew * (-1) ** number)
                 for condition in node["status"]["conditions"]:
-                    condition["lastTransitionTime"] = told
+                    condition["lastTransitionTime"] = reported
 
     @contextmanager
     def calling(self, caller: str) -> Iterator[None]:
@@ -792,8 +792,8 @@ def _lying(world: ChaosWorld) -> Heal:
         names = [f"lie-{number}" for number in range(MOST_LIES)]
         since, nobody = [int(world.now.timestamp())] * MOST_LIES, [-1] * MOST_LIES
         for alike in document["pods"][:1]:
-            told = {"created": since, "flags": [UNSCHEDULABLE | NOT_READY] * MOST_LIES, "names": names}
-            document["pods"].append({**alike, **told, "nodes": nobody})
+            reported = {"created": since, "flags": [UNSCHEDULABLE | NOT_READY] * MOST_LIES, "names": names}
+            document["pods"].append({**alike, **reported, "nodes": nobody})
 
     world.forgery = forge
 

@@ -56,7 +56,7 @@ class Story:
     exact: bool = True
     """Whether crashes must leave the same number of instances. Where pools are short, plans may differ."""
 
-    def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
+    def lived(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
         """Return the world after it has settled."""
         world = self.begun(boundaries, messages)
         world.settle()
@@ -119,7 +119,7 @@ class Undisturbed:
 @lru_cache(maxsize=64)
 def undisturbed(story: Story) -> Undisturbed:
     """Run a story without a disturbance, once for all tests of it."""
-    world = story.told(Boundaries())
+    world = story.lived(Boundaries())
     crossed, found = world.boundaries, violations(world, most=1000, disturbed=0)
     moments = crossed.distinct()
     boundaries = {moment: crossed.moments[moment - 1][0].partition(" ") for moment in moments}

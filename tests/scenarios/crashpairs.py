@@ -38,7 +38,7 @@ class Pairs:
     """The number of moments at which a function was killed once."""
     pairs: int = 0
     """The number of pairs of moments at which functions were killed."""
-    told: int = 0
+    reported: int = 0
     """The number of steps that had to be executed, because no equivalent one existed."""
     broken: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """The violations, by the calls at which functions died."""
@@ -47,13 +47,13 @@ class Pairs:
     )
     """The outcomes by number of remaining crashes, and by world."""
 
-    def tell(self) -> Pairs:
+    def enumerate(self) -> Pairs:
         """Run them all."""
         world = self.story.begun(Boundaries())
         world.observe()
         ways = Passages(world, partial(violations, most=self.most, disturbed=2))
         self._live(ways, ways.begun, 2, (), _chosen(ways, self.sample) if self.sample else None)
-        self.told = ways.told
+        self.reported = ways.executed
         return self
 
     def _live(
@@ -91,10 +91,10 @@ class Pairs:
         after, passed = ways.go(node, fatal)
         for second in passed.deaths if left else ():
             self._die(ways, node, fatal, second, left, died)
-        told = self._live(ways, after, left, died, None)
+        reported = self._live(ways, after, left, died, None)
         if left:
             self.firsts += death.alike
-            self.pairs += death.alike * (passed.moments + told.moments)
+            self.pairs += death.alike * (passed.moments + reported.moments)
 
 
 def _chosen(ways: Passages, sample: int) -> frozenset[int]:
@@ -111,20 +111,20 @@ class PairReport:
     """Over all stories of a node's end: pairs of moments, executed steps, and violations."""
 
     pairs: int
-    told: int
+    reported: int
     violations: int
 
 
 def pair_report(sample: int = 0) -> PairReport:
     """Kill twice in the story of each node that ends, at every pair of moments; `sample` limits the first crashes."""
-    found = [told_of(story, sample) for story in ENDS]
+    found = [pairs_of(story, sample) for story in ENDS]
     broken = sum(len(faults) for each in found for faults in each.broken.values())
-    return PairReport(sum(each.pairs for each in found), sum(each.told for each in found), broken)
+    return PairReport(sum(each.pairs for each in found), sum(each.reported for each in found), broken)
 
 
-def told_of(story: Story, sample: int = 0) -> Pairs:
+def pairs_of(story: Story, sample: int = 0) -> Pairs:
     """Run a story with every pair of crashes, or with `sample` first ones."""
-    return Pairs(story, allowed(story), sample).tell()
+    return Pairs(story, allowed(story), sample).enumerate()
 
 
 def _kept(path: list[tuple[Node, int]], end: Outcome, known: dict[Node, Outcome]) -> Outcome:

@@ -72,7 +72,7 @@ class Life:
     happens: Callable[[World], None] = lambda _: None
     spot: bool = False
 
-    def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
+    def lived(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
         """Return the world when everything is over."""
         world = self.begun(messages)
         if boundaries is not None:
@@ -96,13 +96,13 @@ def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[
     moments = _moments(life)
     for moment in spread(moments, sample, life.name):
         fatal = frozenset({moment})
-        yield fatal, life.told(Boundaries(fatal, look=None)).violations()
+        yield fatal, life.lived(Boundaries(fatal, look=None)).violations()
 
 
 @cache
 def _moments(life: Life) -> list[int]:
     boundaries = Boundaries()
-    life.told(boundaries)
+    life.lived(boundaries)
     return boundaries.distinct()
 
 
@@ -111,7 +111,7 @@ def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], lis
     moments, dice = _moments(life), random.Random(life.name)  # noqa: S311
     for _ in range(sets):
         fatal = frozenset(dice.sample(moments, dice.choice((2, 3, 5))))
-        yield fatal, life.told(Boundaries(fatal, look=None)).violations()
+        yield fatal, life.lived(Boundaries(fatal, look=None)).violations()
 
 
 def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:

@@ -110,10 +110,10 @@ def add(world: Oddly, name: str, **asked: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Runaway:
-    """One cause. `needed` is how many nodes a perfect autoscaler buys in a day, and `told` what must be said of it."""
+    """One cause. `needed` is how many nodes a perfect autoscaler buys in a day; `reported` is what must be said."""
 
     scheduler: Scheduler
-    told: str
+    reported: str
     needed: int = 0
     pods: int = 1
     cpu: str = "1"
@@ -280,7 +280,7 @@ def interrupt_all(world: World) -> None:
 
     def warn(w: World) -> None:
         for instance in w.cloud.alive():
-            if instance.id not in w.cloud.told:
+            if instance.id not in w.cloud.reported:
                 w.warn(instance.id)
 
     world.mishaps += [(minutes * MINUTE, warn) for minutes in (6, 8, 10)]

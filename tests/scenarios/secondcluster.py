@@ -101,8 +101,8 @@ class SecondCluster:
         found += [f"the second cluster's instance {id_} was taken over" for id_ in IDS if is_own(id_)]
         own = self.notices.kept[self.notices.cluster].values()
         found += [f"its notice {each.id} went astray" for each in own if WARNED in each.event]
-        told = [each for each in self.notices.kept[NAME].values() if WARNED in each.event]
-        if is_warned and not told:
+        reported = [each for each in self.notices.kept[NAME].values() if WARNED in each.event]
+        if is_warned and not reported:
             found.append("the second cluster was not warned")
         if self.longest_wait > CALLED_WITHIN:
             found.append(f"the second cluster waited {self.longest_wait} for a call")

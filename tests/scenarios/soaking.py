@@ -211,6 +211,8 @@ class Soak(ChaosWorld, Fleet):
         for known in (cloud.tags, cloud.stopping_since, cloud.started_at, cloud._made, cloud.instances):
             for each in known.keys() - needed:
                 del known[each]
-        kept = {t: told for t, told in cloud._tokens.items() if any(i.id in needed for i in told[1])}
+        kept = {
+            t: reported for t, reported in cloud._tokens.items() if any(i.id in needed for i in reported[1])
+        }
         cloud._tokens = kept
         self._known, self._mute = set(cloud.instances), self._mute & needed

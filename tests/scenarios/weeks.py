@@ -509,8 +509,8 @@ class Fleet(TickedWorld):
         states = {i.id: i.state for i in self.cloud.instances.values()}
         for instance_id, state in states.items():
             if state in STATES and state != self._states.get(instance_id):
-                told = self.now, builders.state_change(instance_id, state, self.now)
-                self.incoming += [told] * (told not in self.incoming)
+                reported = self.now, builders.state_change(instance_id, state, self.now)
+                self.incoming += [reported] * (reported not in self.incoming)
         self._states = states
 
     # What the forwarder does

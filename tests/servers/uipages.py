@@ -16,9 +16,9 @@ from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.updates import pricing
 from nodesmith_cli.views.ui.archive import Archive
-from nodesmith_cli.views.ui.pages.kept import Kept
+from nodesmith_cli.views.ui.pages.kept import PageData
 from nodesmith_cli.views.ui.running import listening
-from nodesmith_cli.views.ui.samples import Looks, OnDemandPrices
+from nodesmith_cli.views.ui.samples import OnDemandPrices, Sampler
 from nodesmith_cli.views.ui.sources import NOTHING, KeptLedger, Sources
 from tests.builders import NOW, catalog
 
@@ -46,7 +46,7 @@ def kept_of(
     ledger: Ledger | None = None,
     name: str = "test",
     clock: Callable[[], datetime] = lambda: NOW,
-) -> Kept:
+) -> PageData:
     """Return the data of pages that have seen these objects and records."""
     fleet = Fleet(name)
     for kind, objects in ((NODES, nodes), (PODS, pods), (NODECLAIMS, claims), (NODEPOOLS, nodepools)):
@@ -58,12 +58,13 @@ def kept_of(
         archive.add(str(record["id"]), record)
     read = (lambda: ledger) if ledger is not None else None
     sources = Sources(cluster=name, ledger=read, missing="" if records else NOTHING)
-    looks = Looks(fleet, clock, OnDemandPrices(lambda region: catalog()))  # noqa: ARG005
-    return Kept(name, looks, archive, KeptLedger(sources, time.monotonic), sources, lambda key, now: iter(()))  # noqa: ARG005
+    sampler = Sampler(fleet, clock, OnDemandPrices(lambda region: catalog()))  # noqa: ARG005
+    kept = KeptLedger(sources, time.monotonic)
+    return PageData(name, sampler, archive, kept, sources, lambda key, now: iter(()))  # noqa: ARG005
 
 
 @contextmanager
-def served(kept: Kept) -> Iterator[str]:
+def served(kept: PageData) -> Iterator[str]:
     """Yield the link to these pages."""
     with listening(kept, 0, lambda link: None) as gate:  # noqa: ARG005
         yield gate.link

@@ -114,7 +114,7 @@ class Passages:
         self.begun: Node = self._reached(world, None), awake
 
     @property
-    def told(self) -> int:
+    def executed(self) -> int:
         """The number of steps that had to be executed, because no equivalent one existed."""
         return len(self._passed)
 

@@ -19,7 +19,7 @@ from typing import Any
 from nodesmith.controllers.allocations import BookedMemory, Booking, State
 from nodesmith.controllers.disruption.disruption import disrupt
 from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
-from nodesmith.controllers.disruption.moves.look import Disruption, Memory
+from nodesmith.controllers.disruption.moves.runstate import Disruption, Memory
 from nodesmith.controllers.disruption.repair import Repair, repair_nodes
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
 from nodesmith.controllers.lifecycle import Lifecycle, follow
@@ -420,7 +420,7 @@ class World:
     def warn(self, instance_id: str) -> None:
         """Let EC2 announce that it will interrupt a spot instance in two minutes."""
         until = self.now + WARNING
-        self.cloud.told[instance_id] = Notice(
+        self.cloud.reported[instance_id] = Notice(
             InterruptionCause.SPOT, instance_id, until, "marked-for-termination"
         )
         self._taken_at[instance_id] = until
@@ -599,7 +599,9 @@ class World:
 
     def _marked(self) -> list[str]:
         return [
-            instance for instance, notice in self.cloud.told.items() if notice.cause is InterruptionCause.SPOT
+            instance
+            for instance, notice in self.cloud.reported.items()
+            if notice.cause is InterruptionCause.SPOT
         ]
 
     def provisioning(
@@ -745,7 +747,7 @@ class World:
 
     def _budgets(self) -> list[Manifest]:
         """Return the budgets with the status that their controller would write."""
-        told = []
+        reported = []
         for budget in self.cluster.poddisruptionbudgets.values():
             healthy, desired = counted(budget, self.pods.values())
             status = {
@@ -755,8 +757,8 @@ class World:
                 **(budget.get("status") or {}),
                 "disruptionsAllowed": max(0, healthy - desired),
             }
-            told.append({**budget, "status": status})
-        return told
+            reported.append({**budget, "status": status})
+        return reported
 
     def _refuse(self, system: str) -> None:
         if system in self.away and self.now < self.away[system]:
@@ -794,7 +796,7 @@ class World:
             if self.now < until:
                 continue
             del self._taken_at[instance_id]
-            self.cloud.told.pop(instance_id, None)
+            self.cloud.reported.pop(instance_id, None)
             if not self.cloud.instances[instance_id].is_alive:
                 continue
             on_it = [n for n, p in self.pods.items() if _runs_beyond(p, f"node-{instance_id}", until)]
@@ -922,9 +924,9 @@ class World:
         bound = (places(pod) for pod in self.pods.values())
         moves = ((m.id, m.stage) for m in self.store.moves.values())
         known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
-        told = sorted(self.notices.kept[builders.CLUSTER])
+        reported = sorted(self.notices.kept[builders.CLUSTER])
         shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
-        return (*claims, *instances, *bound, *moves, *known, *told, *shown)
+        return (*claims, *instances, *bound, *moves, *known, *reported, *shown)
 
     def waiting(self) -> Sequence[str]:
         """Return the names of the pods without a node."""

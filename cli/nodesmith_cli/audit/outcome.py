@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
-from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
+from nodesmith_cli.audit.purchases import Mismatch, Purchase, purchase
 from nodesmith_cli.audit.reading.cluster import Cluster
 from nodesmith_cli.audit.reading.fields import HOSTNAME, UNREADABLE
 from nodesmith_cli.audit.reading.overlays import with_overlays
@@ -130,7 +130,7 @@ class _PurchaseCache:
             bought = purchase(pool, machines, placings.values(), node.labels, self._result.cluster.daemons)
             refused = ((name, each) for name, each in made.items() if isinstance(each, Refusal))
             bought.misfits = [
-                *(Misfit("", name, kind, why) for name, (kind, why) in refused),
+                *(Mismatch("", name, kind, why) for name, (kind, why) in refused),
                 *bought.misfits,
             ]
             self._purchases[key] = bought

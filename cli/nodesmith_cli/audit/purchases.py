@@ -20,7 +20,7 @@ _MOST_COMBINATIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Mismatch:
     """Why a node of this type must not have pods of one `placing`. It is empty if the type itself is not allowed."""
 
     placing: str
@@ -42,7 +42,7 @@ class Purchase:
     labels: dict[str, str] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     daemons: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
-    misfits: Sequence[Misfit] = ()
+    misfits: Sequence[Mismatch] = ()
 
 
 def purchase(
@@ -56,14 +56,14 @@ def purchase(
     pods = sorted(pods, key=lambda pod: pod.placing)
     keys = own_keys(pool, machines)
     options = [[stated[key]] if key in stated else list(_values(pool, key, pods)) for key in keys]
-    tried: list[tuple[Labels, list[Misfit]]] = []
+    tried: list[tuple[Labels, list[Mismatch]]] = []
     for combination in islice(product(*options), _MOST_COMBINATIONS):
         own = dict(zip(keys, combination, strict=True))
         tried.append((own, [misfit for each in machines for misfit in _misfits(pool, each, own, pods)]))
     good = [own for own, misfits in tried if not misfits]
     if not tried:
         return Purchase(pool, machines, misfits=_contradiction(pool, machines, keys, options))
-    certain, unsettled = _certain(machines, good or [tried[0][0]])
+    certain, unsettled = _settled_labels(machines, good or [tried[0][0]])
     running = {each.type.name: _daemons(pool, each, good or [tried[0][0]], daemons) for each in machines}
     misfits = [] if good else min((misfits for _, misfits in tried), key=len)
     misfits = [*_misstated(pool, machines, stated), *misfits]
@@ -93,13 +93,13 @@ def _named(spec: Manifest, key: str) -> Iterator[str]:
                 yield from map(str, expression.get("values") or ())
 
 
-def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> list[Misfit]:
+def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> list[Mismatch]:
     """Return the misfits of the pods on one machine, with the open labels that suit them best."""
-    best: list[Misfit] | None = None
+    best: list[Mismatch] | None = None
     looked_at = {key for pod in pods for key in selecting_keys(pod.spec)}
     for labels in _labellings(machine, own, looked_at):
         found = [
-            Misfit(pod.placing, machine.type.name, kind, why)
+            Mismatch(pod.placing, machine.type.name, kind, why)
             for pod in pods
             for kind, why in refusals(pod.spec, labels, pool.taints, None)
         ]
@@ -126,7 +126,9 @@ def _daemons(pool: Pool, machine: Machine, good: Iterable[Labels], daemons: Sequ
     return tuple(running.values())
 
 
-def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[str, str], frozenset[str]]:
+def _settled_labels(
+    machines: Sequence[Machine], good: Sequence[Labels]
+) -> tuple[dict[str, str], frozenset[str]]:
     """Return the labels that are the same for all machines and all choices, and the keys of the others."""
     sets = [dict(machine.labels) for machine in machines] or [{}]
     shared = {k: v for k, v in sets[0].items() if all(each.get(k) == v for each in sets)}
@@ -137,18 +139,18 @@ def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[
     return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
 
 
-def _misstated(pool: Pool, machines: Sequence[Machine], stated: Mapping[str, str]) -> Iterator[Misfit]:
+def _misstated(pool: Pool, machines: Sequence[Machine], stated: Mapping[str, str]) -> Iterator[Mismatch]:
     """Yield the labels that the plan sets but the node cannot have."""
     for machine in machines:
         for key, value in sorted(stated.items()):
             if not allows(pool, key, value) or machine.labels.get(key, value) != value:
                 why = f"the plan sets the label {key}={value}, which it cannot have"
-                yield Misfit("", machine.type.name, Kind.REQUIREMENTS, why)
+                yield Mismatch("", machine.type.name, Kind.REQUIREMENTS, why)
 
 
 def _contradiction(
     pool: Pool, machines: Sequence[Machine], keys: Sequence[str], options: Sequence[Sequence[object]]
-) -> list[Misfit]:
+) -> list[Mismatch]:
     empty = next((key for key, values in zip(keys, options, strict=True) if not values), "")
     why = f"no value of label {empty} satisfies the requirements of NodePool {pool.name}"
-    return [Misfit("", machine.type.name, Kind.REQUIREMENTS, why) for machine in machines]
+    return [Mismatch("", machine.type.name, Kind.REQUIREMENTS, why) for machine in machines]

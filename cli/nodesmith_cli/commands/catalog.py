@@ -36,9 +36,9 @@ def catalog_command(
     output: DataOutputOption = "table",
 ) -> None:
     """List the instance types of a region. A ~ marks an estimated price."""
-    from nodesmith_cli.views.catalog import Wanted, print_json, print_table, read_catalog, select
+    from nodesmith_cli.views.catalog import CatalogRequest, print_json, print_table, read_catalog, select
 
-    wanted = Wanted(tuple(patterns or ()), arch, zone, capacity_type, sort)
+    wanted = CatalogRequest(tuple(patterns or ()), arch, zone, capacity_type, sort)
     if source == "aws":
         from nodesmith_cli.output.progress import progress
 

@@ -18,7 +18,7 @@ from nodesmith_cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from nodesmith_cli.connecting.inspection import Around
+    from nodesmith_cli.connecting.inspection import Environment
 
 Kubeconfig = Annotated[
     str,
@@ -107,11 +107,11 @@ def connect_command(
     from functools import partial
 
     from nodesmith_cli.connecting import printing
-    from nodesmith_cli.connecting.connectcommand import How, connect
+    from nodesmith_cli.connecting.connectcommand import ConnectOptions, connect
     from nodesmith_cli.connecting.images import push as push_image
-    from nodesmith_cli.connecting.request import Wanted
+    from nodesmith_cli.connecting.request import ConnectRequest
 
-    wanted = Wanted(
+    wanted = ConnectRequest(
         cluster,
         vpc=vpc,
         node_role=node_role,
@@ -121,19 +121,21 @@ def connect_command(
         is_to_tag=tag,
         observes=observe,
     )
-    how = How(output, dry_run, not yes, patience, partial(push_image, push, printing.say) if push else None)
-    raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), how))
+    options = ConnectOptions(
+        output, dry_run, not yes, patience, partial(push_image, push, printing.say) if push else None
+    )
+    raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), options))
 
 
-def around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
+def around(region: str, profile: str, kubeconfig: str, context: str) -> Environment:
     """Return the environment of a command, from the options that name it. Raises Rejected."""
     import time
 
     from nodesmith_cli.access.awssession import AwsSession
-    from nodesmith_cli.connecting.inspection import Around
+    from nodesmith_cli.connecting.inspection import Environment
 
     session = AwsSession(region, profile)
-    return Around(
+    return Environment(
         session.client,
         session.region,
         session.credentials,
@@ -172,12 +174,12 @@ def disconnect_command(
     command and run it again. The exit status is 1 if something is left.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
-    from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
-    from nodesmith_cli.connecting.steps.leftovers import Keeping
+    from nodesmith_cli.connecting.disconnectcommand import DisconnectOptions, disconnect
+    from nodesmith_cli.connecting.steps.leftovers import KeepOptions
 
-    keeping = Keeping(keep_nodes, keep_data, not delete_node_role)
-    how = HowToLeave(keeping, output, dry_run, not yes, patience)
-    raise typer.Exit(disconnect(cluster, around(region, profile, kubeconfig, context), how))
+    keeping = KeepOptions(keep_nodes, keep_data, not delete_node_role)
+    options = DisconnectOptions(keeping, output, dry_run, not yes, patience)
+    raise typer.Exit(disconnect(cluster, around(region, profile, kubeconfig, context), options))
 
 
 def doctor_command(

@@ -87,9 +87,11 @@ def savings_command(
     require_region(region)
     if not seconds >= 0:
         raise Rejected(f"--seconds {seconds:g}: must be a number that is not negative")
-    from nodesmith_cli.costs.savings.running import Wanted, run
+    from nodesmith_cli.costs.savings.running import SavingsRequest, run
 
-    wanted = Wanted(kubeconfig, region, spot_prices, write_nodepools, seconds, commitments, selector, chosen)
+    wanted = SavingsRequest(
+        kubeconfig, region, spot_prices, write_nodepools, seconds, commitments, selector, chosen
+    )
     raise typer.Exit(run(wanted, output))
 
 
@@ -132,9 +134,9 @@ def ledger_command(
     """
     if output == "parquet" and not to:
         raise Rejected("-o parquet: Parquet is binary, so --to must name a file, or be `bucket`")
-    from nodesmith_cli.costs.showback.command import Wanted, run
+    from nodesmith_cli.costs.showback.command import ShowbackRequest, run
 
-    wanted = Wanted(cluster, month, by, bucket, region, keep if keep is None else Path(keep), to)
+    wanted = ShowbackRequest(cluster, month, by, bucket, region, keep if keep is None else Path(keep), to)
     raise typer.Exit(run(wanted, view, output, datetime.now(UTC)))
 
 

@@ -45,9 +45,9 @@ def explain_decision(
 
     The output includes its inputs, and the reason for each pod that was not placed.
     """
-    from nodesmith_cli.views.explaining.commands import Where, show
+    from nodesmith_cli.views.explaining.commands import RecordSource, show
 
-    where = Where(cluster, bucket, region, keep)
+    where = RecordSource(cluster, bucket, region, keep)
     raise typer.Exit(show(decision, where, file=file, output=output, replay=replay))
 
 
@@ -62,9 +62,9 @@ def explain_decisions(
 ) -> None:
     """List the decisions of a cluster, oldest first."""
     from nodesmith_cli.output.watching import repeated
-    from nodesmith_cli.views.explaining.commands import Where, show_all
+    from nodesmith_cli.views.explaining.commands import RecordSource, show_all
 
-    where = Where(cluster, bucket, region, keep)
+    where = RecordSource(cluster, bucket, region, keep)
     raise typer.Exit(repeated(lambda: show_all(where, output), watch=watch))
 
 
@@ -89,10 +89,10 @@ def explain_pod(
     from datetime import UTC, datetime
 
     from nodesmith_cli.output.watching import repeated
-    from nodesmith_cli.views.explaining.commands import Where, show_pod
+    from nodesmith_cli.views.explaining.commands import RecordSource, show_pod
     from nodesmith_cli.views.explaining.pod import in_namespace
 
-    where, name = Where(cluster, bucket, region, keep), in_namespace(pod, namespace)
+    where, name = RecordSource(cluster, bucket, region, keep), in_namespace(pod, namespace)
     raise typer.Exit(
         repeated(lambda: show_pod(name, where, last=last, output=output, now=datetime.now(UTC)), watch=watch)
     )
@@ -108,9 +108,9 @@ def explain_nodepool(
     output: ReportOutputOption = "table",
 ) -> None:
     """Explain a NodePool's choice of instance types: how many each requirement rules out, and how many are left."""
-    from nodesmith_cli.views.explaining.commands import Where, show_nodepools
+    from nodesmith_cli.views.explaining.commands import RecordSource, show_nodepools
 
-    raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
+    raise typer.Exit(show_nodepools(nodepool, RecordSource(cluster, bucket, region, keep), output))
 
 
 @explain_app.command("node", short_help="Explain why a node stays, or is not gone yet.")
@@ -141,9 +141,9 @@ def explain_node(
     """
     from nodesmith_cli.access.selecting import chosen_kubeconfig, selection
     from nodesmith_cli.output.watching import repeated
-    from nodesmith_cli.views.explaining.commands import Where
+    from nodesmith_cli.views.explaining.commands import RecordSource
 
-    where, wanted = Where(cluster, bucket, region, keep), selection(selector=selector)
+    where, wanted = RecordSource(cluster, bucket, region, keep), selection(selector=selector)
     chosen = chosen_kubeconfig(kubeconfig, context)
     where.require(chosen)
     if node and selector:

@@ -52,11 +52,11 @@ def convert_command(
     """
     named = (*(files or ()), *(more or ()))
     require_files(named, "convert")
-    from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
-    from nodesmith_cli.manifests.converting.command import Wanted, run
+    from nodesmith.model.karpenter.conversion.nodeclasses import InstallationSettings
+    from nodesmith_cli.manifests.converting.command import ConvertRequest, run
 
-    around = Surroundings(_minor(kubernetes_version), role, instance_profile, for_files=True)
-    raise typer.Exit(run(Wanted(named, around, report), output))
+    around = InstallationSettings(_minor(kubernetes_version), role, instance_profile, for_files=True)
+    raise typer.Exit(run(ConvertRequest(named, around, report), output))
 
 
 def _minor(version: str) -> str:

@@ -100,14 +100,14 @@ def migrate_command(
             raise Rejected(
                 "--write and --one-per-group convert groups: run `nodesmith migrate` without --drain"
             )
-        from nodesmith_cli.migration.draining.command import How, What, rules_of, run_on_groups
+        from nodesmith_cli.migration.draining.command import Action, DrainOptions, rules_of, run_on_groups
 
         rules = rules_of(max_unavailable, timedelta(seconds=seconds_of("--timeout", timeout)), max_failures)
-        what = What.DRAIN if drain else What.UNDO if undo else What.STATUS
+        what = Action.DRAIN if drain else Action.UNDO if undo else Action.STATUS
         context = context if file else kubeconfig or ""
-        how = How("json" if output == "json" else "table", dry_run, not yes, rules)
+        options = DrainOptions("json" if output == "json" else "table", dry_run, not yes, rules)
         reached = around(region, profile, file, context)
-        raise typer.Exit(run_on_groups(what, cluster, group or (), reached, how))
+        raise typer.Exit(run_on_groups(what, cluster, group or (), reached, options))
     if yes or dry_run:
         raise Rejected(
             "--yes and --dry-run need --drain or --undo: conversion changes nothing and does not ask"
@@ -115,10 +115,10 @@ def migrate_command(
     if kubeconfig is not None:
         require_kubeconfig(kubeconfig)
     from nodesmith_cli.access.awssession import AwsSession
-    from nodesmith_cli.migration.nodegroups.command import Wanted, run
+    from nodesmith_cli.migration.nodegroups.command import MigrateRequest, run
 
     session = AwsSession(region, profile)
-    wanted = Wanted(cluster, tuple(group or ()), kubeconfig, one_per_group, write)
+    wanted = MigrateRequest(cluster, tuple(group or ()), kubeconfig, one_per_group, write)
     raise typer.Exit(run(wanted, session.client, session.region, output))
 
 
@@ -149,10 +149,10 @@ def adopt_command(
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     span = timedelta(seconds=seconds_of("--pause", pause))
-    from nodesmith_cli.migration.adopting.command import How, adopt_cluster
+    from nodesmith_cli.migration.adopting.command import AdoptOptions, adopt_cluster
 
-    how = How(output, dry_run, not yes, patience, span, scale_down_karpenter)
-    raise typer.Exit(adopt_cluster(cluster, around(region, profile, kubeconfig, context), how))
+    options = AdoptOptions(output, dry_run, not yes, patience, span, scale_down_karpenter)
+    raise typer.Exit(adopt_cluster(cluster, around(region, profile, kubeconfig, context), options))
 
 
 def release_command(
@@ -174,7 +174,7 @@ def release_command(
     You can interrupt this command and run it again. The exit status is 1 if something is left.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
-    from nodesmith_cli.migration.adopting.command import How, release_cluster
+    from nodesmith_cli.migration.adopting.command import AdoptOptions, release_cluster
 
-    how = How(output, dry_run, not yes, patience)
-    raise typer.Exit(release_cluster(cluster, around(region, profile, kubeconfig, context), how))
+    options = AdoptOptions(output, dry_run, not yes, patience)
+    raise typer.Exit(release_cluster(cluster, around(region, profile, kubeconfig, context), options))

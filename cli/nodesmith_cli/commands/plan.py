@@ -122,8 +122,10 @@ def plan_command(
         require_kubeconfig(kubeconfig)
     if not catalog:
         require_region(region)
-    from nodesmith_cli.planning.running import Wanted, run
+    from nodesmith_cli.planning.running import PlanRequest, run
 
     pools, zones = tuple(pool or ()), tuple(shifted or ())
-    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments, pods)
+    wanted = PlanRequest(
+        named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments, pods
+    )
     raise typer.Exit(run(wanted, output))

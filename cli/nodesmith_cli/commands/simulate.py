@@ -119,17 +119,17 @@ def simulate_command(
         raise Rejected(
             f"--interruptions {interruptions:g}: must be between 0 and {_MOST_INTERRUPTIONS} percent"
         )
-    from nodesmith_cli.simulator.simulating.changes import Asked
-    from nodesmith_cli.simulator.simulating.command import Wanted, arguments_of, run
-    from nodesmith_cli.views.explaining.commands import Where
+    from nodesmith_cli.simulator.simulating.changes import RequestedChanges
+    from nodesmith_cli.simulator.simulating.command import SimulateRequest, arguments_of, run
+    from nodesmith_cli.views.explaining.commands import RecordSource
     from nodesmith_local.simulation.trace import Chances
 
-    asked = Asked(
+    asked = RequestedChanges(
         tuple(change or ()), tuple(delete or ()), prices, tuple(price_factor or ()), tuple(policy or ())
     )
     chances = Chances(interruptions / 100, timedelta(seconds=seconds_of("--search-every", search_every)))
-    wanted = Wanted(
-        Where(cluster, bucket, region, keep),
+    wanted = SimulateRequest(
+        RecordSource(cluster, bucket, region, keep),
         span,
         tuple(audit_log or ()),
         replay,

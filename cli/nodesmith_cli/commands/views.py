@@ -64,11 +64,13 @@ def top_command(
     require_kubeconfig(kubeconfig)
     if not 1 <= every <= _LONGEST_INTERVAL_SECONDS:
         raise Rejected(f"--every {every:g}: must be between 1 and {_LONGEST_INTERVAL_SECONDS} seconds")
-    from nodesmith_cli.views.top.running import Wanted, run
+    from nodesmith_cli.views.top.running import TopRequest, run
     from nodesmith_formats.localsystem.reaching import now_at
 
     shown = "plain" if output == "screen" and (plain or once or not sys.stdout.isatty()) else output
-    wanted = Wanted(kubeconfig, cluster, region, sort, words, every, int(once), compare and not once, only)
+    wanted = TopRequest(
+        kubeconfig, cluster, region, sort, words, every, int(once), compare and not once, only
+    )
     raise typer.Exit(run(wanted, shown, partial(now_at, kubeconfig)))
 
 
@@ -97,9 +99,9 @@ def ui_command(
     if (cluster or region) and not (bucket or keep):
         option = "--cluster" if cluster else "--region"
         raise Rejected(f"{option} requires --bucket or --keep; use --kubeconfig to choose a live cluster")
-    from nodesmith_cli.views.explaining.commands import Where
-    from nodesmith_cli.views.ui.running import Wanted, run
+    from nodesmith_cli.views.explaining.commands import RecordSource
+    from nodesmith_cli.views.ui.running import UiRequest, run
     from nodesmith_formats.localsystem.reaching import now_at
 
-    wanted = Wanted(Where(cluster, bucket, region, keep), kubeconfig, port, opens, compare)
+    wanted = UiRequest(RecordSource(cluster, bucket, region, keep), kubeconfig, port, opens, compare)
     raise typer.Exit(run(wanted, partial(now_at, kubeconfig)))

@@ -11,10 +11,10 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.inspection import Around, Seen, look
+from nodesmith_cli.connecting.inspection import Environment, Inspection, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.reading.cluster import without_credentials
-from nodesmith_cli.connecting.request import Wanted, registration
+from nodesmith_cli.connecting.request import ConnectRequest, registration
 from nodesmith_cli.connecting.steps.actions import Action, ResourceState, RestartForwarder, Row
 from nodesmith_cli.connecting.steps.creating import ActionRunner
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
@@ -27,7 +27,7 @@ _HINDERED = "nothing was changed: fix the errors above, then run the command aga
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ConnectOptions:
     """How the command runs: output format, dry run, confirmation, timeout and image push."""
 
     output: str = "table"
@@ -38,46 +38,48 @@ class How:
     """Builds and pushes the forwarder's image, and returns its reference by digest."""
 
 
-def connect(wanted: Wanted, around: Around, how: How) -> int:
+def connect(request: ConnectRequest, environment: Environment, options: ConnectOptions) -> int:
     """Connect a cluster. Returns 0 once it is served, 1 if something prevents that, 130 after Ctrl-C.
 
     Raises Rejected, Transient, Conflict.
     """
-    return interruptible(lambda: _connect(wanted, around, how))
+    return interruptible(lambda: _connect(request, environment, options))
 
 
-def _connect(wanted: Wanted, around: Around, how: How) -> int:
+def _connect(request: ConnectRequest, environment: Environment, options: ConnectOptions) -> int:
     with printing.working("reading the account and the cluster"):
-        seen = look(wanted, around)
-    if how.output in IS_TEXT:
-        printing.print_rows(seen.rows, seen.findings, is_wide=how.output == WIDE)
-    if seen.is_blocked or how.is_dry:
-        return _ended(seen, how, "hindered" if seen.is_blocked else "planned")
-    if seen.due and how.is_asked:
-        _confirm(wanted.cluster, seen.due, how)
-    if how.push is not None:
-        seen = look(replace(wanted, image=how.push()), around)
-    snapshots = _snapshots(seen.account, around)
+        seen = look(request, environment)
+    if options.output in IS_TEXT:
+        printing.print_rows(seen.rows, seen.findings, is_wide=options.output == WIDE)
+    if seen.is_blocked or options.is_dry:
+        return _ended(seen, options, "hindered" if seen.is_blocked else "planned")
+    if seen.due and options.is_asked:
+        _confirm(request.cluster, seen.due, options)
+    if options.push is not None:
+        seen = look(replace(request, image=options.push()), environment)
+    snapshots = _snapshots(seen.account, environment)
     before = snapshots.newest()
-    if not seen.due and before is not None and around.clock() - before.at < FRESH:
-        return _ended(seen, how, "connected")
-    carrier = ActionRunner(around.client, seen.server, seen.account, around.sleep)
+    if not seen.due and before is not None and environment.clock() - before.at < FRESH:
+        return _ended(seen, options, "connected")
+    carrier = ActionRunner(environment.client, seen.server, seen.account, environment.sleep)
     for row in seen.due:
         if isinstance(row.action, Action):
             with printing.step(
                 f"{'created' if row.standing is ResourceState.MADE else 'changed'} {row.object}"
             ):
                 carrier.carry_out(row.action)
-    mending = _PodReplacer(carrier, seen.server, around.sleep)
-    with printing.working("waiting for the first snapshot", how.timeout.total_seconds()):
-        written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
+    mending = _PodReplacer(carrier, seen.server, environment.sleep)
+    with printing.working("waiting for the first snapshot", options.timeout.total_seconds()):
+        written = wait_for_snapshot(
+            snapshots, before, options.timeout, clock=environment.clock, sleep=mending.sleep
+        )
     if written is not None:
         mending.replace_pods()  # the snapshot may come from observation, not from the forwarder
-        return _ended(seen, how, "connected")
-    for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
+        return _ended(seen, options, "connected")
+    for line in missing_because(seen.server, registration(request, seen.account).reached_from):
         printing.say(line)
-    printing.say(f"no snapshot arrived within {how.timeout}: check the above, then run the command again")
-    return _ended(seen, how, "waiting")
+    printing.say(f"no snapshot arrived within {options.timeout}: check the above, then run the command again")
+    return _ended(seen, options, "waiting")
 
 
 class _PodReplacer:
@@ -101,18 +103,18 @@ class _PodReplacer:
             self._since = 0.0
 
 
-def _snapshots(account: Account, around: Around) -> Snapshots:
+def _snapshots(account: Account, environment: Environment) -> Snapshots:
     stack = account.stack
-    return Snapshots(around.client, stack.bucket if stack else "", account.cluster.name)
+    return Snapshots(environment.client, stack.bucket if stack else "", account.cluster.name)
 
 
-def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
-    printing.refuse_prompt(how.output)
+def _confirm(cluster: str, due: Sequence[Row], options: ConnectOptions) -> None:
+    printing.refuse_prompt(options.output)
     if not typer.confirm(f"Connect {cluster} ({counted(len(due), 'change')})?"):
         raise Rejected("nothing was changed")
 
 
-def _ended(seen: Seen, how: How, state: str) -> int:
+def _ended(seen: Inspection, options: ConnectOptions, state: str) -> int:
     is_fine = state == "connected" or (state == "planned" and not seen.is_blocked)
     report = {
         "cluster": seen.account.cluster.name,
@@ -122,7 +124,7 @@ def _ended(seen: Seen, how: How, state: str) -> int:
         "findings": printing.as_items(seen.findings),
     }
     lines = {"connected": ["connected"], "hindered": [_HINDERED]}.get(state, [])
-    if lines or how.output not in IS_TEXT:
+    if lines or options.output not in IS_TEXT:
         names = (row.object for row in seen.rows)
-        print_report(report, lines, how.output, names=names, schema="connection")
+        print_report(report, lines, options.output, names=names, schema="connection")
     return CONNECTED if is_fine else NOT_CONNECTED

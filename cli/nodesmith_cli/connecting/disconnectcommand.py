@@ -13,15 +13,15 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
 from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
 from nodesmith_cli.connecting.steps.actions import DeleteRegistration, RemoveAction, Row
 from nodesmith_cli.connecting.steps.deleting import Remover
-from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
+from nodesmith_cli.connecting.steps.leftovers import KeepOptions, Leftovers, removals
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
-from nodesmith_cli.sharing.ownership import Survey, is_installed, take_survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership, is_installed, read_ownership
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.waiting import awaited
 from nodesmith_formats.wording import some
@@ -52,26 +52,26 @@ _KEPT_NODES = (
 
 
 @dataclass(frozen=True, slots=True)
-class HowToLeave:
+class DisconnectOptions:
     """How disconnect runs: what it keeps, output format, dry run, confirmation and timeout."""
 
-    keeping: Keeping = field(default_factory=Keeping)
+    keep: KeepOptions = field(default_factory=KeepOptions)
     output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     timeout: timedelta = timedelta(minutes=30)
 
 
-def disconnect(name: str, around: Around, how: HowToLeave) -> int:
+def disconnect(name: str, environment: Environment, options: DisconnectOptions) -> int:
     """Disconnect a cluster. Returns 0 if nothing of nodesmith is left, 1 if something is, 130 after Ctrl-C.
 
     Raises Rejected if the cluster is unknown, Transient.
     """
-    return interruptible(lambda: _disconnect(name, around, how))
+    return interruptible(lambda: _disconnect(name, environment, options))
 
 
-def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
-    reading = LeftoverReading(around.client, around.region)
+def _disconnect(name: str, environment: Environment, options: DisconnectOptions) -> int:
+    reading = LeftoverReading(environment.client, environment.region)
     cluster, unknown = _cluster(reading, name)
     with printing.working("reading what is left of the cluster"):
         left = reading.leftovers(name, cluster)
@@ -84,28 +84,32 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
             f"stack {stack} manages the cluster's AWS resources: remove the cluster from `clusters` in cdk.json, run "
             f"`.venv/bin/python -m infra.cdk destroy {stack}`, then run this command again to remove the rest"
         )
-    server, survey = _look_inside(cluster, around, reading)
-    rows, theirs = removals(left, how.keeping), _why_theirs(left, server)
-    nodes, why = _nodes(None if left.is_observed else survey, left, around.region)
-    if nodes and not how.keeping.nodes:
-        return _refuse(name, nodes, how, why)
-    _show(rows, survey, how, theirs)
-    if how.is_dry:
-        return _ended(name, "planned", rows, how)
-    if how.is_asked:
-        _confirm(name, how)
+    server, ownership = _look_inside(cluster, environment, reading)
+    rows, theirs = removals(left, options.keep), _why_theirs(left, server)
+    nodes, why = _nodes(None if left.is_observed else ownership, left, environment.region)
+    if nodes and not options.keep.nodes:
+        return _refuse(name, nodes, options, why)
+    _show(rows, ownership, options, theirs)
+    if options.is_dry:
+        return _ended(name, "planned", rows, options)
+    if options.is_asked:
+        _confirm(name, options)
     instances = partial(reading.instances, name)
-    if server is not None and not _take_out(server, around, how, instances, is_theirs=bool(theirs)):
-        return _ended(name, "left", rows, how)
+    if server is not None and not _take_out(server, environment, options, instances, is_theirs=bool(theirs)):
+        return _ended(name, "left", rows, options)
     stack_of_region = reading.stack()
-    remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
+    remover = Remover(
+        environment.client, name, stack_of_region.bucket if stack_of_region else "", environment.sleep
+    )
     for row, action in _due(rows):
         with printing.step(f"removed {row.object}"):
             remover.carry_out(action)
-        if isinstance(action, DeleteRegistration) and not how.keeping.nodes and (late := instances()):
+        if isinstance(action, DeleteRegistration) and not options.keep.nodes and (late := instances()):
             # Launched by the last run of a function. Without the ledger and the profile, nobody would end them.
-            return _refuse(name, _named(late), how, _terminating(_NODES_OF_NO_FUNCTION, late, around.region))
-    return _ended(name, "disconnected", rows, how)
+            return _refuse(
+                name, _named(late), options, _terminating(_NODES_OF_NO_FUNCTION, late, environment.region)
+            )
+    return _ended(name, "disconnected", rows, options)
 
 
 def _cluster(reading: LeftoverReading, name: str) -> tuple[Cluster | None, str]:
@@ -119,22 +123,24 @@ def _cluster(reading: LeftoverReading, name: str) -> tuple[Cluster | None, str]:
 
 
 def _look_inside(
-    cluster: Cluster | None, around: Around, reading: LeftoverReading
-) -> tuple[Applier | None, Survey | None]:
+    cluster: Cluster | None, environment: Environment, reading: LeftoverReading
+) -> tuple[Applier | None, ClusterOwnership | None]:
     if cluster is None:
         printing.say("the cluster no longer exists in EKS: removing what is left of it in AWS")
         return None, None
-    server = around.server(cluster)
-    refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
-    return server, take_survey(server, around.clock())
+    server = environment.server(cluster)
+    refuse_without_rights(server, cluster, environment.region, reading.caller()["Arn"])
+    return server, read_ownership(server, environment.clock())
 
 
-def _nodes(survey: Survey | None, left: Leftovers, region: str) -> tuple[Sequence[str], Sequence[str]]:
+def _nodes(
+    ownership: ClusterOwnership | None, left: Leftovers, region: str
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the nodes that are left, and why that stops disconnect, with what to do."""
-    if survey is not None and (nodes := awaited(survey)):
+    if ownership is not None and (nodes := awaited(ownership)):
         return [str(each) for each in nodes], _NODES
     why = _NODES_OF_NO_OBJECT if left.is_registered else f"nothing was changed: {_NODES_OF_NO_FUNCTION}"
-    why = _NODES_OF_NO_CLUSTER if survey is None else why
+    why = _NODES_OF_NO_CLUSTER if ownership is None else why
     return _named(left.instances), _terminating(why, left.instances, region)
 
 
@@ -146,10 +152,10 @@ def _terminating(why: str, instances: Sequence[str], region: str) -> Sequence[st
     return why, f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
 
 
-def _refuse(name: str, nodes: Sequence[str], how: HowToLeave, why: Sequence[str]) -> int:
+def _refuse(name: str, nodes: Sequence[str], options: DisconnectOptions, why: Sequence[str]) -> int:
     lines = [*(f"still exists: {node}" for node in nodes), *why]
     report = {"cluster": name, "state": "nodes", "nodes": list(nodes)}
-    print_report(report, lines, how.output, names=nodes, schema="disconnection")
+    print_report(report, lines, options.output, names=nodes, schema="disconnection")
     return LEFT
 
 
@@ -165,49 +171,53 @@ def _why_theirs(left: Leftovers, server: Applier | None) -> str:
     return ""
 
 
-def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, theirs: str) -> None:
-    if how.output not in IS_TEXT:
+def _show(
+    rows: Sequence[Row], ownership: ClusterOwnership | None, options: DisconnectOptions, theirs: str
+) -> None:
+    if options.output not in IS_TEXT:
         return
     printing.print_rows(rows, [])
-    nodes = awaited(survey) if survey else []
-    if nodes and how.keeping.nodes:
+    nodes = awaited(ownership) if ownership else []
+    if nodes and options.keep.nodes:
         print(f"stays            {some(str(each) for each in nodes)}")
         print(f"                 {_KEPT_NODES}")
-    if survey is not None:
-        print("in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how, theirs))
+    if ownership is not None:
+        print(
+            "in the cluster: the forwarder and the functions' RBAC will be removed" + _also(options, theirs)
+        )
 
 
-def _also(how: HowToLeave, theirs: str) -> str:
+def _also(options: DisconnectOptions, theirs: str) -> str:
     if theirs:
         return f"; NodePools and EC2NodeClasses stay, {theirs}"
-    return "" if how.keeping.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
+    return "" if options.keep.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
 
 
 def _take_out(
     server: Applier,
-    around: Around,
-    how: HowToLeave,
+    environment: Environment,
+    options: DisconnectOptions,
     instances: Callable[[], Sequence[str]],
     *,
     is_theirs: bool,
 ) -> bool:
     removal = Removal(
         server,
-        Settings(how.timeout),
-        clock=around.clock,
-        sleep=around.sleep,
+        Settings(options.timeout),
+        clock=environment.clock,
+        sleep=environment.sleep,
         say=printing.say,
         instances=instances,
     )
-    if how.keeping.nodes or is_theirs:
+    if options.keep.nodes or is_theirs:
         removal.take_out()
         return True
-    refuse_beside_karpenter(take_survey(server, around.clock()))
+    refuse_beside_karpenter(read_ownership(server, environment.clock()))
     return removal.run()
 
 
-def _confirm(name: str, how: HowToLeave) -> None:
-    printing.refuse_prompt(how.output)
+def _confirm(name: str, options: DisconnectOptions) -> None:
+    printing.refuse_prompt(options.output)
     if not typer.confirm(f"Disconnect {name}?"):
         raise Rejected("nothing was changed")
 
@@ -218,9 +228,11 @@ def _due(rows: Sequence[Row]) -> Iterator[tuple[Row, RemoveAction]]:
             yield row, row.action
 
 
-def _ended(name: str, state: str, rows: Sequence[Row], how: HowToLeave) -> int:
+def _ended(name: str, state: str, rows: Sequence[Row], options: DisconnectOptions) -> int:
     report: dict[str, Any] = {"cluster": name, "state": state, "rows": printing.row_items(rows)}
     lines = {"disconnected": ["disconnected"], "left": [_NODES_LEFT]}.get(state, [])
-    if lines or how.output not in IS_TEXT:
-        print_report(report, lines, how.output, names=(row.object for row in rows), schema="disconnection")
+    if lines or options.output not in IS_TEXT:
+        print_report(
+            report, lines, options.output, names=(row.object for row in rows), schema="disconnection"
+        )
     return LEFT if state == "left" else DONE

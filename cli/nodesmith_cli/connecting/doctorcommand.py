@@ -13,11 +13,17 @@ from nodesmith_cli.connecting.checks.capacity import QuotaReading, quota_finding
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, of_observed, warning, worst_first
 from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.connecting.inspection import Around, Seen, look
+from nodesmith_cli.connecting.inspection import Environment, Inspection, look
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
-from nodesmith_cli.connecting.request import Wanted, is_observed, readable, registration
+from nodesmith_cli.connecting.request import ConnectRequest, is_observed, readable, registration
 from nodesmith_cli.connecting.steps.actions import ResourceState
-from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
+from nodesmith_cli.connecting.waiting import (
+    FRESH,
+    Snapshots,
+    SnapshotVersion,
+    log_of_observation,
+    missing_because,
+)
 from nodesmith_cli.costs.commitments import commitments_of
 from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limit_reports, read_region
 from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_report
@@ -28,63 +34,66 @@ from nodesmith_formats.wording import span
 FINE, FOUND = 0, 1
 
 
-def doctor(cluster: str, around: Around, output: str) -> int:
+def doctor(cluster: str, environment: Environment, output: str) -> int:
     """Check a cluster, and print the findings. Returns 0 if there is nothing to fix, else 1.
 
     Raises Rejected, Transient.
     """
-    wanted = Wanted(cluster, observes=None)
+    wanted = ConnectRequest(cluster, observes=None)
     with printing.working("examining the account and the cluster"):
-        seen = look(wanted, around, is_to_keep_image=True)
-        further = list(_further(wanted, seen, around))
+        seen = look(wanted, environment, is_to_keep_image=True)
+        further = list(_further(wanted, seen, environment))
         if is_observed(wanted, seen.account):
             further = of_observed(further, cluster)
         found = worst_first([*seen.findings, *further])
     if output in IS_TEXT and found:
         printing.print_rows([], found, is_wide=output == WIDE)
     else:
-        report = {"cluster": cluster, "region": around.region, "findings": printing.as_items(found)}
+        report = {"cluster": cluster, "region": environment.region, "findings": printing.as_items(found)}
         names = dict.fromkeys(each.object for each in found)
         print_report(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
     return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
 
 
-def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
+def _further(request: ConnectRequest, seen: Inspection, environment: Environment) -> Iterator[Finding]:
     account = seen.account
     parameter = account.parameter if account.parameter is not None else account.watched
     if parameter is None:
         yield error(
             "registration",
-            f"registration {parameter_name(wanted.cluster)}",
+            f"registration {parameter_name(request.cluster)}",
             "does not exist: the cluster is not served",
-            f"nodesmith connect {wanted.cluster}",
+            f"nodesmith connect {request.cluster}",
         )
     else:
         is_watched = account.parameter is None
         yield from _registration(
-            wanted.cluster, parameter, parameter_name(wanted.cluster, observed=is_watched)
+            request.cluster, parameter, parameter_name(request.cluster, observed=is_watched)
         )
-        yield from _disconnected(wanted.cluster, seen)
+        yield from _disconnected(request.cluster, seen)
     yield from subnet_findings(account)
-    yield from quota_findings(QuotaReading(around.client, around.region).quotas(), account.region)
-    if seen.inside is None:
+    yield from quota_findings(QuotaReading(environment.client, environment.region).quotas(), account.region)
+    if seen.reading is None:
         return
     yield from budget_findings(budgets_of(seen.server))
-    yield from pool_findings(seen.inside.survey, account.region)
+    yield from pool_findings(seen.reading.ownership, account.region)
     if parameter is None:
         return
-    yield from rights_findings(seen.server, [each.manifest for each in seen.inside.objects], wanted.cluster)
+    yield from rights_findings(seen.server, [each.manifest for each in seen.reading.objects], request.cluster)
     if account.stack is not None and account.stack.bucket:
-        snapshots = Snapshots(around.client, account.stack.bucket, wanted.cluster)
-        reached_from = registration(wanted, account).reached_from
-        yield from _forwarder(seen, snapshots.newest(), reached_from, around.clock())
-        yield from _commitments(around, account.stack.bucket)
-        yield from _spending_limits(around)
+        snapshots = Snapshots(environment.client, account.stack.bucket, request.cluster)
+        reached_from = registration(request, account).reached_from
+        yield from _forwarder(seen, snapshots.newest(), reached_from, environment.clock())
+        yield from _commitments(environment, account.stack.bucket)
+        yield from _spending_limits(environment)
 
 
-def _commitments(around: Around, bucket: str) -> Iterator[Finding]:
+def _commitments(environment: Environment, bucket: str) -> Iterator[Finding]:
     """Yield what could not be read of commitments, and those that end soon."""
-    book, now = commitments_of(around.region, Bucket(around.client("s3"), bucket)).book, around.clock()
+    book, now = (
+        commitments_of(environment.region, Bucket(environment.client("s3"), bucket)).book,
+        environment.clock(),
+    )
     for fault in book.faults:
         remedy = (
             "give the catalog function the right, or correct commitments in cdk.json; see docs/commitments.md"
@@ -95,14 +104,14 @@ def _commitments(around: Around, bucket: str) -> Iterator[Finding]:
             yield info("commitments", f"{each.kind} {each.id}", f"ends at {each.ends:%Y-%m-%d %H:%M} UTC")
 
 
-def _spending_limits(around: Around) -> Iterator[Finding]:
+def _spending_limits(environment: Environment) -> Iterator[Finding]:
     """Yield how much of each SpendingLimit is used: a warning from 80 % on."""
-    region, why_not = read_region(around.client("dynamodb"))
+    region, why_not = read_region(environment.client("dynamodb"))
     if region is None:
         remedy = "let the caller read it (dynamodb:BatchGetItem)"
         yield warning("limits", "SpendingLimits", f"cannot be read: {why_not}", remedy)
         return
-    for each in limit_reports(region, around.clock()):
+    for each in limit_reports(region, environment.clock()):
         (line,) = limit_lines([each])
         said = line.removeprefix(each["name"]).removeprefix(":").strip()
         if "fault" in each:
@@ -127,7 +136,7 @@ def _registration(cluster: str, text: str, name: str) -> Iterator[Finding]:
             yield warning("registration", where, str(fault), remedy)
 
 
-def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
+def _disconnected(cluster: str, seen: Inspection) -> Iterator[Finding]:
     """Yield an error for each resource that connect would create or change."""
     for row in seen.due:
         state = "is missing" if row.standing is ResourceState.MADE else "differs from this release"
@@ -135,7 +144,9 @@ def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
         yield error("connection", row.object, found, f"nodesmith connect {cluster}")
 
 
-def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: datetime) -> Iterator[Finding]:
+def _forwarder(
+    seen: Inspection, written: SnapshotVersion | None, reached_from: str, now: datetime
+) -> Iterator[Finding]:
     bucket = "snapshot of the cluster"
     log = log_of_observation(reached_from)
     if written is None:
@@ -144,12 +155,12 @@ def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: date
         age = span(round((now - written.at).total_seconds()))
         found = f"the newest is {age} old: neither the forwarder nor the observation function updates it"
         yield error("snapshot", bucket, found, f"check the observation function: {log}")
-    if seen.inside is not None and seen.inside.image and not is_running(seen):
+    if seen.reading is not None and seen.reading.image and not is_running(seen):
         *said, remedy = missing_because(seen.server, reached_from)
         yield warning("forwarder", "forwarder", "; ".join(said) or "has no pod", remedy)
 
 
-def is_running(seen: Seen) -> bool:
+def is_running(seen: Inspection) -> bool:
     """Return whether a pod of the forwarder is ready."""
     pods = forwarders_pods(seen.server)
     conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]

@@ -16,18 +16,18 @@ from nodesmith_cli.connecting.checks.network import cni_of, network_findings
 from nodesmith_cli.connecting.checks.problems import inside_problems, problems
 from nodesmith_cli.connecting.images import image_in_registry
 from nodesmith_cli.connecting.manifests import Served, manifests
-from nodesmith_cli.connecting.observed import Account, Cluster, Inside
+from nodesmith_cli.connecting.observed import Account, Cluster, ClusterReading
 from nodesmith_cli.connecting.reading.apiserver import api_server, refuse_without_rights
 from nodesmith_cli.connecting.reading.aws import AwsReading
-from nodesmith_cli.connecting.reading.cluster import image_of, look_inside, survey_of
-from nodesmith_cli.connecting.request import Wanted, is_observed, registration
+from nodesmith_cli.connecting.reading.cluster import image_of, look_inside, ownership_of
+from nodesmith_cli.connecting.request import ConnectRequest, is_observed, registration
 from nodesmith_cli.connecting.steps.actions import ReplaceEntry, Row
 from nodesmith_cli.connecting.steps.connect import rows
 from nodesmith_cli.sharing.findings import Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Environment:
     """The environment of a command: AWS and its region, credentials, the API server, and time.
 
     `kubeconfig` and `context` are the options of the command, or empty.
@@ -54,12 +54,12 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Inspection:
     """What connect has read, with the problems and actions derived from it."""
 
     account: Account
     server: Applier
-    inside: Inside | None
+    reading: ClusterReading | None
     findings: Sequence[Finding]
     rows: Sequence[Row]
 
@@ -74,44 +74,46 @@ class Seen:
         return [row for row in self.rows if row.action is not None]
 
 
-def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> Seen:
+def look(request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool = False) -> Inspection:
     """Read account and cluster, and return problems and actions. Changes nothing. Raises Rejected, Transient.
 
     With `is_to_keep_image`, an installed forwarder may have any image.
     """
-    seen = _look(wanted, around, is_to_keep_image=is_to_keep_image)
-    if not is_observed(wanted, seen.account):
+    seen = _look(request, environment, is_to_keep_image=is_to_keep_image)
+    if not is_observed(request, seen.account):
         return seen
-    return replace(seen, findings=of_observed(seen.findings, wanted.cluster))
+    return replace(seen, findings=of_observed(seen.findings, request.cluster))
 
 
-def _look(wanted: Wanted, around: Around, *, is_to_keep_image: bool) -> Seen:
-    account = AwsReading(around.client, around.region).account(wanted)
-    server = around.server(account.cluster)
-    found = list(problems(wanted, account))
+def _look(request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool) -> Inspection:
+    account = AwsReading(environment.client, environment.region).account(request)
+    server = environment.server(account.cluster)
+    found = list(problems(request, account))
     try:
-        refuse_without_rights(server, account.cluster, around.region, account.caller)
+        refuse_without_rights(server, account.cluster, environment.region, account.caller)
     except Rejected as refusal:
-        found.append(error("kubernetes-rights", f"cluster {wanted.cluster}", str(refusal)))
-        return Seen(account, server, None, worst_first(found), [])
-    image = (is_to_keep_image and image_of(server)) or _image(wanted, around, server)
+        found.append(error("kubernetes-rights", f"cluster {request.cluster}", str(refusal)))
+        return Inspection(account, server, None, worst_first(found), [])
+    image = (is_to_keep_image and image_of(server)) or _image(request, environment, server)
     if not image:
         found.append(_without_image(account))
-    inside = _inside(wanted, account, server, image, around.clock())
-    if not is_observed(wanted, account):
+    inside = _inside(request, account, server, image, environment.clock())
+    if not is_observed(request, account):
         found += inside_problems(account, inside)
-        found += network_findings(cni_of(server), registration(wanted, account).settings, account)
-    planned = rows(wanted, account, inside)
+        found += network_findings(cni_of(server), registration(request, account).settings, account)
+    planned = rows(request, account, inside)
     found += _of_cdk(account, planned)
-    return Seen(account, server, inside, worst_first(found), planned)
+    return Inspection(account, server, inside, worst_first(found), planned)
 
 
-def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: datetime) -> Inside:
-    survey = survey_of(server, now)
+def _inside(
+    request: ConnectRequest, account: Account, server: Applier, image: str, now: datetime
+) -> ClusterReading:
+    ownership = ownership_of(server, now)
     stack = account.stack
     if stack is None or stack.missing:
-        return Inside(survey)
-    registered = registration(wanted, account)
+        return ClusterReading(ownership)
+    registered = registration(request, account)
     served = Served(
         account.cluster.name,
         account.region,
@@ -119,14 +121,14 @@ def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: 
         stack.table_name,
         registered.reached_from,
         image,
-        is_observed(wanted, account),
+        is_observed(request, account),
         registered.settings.get("ALLOCATION_LABELS", ""),
     )
-    return look_inside(server, manifests(served, shared_crds=not survey.has_foreign_crds), survey)
+    return look_inside(server, manifests(served, shared_crds=not ownership.has_foreign_crds), ownership)
 
 
-def _image(wanted: Wanted, around: Around, server: Applier) -> str:
-    return wanted.image or image_in_registry(around.client) or image_of(server)
+def _image(request: ConnectRequest, environment: Environment, server: Applier) -> str:
+    return request.image or image_in_registry(environment.client) or image_of(server)
 
 
 def _without_image(account: Account) -> Finding:

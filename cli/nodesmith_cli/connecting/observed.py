@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith_cli.connecting.applying import State
-from nodesmith_cli.sharing.ownership import Survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership
 
 EVERYWHERE = "0.0.0.0/0"
 MADE_TAG = "nodesmith.dev/connected"
@@ -146,14 +146,14 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ClusterReading:
     """The state of the cluster. `autoscalers` are the running Deployments of other autoscalers.
 
     `without_credentials` are forwarder pods that were created before its Pod Identity association. `image` is the
     forwarder's current image.
     """
 
-    survey: Survey
+    ownership: ClusterOwnership
     objects: tuple[Object, ...] = ()
     autoscalers: tuple[str, ...] = ()
     without_credentials: tuple[str, ...] = ()

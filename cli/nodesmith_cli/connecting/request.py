@@ -25,7 +25,7 @@ NODE_POLICIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConnectRequest:
     """The options of a connect call. `vpc` and `node_role` are None to keep the registered values.
 
     `settings` are the settings to write. An empty value removes a setting.
@@ -50,28 +50,28 @@ def readable(cluster: str, text: str | None) -> Registration | None:
         return None
 
 
-def registration(wanted: Wanted, account: Account) -> Registration:
+def registration(request: ConnectRequest, account: Account) -> Registration:
     """Return the new registration of the cluster: the current one, changed as requested."""
-    observed = is_observed(wanted, account)
-    known = readable(wanted.cluster, account.parameter if account.parameter is not None else account.watched)
-    first = wanted.node_role or (known.node_roles[0] if known else default_node_role(wanted.cluster))
+    observed = is_observed(request, account)
+    known = readable(request.cluster, account.parameter if account.parameter is not None else account.watched)
+    first = request.node_role or (known.node_roles[0] if known else default_node_role(request.cluster))
     others = known.node_roles if known else ()
-    settings = {**(known.settings if known else {}), **wanted.settings}
+    settings = {**(known.settings if known else {}), **request.settings}
     return Registration(
-        wanted.cluster,
+        request.cluster,
         account.cluster.vpc_id,
         tuple(dict.fromkeys([first, *others])),
-        wanted.vpc if wanted.vpc is not None else (known.reached_from if known else ""),
+        request.vpc if request.vpc is not None else (known.reached_from if known else ""),
         {name: value for name, value in settings.items() if value},
         observed,
     )
 
 
-def is_observed(wanted: Wanted, account: Account) -> bool:
+def is_observed(request: ConnectRequest, account: Account) -> bool:
     """Return whether the cluster is only to be observed."""
-    if wanted.observes is None:
+    if request.observes is None:
         return account.parameter is None and account.watched is not None
-    return wanted.observes
+    return request.observes
 
 
 def talking(*, observed: bool) -> tuple[Concern, ...]:

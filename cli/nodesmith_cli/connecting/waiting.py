@@ -25,7 +25,7 @@ _NO_NODE = "not scheduled yet, as in a cluster without nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SnapshotVersion:
     """A snapshot: when it was last known to be current, and the version of its object. S3 times have seconds.
 
     It is current when it is written and at each heartbeat of the forwarder, which writes a new snapshot only after a
@@ -44,7 +44,7 @@ class Snapshots:
     bucket: str
     cluster: str
 
-    def newest(self) -> Written | None:
+    def newest(self) -> SnapshotVersion | None:
         """Return the newest snapshot, or None. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
@@ -53,7 +53,7 @@ class Snapshots:
         if found is None:
             return None
         version = found.get("VersionId") or found["ETag"]
-        return Written(max([found["LastModified"], *self._heartbeats()]), version)
+        return SnapshotVersion(max([found["LastModified"], *self._heartbeats()]), version)
 
     def _heartbeats(self) -> Iterator[datetime]:
         """Yield the time of the forwarder's last heartbeat, if there is one."""
@@ -73,12 +73,12 @@ class Snapshots:
 
 def wait_for_snapshot(
     snapshots: Snapshots,
-    before: Written | None,
+    before: SnapshotVersion | None,
     timeout: timedelta,
     *,
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
-) -> Written | None:
+) -> SnapshotVersion | None:
     """Wait for a snapshot that differs from `before`. Returns None if the timeout expires first."""
     end = clock() + timeout
     while True:

@@ -82,13 +82,13 @@ def _vcpus(catalog: Catalog) -> dict[str, int]:
     }
 
 
-class Reads(Protocol):
+class ObjectReader(Protocol):
     """Anything that returns objects by key."""
 
     def get(self, key: str) -> bytes | None: ...
 
 
-def commitments_of(region: str, blobs: Reads | None) -> Commitments:
+def commitments_of(region: str, blobs: ObjectReader | None) -> Commitments:
     """Return what the catalog function has last read for a region; NO_COMMITMENTS if the bucket has nothing."""
     data = blobs.get(commitments_key(region)) if blobs is not None else None
     if data is None:

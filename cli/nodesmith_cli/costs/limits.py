@@ -33,10 +33,10 @@ def read_region(client: Any) -> tuple[Region | None, str]:
 
 def limit_reports(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Report]:
     """Return each limit of money with its use, sorted by name; `nodepools` say since when it is nearly used."""
-    return [each for limit in region.limits for each in _told(region, limit, now, nodepools)]
+    return [each for limit in region.limits for each in _reports(region, limit, now, nodepools)]
 
 
-def _told(
+def _reports(
     region: Region, limit: SpendingLimit, now: datetime, nodepools: Sequence[Mapping[str, Any]]
 ) -> Iterator[Report]:
     quota = limit.quota

@@ -72,7 +72,7 @@ class _Classes:
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.faults: list[Fault] = []
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._priority = dict(_SYSTEM)
         self._runtime: dict[str, _Runtime] = {}
         self._default = 0
@@ -110,7 +110,7 @@ class _Classes:
         if not name:
             return self._default
         if name not in self._priority:
-            self._tell(document, "PriorityClass", "spec.priorityClassName", name, self._priority)
+            self._report_missing(document, "PriorityClass", "spec.priorityClassName", name, self._priority)
         return self._priority.get(name, 0)
 
     def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class _Classes:
         found = self._runtime.get(name)
         if found is None:
             if spec.get("overhead") is None:
-                self._tell(document, "RuntimeClass", "spec.runtimeClassName", name, self._runtime)
+                self._report_missing(document, "RuntimeClass", "spec.runtimeClassName", name, self._runtime)
             return {}
         tolerations = list(spec.get("tolerations") or ())
         return {
@@ -128,9 +128,11 @@ class _Classes:
             "tolerations": tolerations + [t for t in found.tolerations if t not in tolerations],
         }
 
-    def _tell(self, document: Document, kind: str, field: str, name: str, known: Mapping[str, Any]) -> None:
-        if (kind, name) not in self._told:
-            self._told.add((kind, name))
+    def _report_missing(
+        self, document: Document, kind: str, field: str, name: str, known: Mapping[str, Any]
+    ) -> None:
+        if (kind, name) not in self._reported:
+            self._reported.add((kind, name))
             hint = did_you_mean(name, frozenset(known)) or ": add it to the files"
             message = f"{kind} {name!r} does not exist{hint}; planning without it"
             self.faults.append(document.fault(message, field))

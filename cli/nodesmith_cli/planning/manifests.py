@@ -10,7 +10,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.observation.podgroups import APIS
-from nodesmith_cli.manifests.converting.objects import todays_documents
+from nodesmith_cli.manifests.converting.objects import converted_documents
 from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.workloads import WORKLOADS, with_pods
@@ -63,8 +63,8 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
     pending, whatever its status says. `faults` has the problems; the affected objects are skipped.
     """
     loaded = load_manifests(paths)
-    todays, said = todays_documents((*more, *loaded.documents))
-    documents, unread, faults = _known(todays)
+    converted, said = converted_documents((*more, *loaded.documents))
+    documents, unread, faults = _known(converted)
     sound, wrong = checked(documents)
     expanded, lacking = with_pods(sound)
     complete, refused = admitted(expanded)

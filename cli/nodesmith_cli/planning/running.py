@@ -51,7 +51,7 @@ _ALTERNATIVES_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanRequest:
     """What to plan for. `kubeconfig` is None if no live cluster is read."""
 
     files: tuple[str, ...] = ()
@@ -67,27 +67,27 @@ class Wanted:
     """The pending pods that nodes are planned for; the others stay as they are."""
 
 
-def run(wanted: Wanted, output: str) -> int:
+def run(request: PlanRequest, output: str) -> int:
     """Plan, print the result, and return the exit status. Raises Rejected or Transient if the input is unusable."""
     side = Messages()
-    manifests = _read(wanted, side)
-    manifests = manifests if wanted.pods.is_all else _selected(manifests, wanted.pods, side)
-    catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
+    manifests = _read(request, side)
+    manifests = manifests if request.pods.is_all else _selected(manifests, request.pods, side)
+    catalog, settings = _catalog(request, manifests, side), node_settings(os.environ)
     with progress("building the inputs", to=side, key="plan-inputs", size=len(manifests.documents)):
         inputs = plan_inputs(manifests, catalog, settings=settings)
-        shifts = zonal_shifts(inputs, wanted.shifted_zones, live=wanted.kubeconfig is not None)
+        shifts = zonal_shifts(inputs, request.shifted_zones, live=request.kubeconfig is not None)
         inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
-        if wanted.commitments:
-            if wanted.audit:
+        if request.commitments:
+            if request.audit:
                 raise Rejected(
                     "--audit and --commitments are mutually exclusive: the audit knows list prices only"
                 )
             from nodesmith_cli.costs.commitments import commitments_in, with_commitments
 
-            inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
-    _tell(side, map(str, shifts), style="yellow")
-    if wanted.consolidate:
-        return _consolidated(wanted, inputs, side, output)
+            inputs = with_commitments(inputs, commitments_in(request.commitments, catalog, inputs.now))
+    _print_findings(side, map(str, shifts), style="yellow")
+    if request.consolidate:
+        return _consolidated(request, inputs, side, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     if waiting > _MANY:
         import_module("numpy")  # the decision uses it, but its duration should not include the import
@@ -100,8 +100,8 @@ def run(wanted: Wanted, output: str) -> int:
     of_gangs = {node.claim.name for node in plan.nodes} - known
     written = plan_json(plan, seconds, _held(inputs) if plan.rooms else (), of_gangs)
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
-    _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
-    _tell(side, requests, style="cyan")
+    _print_findings(side, [*foreign, *_problems(manifests, plan)], style="yellow")
+    _print_findings(side, requests, style="cyan")
     match output:
         case "html":
             _deliver(plan, inputs, written, side)
@@ -114,7 +114,7 @@ def run(wanted: Wanted, output: str) -> int:
             show(console(), plan, inputs, written, is_wide=output == "wide")
         case _:
             print_data(written, output, "plan")
-    if not wanted.audit:
+    if not request.audit:
         return OK
     kept = {n.claim.name for n in plan.nodes if n.claim.name in of_gangs and not n.claim.nominated}
     return _audited(manifests, inputs, without_room(written, kept), side)
@@ -155,15 +155,15 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _consolidated(wanted: Wanted, inputs: Inputs, side: Messages, output: str) -> int:
-    if wanted.audit:
+def _consolidated(request: PlanRequest, inputs: Inputs, side: Messages, output: str) -> int:
+    if request.audit:
         raise Rejected(
             "--audit and --consolidate are mutually exclusive: --audit checks nodes for pending pods"
         )
-    _tell(side, inputs.snapshot.problems, style="yellow")
+    _print_findings(side, inputs.snapshot.problems, style="yellow")
     from nodesmith_cli.planning.consolidating import consolidated
 
-    consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side.console, output)
+    consolidated(inputs, datetime.now(UTC) if request.kubeconfig is not None else None, side.console, output)
     return OK
 
 
@@ -175,35 +175,35 @@ def node_settings(environment: Mapping[str, str]) -> NodeSettings:
     return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES}, ipv6=ipv6)
 
 
-def _read(wanted: Wanted, side: Messages) -> Manifests:
+def _read(request: PlanRequest, side: Messages) -> Manifests:
     with progress("reading", to=side, key="plan-reading"):
         live = []
-        if wanted.kubeconfig is not None:
+        if request.kubeconfig is not None:
             from nodesmith_cli.access.cluster import cluster_documents
 
-            live = list(cluster_documents(wanted.kubeconfig))
-        manifests = read_manifests(wanted.files, live)
-    _tell(side, map(str, manifests.faults), style="red")
+            live = list(cluster_documents(request.kubeconfig))
+        manifests = read_manifests(request.files, live)
+    _print_findings(side, map(str, manifests.faults), style="red")
     if manifests.unread:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in manifests.unread.items())
         side.print(f"ignored: {kinds}", style="dim")
     if not manifests.documents:
-        raise Rejected(f"nothing to plan from: {', '.join(wanted.files)}: no readable object")
-    return restricted(manifests, wanted.pools)
+        raise Rejected(f"nothing to plan from: {', '.join(request.files)}: no readable object")
+    return restricted(manifests, request.pools)
 
 
-def _catalog(wanted: Wanted, manifests: Manifests, side: Messages) -> Catalog:
-    if not wanted.catalog:
-        return embedded_catalog(wanted.region or region_of(d.manifest for d in manifests.documents))
-    if wanted.region:
+def _catalog(request: PlanRequest, manifests: Manifests, side: Messages) -> Catalog:
+    if not request.catalog:
+        return embedded_catalog(request.region or region_of(d.manifest for d in manifests.documents))
+    if request.region:
         raise Rejected("--region and --catalog are mutually exclusive: a catalogue file has its own region")
-    file = Path(wanted.catalog)
+    file = Path(request.catalog)
     try:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except OSError as error:
         raise Rejected(f"--catalog {file}: {error.strerror}") from None
     catalog, problems = read_catalog_file(data, made_at, f"--catalog {file}")
-    _tell(side, (f"{file}: {problem}" for problem in problems), style="yellow")
+    _print_findings(side, (f"{file}: {problem}" for problem in problems), style="yellow")
     return catalog
 
 
@@ -227,11 +227,11 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
         found = audit(objects, inputs.catalog, written, settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
-    _tell(side, map(str, found), style="red" if wrong else "yellow")
+    _print_findings(side, map(str, found), style="red" if wrong else "yellow")
     return VIOLATIONS if wrong else OK
 
 
-def _tell(to: Messages, lines: Iterable[str], style: str) -> None:
+def _print_findings(to: Messages, lines: Iterable[str], style: str) -> None:
     """Print findings, one per line, up to a limit."""
     found: Sequence[str] = list(lines)
     for line in found[:_SHOWN]:

@@ -39,7 +39,7 @@ class Key(NamedTuple):
     name: str
 
 
-class Existing:
+class ExistingObjects:
     """The existing objects: pods by controller, and all names in use."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
@@ -88,7 +88,11 @@ def key_of(manifest: Manifest) -> Key:
 
 
 def pods_from(
-    owner: Manifest, template: Manifest, wanted: int, there: Existing, labels: Mapping[str, str] | None = None
+    owner: Manifest,
+    template: Manifest,
+    wanted: int,
+    there: ExistingObjects,
+    labels: Mapping[str, str] | None = None,
 ) -> Iterator[Manifest]:
     """Yield `wanted` pods of a template. Their names are numbered, since real names are random."""
     name, namespace = str(owner["metadata"]["name"]), str(owner["metadata"]["namespace"])
@@ -159,7 +163,7 @@ def template_hash(template: Manifest) -> str:
 def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
     """Return the objects, followed by the missing pods of workloads, and the faults of workloads."""
     given, faults = list(documents), []
-    there = Existing(given)
+    there = ExistingObjects(given)
     added: list[Document] = []
     for kind in WORKLOADS:
         for document in (d for d in given if d.manifest["kind"] == kind):
@@ -176,7 +180,7 @@ def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault
     return [*given, *added], faults
 
 
-def _made(owner: Document, there: Existing) -> Iterator[Manifest]:
+def _made(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
     """Yield what the owner's controller would create. Yields nothing for an owner that is being deleted."""
     manifest = owner.manifest
     if manifest["metadata"].get("deletionTimestamp"):
@@ -194,13 +198,13 @@ def _made(owner: Document, there: Existing) -> Iterator[Manifest]:
             yield from _cron(owner, there)
 
 
-def _replicas(owner: Document, there: Existing) -> Iterator[Manifest]:
+def _replicas(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
     has, wanted = len(there.active(owner)), number(owner.manifest["spec"], "replicas", 1)
     there.wanted[key_of(owner.manifest)] = max(has, wanted)
     yield from pods_from(owner.manifest, owner.manifest["spec"]["template"], wanted - has, there)
 
 
-def _deployment(owner: Document, there: Existing) -> Iterator[Manifest]:
+def _deployment(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
     """Yield the pods that a Deployment's ReplicaSets neither have nor will have.
 
     If the files contain pods but not their ReplicaSets, the selector identifies them.
@@ -229,7 +233,7 @@ def _deployment(owner: Document, there: Existing) -> Iterator[Manifest]:
     yield from pods_from(replicaset, spec["template"], lacking, there, {"pod-template-hash": mark})
 
 
-def _stateful(owner: Document, there: Existing) -> Iterator[Manifest]:
+def _stateful(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
     """Yield each missing pod of a StatefulSet, with its missing PersistentVolumeClaims."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
@@ -256,7 +260,7 @@ def _stateful(owner: Document, there: Existing) -> Iterator[Manifest]:
         yield {**pod, "spec": {**pod["spec"], "volumes": volumes}}
 
 
-def _job(job: Manifest, active: list[Manifest], there: Existing) -> Iterator[Manifest]:
+def _job(job: Manifest, active: list[Manifest], there: ExistingObjects) -> Iterator[Manifest]:
     spec, status, name = job["spec"], job.get("status") or {}, str(job["metadata"]["name"])
     ended = any(
         c.get("type") in {"Complete", "Failed"} and c.get("status") == "True"
@@ -273,7 +277,7 @@ def _job(job: Manifest, active: list[Manifest], there: Existing) -> Iterator[Man
     yield from pods_from(job, spec["template"], wanted - len(active), there, labels)
 
 
-def _cron(owner: Document, there: Existing) -> Iterator[Manifest]:
+def _cron(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
     """Yield the pods of one run of a CronJob, unless a run is active."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
     if spec.get("suspend") or any(_is_running(job) for job in there.of(owner, "Job")):

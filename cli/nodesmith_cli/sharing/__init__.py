@@ -1,4 +1,4 @@
 """Clusters that nodesmith shares with EKS Auto Mode, Karpenter or other software: ownership and removal.
 
-`survey` reads the cluster, `findings` evaluates it, and `removal` removes nodesmith without touching the rest.
+`ownership` reads the cluster, `findings` evaluates it, and `removal` removes nodesmith without touching the rest.
 """

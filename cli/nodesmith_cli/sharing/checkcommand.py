@@ -10,7 +10,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.output.printing import print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
-from nodesmith_cli.sharing.ownership import take_survey
+from nodesmith_cli.sharing.ownership import read_ownership
 
 OK, ERRORS = 0, 1
 
@@ -18,8 +18,8 @@ OK, ERRORS = 0, 1
 def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     """Print what other software manages; return 1 if something must change. Raises Transient, Rejected."""
     with progress("reading the cluster", key="survey"):
-        survey = take_survey(server, now)
-    found, folder = findings(survey), overlay(survey)
+        ownership = read_ownership(server, now)
+    found, folder = findings(ownership), overlay(ownership)
     report = {"overlay": folder, "findings": [asdict(each) for each in found]}
     print_report(report, _lines(found, folder), output, schema="check")
     return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK

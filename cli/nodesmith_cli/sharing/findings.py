@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
-from nodesmith_cli.sharing.ownership import AUTO_MODE_CRD, LEASE_HELD, SHARED_CRDS, Manifest, Survey
+from nodesmith_cli.sharing.ownership import AUTO_MODE_CRD, LEASE_HELD, SHARED_CRDS, ClusterOwnership, Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import some
 
@@ -32,21 +32,26 @@ class Finding:
     remedy: str = ""
 
 
-def overlay(survey: Survey) -> str:
+def overlay(ownership: ClusterOwnership) -> str:
     """Return the folder for `kubectl apply -k` that does not change the CRDs of other software."""
-    return WITHOUT_SHARED_CRDS if survey.has_foreign_crds else WHOLE
+    return WITHOUT_SHARED_CRDS if ownership.has_foreign_crds else WHOLE
 
 
-def findings(survey: Survey) -> list[Finding]:
+def findings(ownership: ClusterOwnership) -> list[Finding]:
     """Return all findings, the most severe first."""
-    found = [*_controllers(survey), *_nodeclaims(survey), *_definitions(survey), *_nodepools(survey)]
+    found = [
+        *_controllers(ownership),
+        *_nodeclaims(ownership),
+        *_definitions(ownership),
+        *_nodepools(ownership),
+    ]
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def _controllers(survey: Survey) -> Iterator[Finding]:
-    is_seen = any(reason == LEASE_HELD for reason in survey.karpenter)
-    for reason in survey.karpenter:
+def _controllers(ownership: ClusterOwnership) -> Iterator[Finding]:
+    is_seen = any(reason == LEASE_HELD for reason in ownership.karpenter)
+    for reason in ownership.karpenter:
         about = f"a Karpenter controller is running: it {reason}"
         if is_seen:
             yield Finding(
@@ -65,20 +70,20 @@ def _controllers(survey: Survey) -> Iterator[Finding]:
             )
 
 
-def _nodeclaims(survey: Survey) -> Iterator[Finding]:
-    if survey.karpenters_nodeclaims:
+def _nodeclaims(ownership: ClusterOwnership) -> Iterator[Finding]:
+    if ownership.karpenters_nodeclaims:
         yield Finding(
             "karpenter-nodeclaims",
             Severity.WARNING,
-            f"NodeClaims created by Karpenter: {_names(survey.karpenters_nodeclaims)}",
+            f"NodeClaims created by Karpenter: {_names(ownership.karpenters_nodeclaims)}",
             "nodesmith neither terminates nor replaces their nodes until `nodesmith adopt` takes them over",
         )
 
 
-def _definitions(survey: Survey) -> Iterator[Finding]:
-    shared = [name for name in SHARED_CRDS if name in survey.crds]
-    if survey.has_foreign_crds:
-        auto_mode = AUTO_MODE_CRD in survey.crds
+def _definitions(ownership: ClusterOwnership) -> Iterator[Finding]:
+    shared = [name for name in SHARED_CRDS if name in ownership.crds]
+    if ownership.has_foreign_crds:
+        auto_mode = AUTO_MODE_CRD in ownership.crds
         manager = "EKS Auto Mode" if auto_mode else "other software"
         yield Finding(
             "shared-crds",
@@ -86,7 +91,7 @@ def _definitions(survey: Survey) -> Iterator[Finding]:
             f"{manager} manages the CRDs {' and '.join(shared or SHARED_CRDS)}",
             f"apply {WITHOUT_SHARED_CRDS}, which omits them: kubectl apply -k {WITHOUT_SHARED_CRDS}",
         )
-    helm = [name for name, manager in survey.crds.items() if manager == "helm"]
+    helm = [name for name, manager in ownership.crds.items() if manager == "helm"]
     if helm:
         yield Finding(
             "helm-crds",
@@ -97,8 +102,8 @@ def _definitions(survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _nodepools(survey: Survey) -> Iterator[Finding]:
-    for pool in survey.foreign_nodepools:
+def _nodepools(ownership: ClusterOwnership) -> Iterator[Finding]:
+    for pool in ownership.foreign_nodepools:
         server = server_of(nodeclass_group(pool))
         yield Finding(
             "foreign-nodepool",

@@ -42,7 +42,7 @@ _MANAGER = "app.kubernetes.io/managed-by"
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterOwnership:
     """The state of a cluster. `crds` are the known CRDs that exist, by name, each with its manager or "".
 
     `karpenter` are the signs that a Karpenter controller is running, each as the end of a sentence.
@@ -69,12 +69,12 @@ class Survey:
         return managed or bool(self.foreign_nodepools or self.foreign_nodeclaims)
 
 
-def take_survey(server: ApiServer, now: datetime) -> Survey:
+def read_ownership(server: ApiServer, now: datetime) -> ClusterOwnership:
     """Read the cluster, without changing it. Raises Transient, Rejected."""
     pools, claims = listed(server, NODEPOOLS.path), listed(server, NODECLAIMS.path)
     karpenters = tuple(each for each in claims if not is_foreign(each) and is_karpenters(each))
     theirs = {provider_id(each) for each in karpenters} - {""}
-    return Survey(
+    return ClusterOwnership(
         crds=_crds(server),
         karpenter=tuple(_karpenter(server, now)),
         nodepools=tuple(each for each in pools if not is_foreign(each)),

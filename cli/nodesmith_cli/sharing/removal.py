@@ -17,8 +17,8 @@ from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION
 from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODES
 from nodesmith_cli.sharing import removalplan
-from nodesmith_cli.sharing.ownership import Survey, listed, take_survey
-from nodesmith_cli.sharing.removalplan import Kept, Target
+from nodesmith_cli.sharing.ownership import ClusterOwnership, listed, read_ownership
+from nodesmith_cli.sharing.removalplan import KeptObject, Target
 from nodesmith_cli.sharing.waiting import Awaited, awaited
 from nodesmith_formats.kubernetes.objects import name_of
 
@@ -56,7 +56,7 @@ class Outcome:
     """
 
     deleted: list[str] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptObject] = field(default_factory=list)
     left: list[Awaited] = field(default_factory=list)
     instances: list[str] = field(default_factory=list)
 
@@ -86,14 +86,14 @@ class Removal:
 
         Raises Rejected before it deletes anything if a Karpenter controller is running.
         """
-        survey = self._look()
-        refuse_beside_karpenter(survey)
-        self.outcome.kept = list(removalplan.others(survey))
+        ownership = self._read_ownership()
+        refuse_beside_karpenter(ownership)
+        self.outcome.kept = list(removalplan.others(ownership))
         if not self._end_nodes():
             return False
         self._end_classes()
         self._delete(self._installed())
-        targets, kept = removalplan.definitions(self._look())
+        targets, kept = removalplan.definitions(self._read_ownership())
         self._delete(targets)
         self.outcome.kept += kept
         return True
@@ -105,14 +105,14 @@ class Removal:
     def _end_nodes(self) -> bool:
         end, shown, looks = self._clock() + self._settings.timeout, "", LAUNCH_LOOKS
         while True:
-            survey = self._look()
-            buyers = removalplan.buyers(survey)
+            ownership = self._read_ownership()
+            buyers = removalplan.buyers(ownership)
             # A node that a function is launching for a NodePool's pods has no NodeClaim yet.
             looks = 0 if buyers else looks + 1
-            self._delete([*buyers, *removalplan.claims(survey)])
-            survey = self._look()
-            left = awaited(survey) or self._unseen()
-            kept = list(removalplan.buyers(survey))
+            self._delete([*buyers, *removalplan.claims(ownership)])
+            ownership = self._read_ownership()
+            left = awaited(ownership) or self._unseen()
+            kept = list(removalplan.buyers(ownership))
             is_empty = not left and not kept
             if is_empty and looks >= LAUNCH_LOOKS:
                 return True
@@ -120,20 +120,20 @@ class Removal:
                 self._say(f"waiting for {text}")
                 shown = text
             if self._clock() >= end:
-                return is_empty or self._give_up(survey, left)
+                return is_empty or self._give_up(ownership, left)
             self._sleep(POLL_SECONDS)
 
     def _unseen(self) -> list[Awaited]:
         """Return the instances that run without an object, such as those that were launched a moment ago."""
         return [Awaited("Instance", each, _NO_OBJECT) for each in self._instances()]
 
-    def _give_up(self, survey: Survey, left: list[Awaited]) -> bool:
+    def _give_up(self, ownership: ClusterOwnership, left: list[Awaited]) -> bool:
         if not self._settings.lift_finalizers:
             self.outcome.left = left
             return False
         for path, kind, objects in (
-            (NODECLAIMS.path, "NodeClaim", survey.nodeclaims),
-            (NODES.path, "Node", survey.nodes),
+            (NODECLAIMS.path, "NodeClaim", ownership.nodeclaims),
+            (NODES.path, "Node", ownership.nodes),
         ):
             for each in objects:
                 spec = each.get("spec") or {}
@@ -145,7 +145,7 @@ class Removal:
 
     def _end_classes(self) -> None:
         """Delete EC2NodeClasses, and remove their finalizer, since no Karpenter is running to do so."""
-        targets = removalplan.classes(self._look())
+        targets = removalplan.classes(self._read_ownership())
         self._delete(targets)
         for target in targets:
             if target.path == NODECLASSES.path:
@@ -158,8 +158,8 @@ class Removal:
             for each in listed(self._server, path, _LABELLED)
         ]
 
-    def _look(self) -> Survey:
-        return take_survey(self._server, self._clock())
+    def _read_ownership(self) -> ClusterOwnership:
+        return read_ownership(self._server, self._clock())
 
     def _delete(self, targets: Iterable[Target]) -> None:
         for target in targets:
@@ -190,9 +190,9 @@ class Removal:
         self._say(f"removed the finalizer {finalizer} from {kind}/{name}")
 
 
-def refuse_beside_karpenter(survey: Survey) -> None:
+def refuse_beside_karpenter(ownership: ClusterOwnership) -> None:
     """Raise Rejected if a Karpenter controller is running, since it serves the NodePools that would be deleted."""
-    for reason in survey.karpenter:
+    for reason in ownership.karpenter:
         raise Rejected(
             f"a Karpenter controller is running (it {reason}) and serves the same NodePools: nothing was deleted. "
             "To leave them to Karpenter, run `nodesmith release CLUSTER` and `nodesmith disconnect CLUSTER`. To delete "

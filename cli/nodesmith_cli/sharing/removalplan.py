@@ -15,7 +15,7 @@ from nodesmith.observation.mirror import (
     NODEPOOLS,
     PROVISIONERS,
 )
-from nodesmith_cli.sharing.ownership import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey
+from nodesmith_cli.sharing.ownership import CRDS, OWN_CRDS, SHARED_CRDS, ClusterOwnership, Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted
 
@@ -36,86 +36,90 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptObject:
     """An object that stays, and why."""
 
     name: str
     why: str
 
 
-def buyers(survey: Survey) -> list[Target]:
+def buyers(ownership: ClusterOwnership) -> list[Target]:
     """Return what launches nodes: our NodePools and all Provisioners."""
-    pools = [_target(NODEPOOLS.path, "NodePool", each, orphan=True) for each in survey.nodepools]
-    old = [_target(PROVISIONERS.path, "Provisioner", each, orphan=True) for each in survey.provisioners]
+    pools = [_target(NODEPOOLS.path, "NodePool", each, orphan=True) for each in ownership.nodepools]
+    old = [_target(PROVISIONERS.path, "Provisioner", each, orphan=True) for each in ownership.provisioners]
     return [*pools, *old]
 
 
-def claims(survey: Survey) -> list[Target]:
+def claims(ownership: ClusterOwnership) -> list[Target]:
     """Return our NodeClaims, including those created by users, since nodesmith would launch them too."""
-    return [_target(NODECLAIMS.path, "NodeClaim", each) for each in survey.nodeclaims]
+    return [_target(NODECLAIMS.path, "NodeClaim", each) for each in ownership.nodeclaims]
 
 
-def classes(survey: Survey) -> list[Target]:
+def classes(ownership: ClusterOwnership) -> list[Target]:
     """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter references, and NodeOverlays.
 
     A NodeOverlay applies to the NodePools of every controller, so it stays if there is another.
     """
-    used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
-    free = [each for each in survey.nodeclasses if name_of(each) not in used]
-    shared = survey.has_foreign_crds or survey.karpenter or survey.karpenters_nodeclaims
-    templates = [each for each in survey.nodetemplates if name_of(each) not in used]
+    used = set(map(nodeclass_name, ownership.karpenters_nodeclaims))
+    free = [each for each in ownership.nodeclasses if name_of(each) not in used]
+    shared = ownership.has_foreign_crds or ownership.karpenter or ownership.karpenters_nodeclaims
+    templates = [each for each in ownership.nodetemplates if name_of(each) not in used]
     return [
         *(_target(NODECLASSES.path, "EC2NodeClass", each) for each in free),
         *(_target(NODE_TEMPLATES.path, "AWSNodeTemplate", each) for each in templates),
-        *(_target(NODE_OVERLAYS.path, "NodeOverlay", each) for each in survey.nodeoverlays if not shared),
+        *(_target(NODE_OVERLAYS.path, "NodeOverlay", each) for each in ownership.nodeoverlays if not shared),
     ]
 
 
-def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
+def definitions(ownership: ClusterOwnership) -> tuple[list[Target], list[KeptObject]]:
     """Return the CRDs to delete, and those to keep.
 
     Deleting a CRD deletes every object of its kind. A CRD is therefore deleted only if it has no objects left, and if
     no other software manages it.
     """
     left = {
-        SHARED_CRDS[0]: [*survey.nodepools, *survey.foreign_nodepools],
-        SHARED_CRDS[1]: [*survey.nodeclaims, *survey.karpenters_nodeclaims, *survey.foreign_nodeclaims],
-        OWN_CRDS[0]: survey.nodeclasses,
-        OWN_CRDS[1]: survey.nodetemplates,
-        OWN_CRDS[2]: survey.provisioners,
-        OWN_CRDS[3]: survey.nodeoverlays,
+        SHARED_CRDS[0]: [*ownership.nodepools, *ownership.foreign_nodepools],
+        SHARED_CRDS[1]: [
+            *ownership.nodeclaims,
+            *ownership.karpenters_nodeclaims,
+            *ownership.foreign_nodeclaims,
+        ],
+        OWN_CRDS[0]: ownership.nodeclasses,
+        OWN_CRDS[1]: ownership.nodetemplates,
+        OWN_CRDS[2]: ownership.provisioners,
+        OWN_CRDS[3]: ownership.nodeoverlays,
     }
     targets, kept = [], []
     for name, objects in left.items():
-        if name not in survey.crds:
+        if name not in ownership.crds:
             continue
-        why = _why_kept(name, survey, len(objects))
+        why = _why_kept(name, ownership, len(objects))
         if why:
-            kept.append(Kept(f"CustomResourceDefinition/{name}", why))
+            kept.append(KeptObject(f"CustomResourceDefinition/{name}", why))
         else:
             targets.append(Target(CRDS, "CustomResourceDefinition", name))
     return targets, kept
 
 
-def others(survey: Survey) -> Iterator[Kept]:
+def others(ownership: ClusterOwnership) -> Iterator[KeptObject]:
     """Yield the objects of other software, which are not touched."""
-    for pool in survey.foreign_nodepools:
-        yield Kept(f"NodePool/{name_of(pool)}", f"is served by {server_of(nodeclass_group(pool))}")
-    for claim in survey.foreign_nodeclaims:
-        yield Kept(f"NodeClaim/{name_of(claim)}", f"belongs to {server_of(nodeclass_group(claim))}")
-    used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
-    for claim in survey.karpenters_nodeclaims:
-        yield Kept(f"NodeClaim/{name_of(claim)}", "was created by Karpenter")
-    for nodeclass in survey.nodeclasses:
+    for pool in ownership.foreign_nodepools:
+        yield KeptObject(f"NodePool/{name_of(pool)}", f"is served by {server_of(nodeclass_group(pool))}")
+    for claim in ownership.foreign_nodeclaims:
+        yield KeptObject(f"NodeClaim/{name_of(claim)}", f"belongs to {server_of(nodeclass_group(claim))}")
+    used = set(map(nodeclass_name, ownership.karpenters_nodeclaims))
+    for claim in ownership.karpenters_nodeclaims:
+        yield KeptObject(f"NodeClaim/{name_of(claim)}", "was created by Karpenter")
+    for nodeclass in ownership.nodeclasses:
         if name_of(nodeclass) in used:
-            yield Kept(f"EC2NodeClass/{name_of(nodeclass)}", "NodeClaims of Karpenter reference it")
+            yield KeptObject(f"EC2NodeClass/{name_of(nodeclass)}", "NodeClaims of Karpenter reference it")
 
 
-def _why_kept(name: str, survey: Survey, objects: int) -> str:
-    manager = survey.crds[name]
-    if name in SHARED_CRDS and survey.has_foreign_crds:
+def _why_kept(name: str, ownership: ClusterOwnership, objects: int) -> str:
+    manager = ownership.crds[name]
+    if name in SHARED_CRDS and ownership.has_foreign_crds:
         return "other software in the cluster uses it"
-    if name in SHARED_CRDS and survey.karpenters_nodeclaims:
+    if name in SHARED_CRDS and ownership.karpenters_nodeclaims:
         return "has NodeClaims of Karpenter left"
     if manager:
         return f"is managed by {manager}"

@@ -14,7 +14,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing import removalplan
-from nodesmith_cli.sharing.ownership import Survey, observes, take_survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership, observes, read_ownership
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_formats.wording import counted, printable
 
@@ -40,14 +40,14 @@ def uninstall(
     Raises Rejected if a Karpenter controller is running or the user declines, Transient.
     """
     with progress("reading the cluster", key="survey"):
-        survey = take_survey(server, clock())
+        ownership = read_ownership(server, clock())
         if observes(server):
             raise Rejected(_ONLY_OBSERVED)
     if dry_run:
-        return _planned(survey, output)
-    refuse_beside_karpenter(survey)
+        return _planned(ownership, output)
+    refuse_beside_karpenter(ownership)
     if not yes:
-        _confirmed(survey, output)
+        _confirmed(ownership, output)
     removal = Removal(
         server, settings, clock=clock, sleep=sleep, say=lambda line: typer.echo(printable(line), err=True)
     )
@@ -61,15 +61,18 @@ def _remove(removal: Removal, settings: Settings, output: str) -> int:
     return DONE if is_done else LEFT
 
 
-def _planned(survey: Survey, output: str) -> int:
+def _planned(ownership: ClusterOwnership, output: str) -> int:
     """Print what would be deleted and what would be kept, and delete nothing."""
-    nodes = [f"Node/{node['metadata']['name']}" for node in survey.nodes]
+    nodes = [f"Node/{node['metadata']['name']}" for node in ownership.nodes]
     deleted = [
-        *map(str, [*removalplan.buyers(survey), *removalplan.claims(survey), *removalplan.classes(survey)]),
+        *map(
+            str,
+            [*removalplan.buyers(ownership), *removalplan.claims(ownership), *removalplan.classes(ownership)],
+        ),
         *nodes,
     ]
-    kept = [asdict(each) for each in removalplan.others(survey)]
-    refused = [f"a Karpenter controller is running: it {reason}" for reason in survey.karpenter]
+    kept = [asdict(each) for each in removalplan.others(ownership)]
+    refused = [f"a Karpenter controller is running: it {reason}" for reason in ownership.karpenter]
     lines = [
         *(f"delete  {name}" for name in deleted),
         *(f"keep    {each['name']}: {each['why']}" for each in kept),
@@ -81,12 +84,12 @@ def _planned(survey: Survey, output: str) -> int:
     return LEFT if refused else DONE
 
 
-def _confirmed(survey: Survey, output: str) -> None:
+def _confirmed(ownership: ClusterOwnership, output: str) -> None:
     if output not in IS_TEXT:
         raise Rejected(
             f"-o {output} does not prompt: add --yes to continue, or --dry-run to see what would be deleted"
         )
-    numbers = f"{counted(len(survey.nodepools), 'NodePool')} and {counted(len(survey.nodes), 'node')}"
+    numbers = f"{counted(len(ownership.nodepools), 'NodePool')} and {counted(len(ownership.nodes), 'node')}"
     if not typer.confirm(f"Delete {numbers}, and remove nodesmith from this cluster?"):
         raise Rejected("nothing was deleted")
 

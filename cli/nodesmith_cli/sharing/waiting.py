@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodesmith_cli.sharing.ownership import Manifest, Survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership, Manifest
 from nodesmith_formats.kubernetes.objects import name_of
 
 
@@ -22,11 +22,14 @@ class Awaited:
         return f"{self.kind}/{self.name}" + (f" ({self.why})" if self.why else "")
 
 
-def awaited(survey: Survey) -> list[Awaited]:
+def awaited(ownership: ClusterOwnership) -> list[Awaited]:
     """Return our remaining NodeClaims and Nodes, sorted by kind and name."""
     return [
-        *(Awaited("NodeClaim", name_of(each), _why(each)) for each in sorted(survey.nodeclaims, key=name_of)),
-        *(Awaited("Node", name_of(each)) for each in sorted(survey.nodes, key=name_of)),
+        *(
+            Awaited("NodeClaim", name_of(each), _why(each))
+            for each in sorted(ownership.nodeclaims, key=name_of)
+        ),
+        *(Awaited("Node", name_of(each)) for each in sorted(ownership.nodes, key=name_of)),
     ]
 
 

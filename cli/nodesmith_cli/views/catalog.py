@@ -24,7 +24,7 @@ _PIPED_WIDTH = 132
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CatalogRequest:
     """What to list. An empty field does not filter. Raises Rejected for an unknown architecture or capacity type."""
 
     patterns: tuple[str, ...] = ()
@@ -58,30 +58,30 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
     return catalog, [str(problem) for problem in problems]
 
 
-def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
+def select(catalog: Catalog, request: CatalogRequest) -> list[dict[str, Any]]:
     """Return the matching types as JSON data, with only their matching offerings."""
     where = catalog.region or "the file"
-    for pattern in wanted.patterns:
+    for pattern in request.patterns:
         if not any(fnmatchcase(name, pattern) for name in catalog.facts):
             raise Rejected(
                 f"{pattern!r}: no such instance type in {where}{did_you_mean(pattern, frozenset(catalog.facts))}"
             )
     types = list_types(catalog, instance_types(catalog, NodeConfiguration()))
     zones = sorted({offer["zone"] for one in types for offer in one["offerings"]})
-    if wanted.zone and wanted.zone not in zones:
-        hint = did_you_mean(wanted.zone, zones) or f"; zones: {', '.join(zones) or 'none'}"
-        raise Rejected(f"--zone {wanted.zone}: no such zone in {where}{hint}")
+    if request.zone and request.zone not in zones:
+        hint = did_you_mean(request.zone, zones) or f"; zones: {', '.join(zones) or 'none'}"
+        raise Rejected(f"--zone {request.zone}: no such zone in {where}{hint}")
     listed = []
     for one in types:
-        if wanted.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in wanted.patterns):
+        if request.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in request.patterns):
             continue
-        offerings = [offer for offer in one["offerings"] if _offers(offer, wanted)]
-        restricted = wanted.zone or wanted.capacity_type
-        if wanted.arch in ("", one["arch"]) and (offerings or not restricted):
+        offerings = [offer for offer in one["offerings"] if _offers(offer, request)]
+        restricted = request.zone or request.capacity_type
+        if request.arch in ("", one["arch"]) and (offerings or not restricted):
             listed.append({**one, "offerings": offerings})
     if not listed:
         raise Rejected(f"no instance type in {where} matches")
-    return sorted(listed, key=_by_price) if wanted.sort == "price" else listed
+    return sorted(listed, key=_by_price) if request.sort == "price" else listed
 
 
 def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
@@ -149,8 +149,8 @@ def _short(zones: list[str]) -> str:
     return " ".join(zones)
 
 
-def _offers(offer: Mapping[str, Any], wanted: Wanted) -> bool:
-    return wanted.zone in ("", offer["zone"]) and wanted.capacity_type in ("", offer["capacityType"])
+def _offers(offer: Mapping[str, Any], request: CatalogRequest) -> bool:
+    return request.zone in ("", offer["zone"]) and request.capacity_type in ("", offer["capacityType"])
 
 
 def _by_price(one: Mapping[str, Any]) -> tuple[float, str]:

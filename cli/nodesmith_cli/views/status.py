@@ -25,7 +25,7 @@ from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.costs.commitments import commitments_of, commitments_report, lines_of, with_commitments
 from nodesmith_cli.costs.limits import limit_lines, limit_reports, read_region
 from nodesmith_cli.output.printing import print_report
-from nodesmith_cli.views.explaining.commands import SAME, Where
+from nodesmith_cli.views.explaining.commands import SAME, RecordSource
 from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
@@ -38,12 +38,12 @@ _INTERRUPTION_CAUSES, _REASONS = frozenset(InterruptionCause), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
 
-def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
+def status(source: RecordSource, *, kubeconfig: str, output: str, now: datetime) -> int:
     """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
-    snapshot, blobs = snapshot_of(where, kubeconfig, now)
+    snapshot, blobs = snapshot_of(source, kubeconfig, now)
     held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
     report = {**report_of(snapshot, now, held), **_commitments(snapshot, blobs, now)}
-    report |= _spending_limits(where, snapshot, now)
+    report |= _spending_limits(source, snapshot, now)
     print_report(report, lines(report), output, schema="status")
     return SAME
 
@@ -72,11 +72,11 @@ def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict
     return {"commitments": report} if report is not None else {}
 
 
-def _spending_limits(where: Where, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+def _spending_limits(source: RecordSource, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
     """Return the SpendingLimits of the region and their use; empty if no bucket is named, which says where they are."""
-    if not where.bucket:
+    if not source.bucket:
         return {}
-    region, why_not = read_region(aws_client("dynamodb", where.region))
+    region, why_not = read_region(aws_client("dynamodb", source.region))
     if region is None:
         return {"spendingLimitsUnknown": why_not}
     return {"spendingLimits": limit_reports(region, now, snapshot.nodepools)} if region.limits else {}

@@ -29,7 +29,7 @@ from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_local.aws.attributevalues import attribute_values_in_one_go
-from nodesmith_local.aws.instances.eventbus import OwnEvents, announce_state
+from nodesmith_local.aws.instances.eventbus import PublishedEvents, announce_state
 from nodesmith_local.aws.instances.kubelet import Kubelets
 from nodesmith_local.aws.instances.machines import MotoMachines
 from nodesmith_local.aws.instances.nodes import Machine
@@ -88,7 +88,7 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
-        self.own_events = OwnEvents()
+        self.own_events = PublishedEvents()
         self.lambdas = Lambdas()
         self.networks: dict[str, Network] = {}
         """Networks by cluster, the first cluster first."""

@@ -52,7 +52,7 @@ class Following:
             self._version = ""
             raise failure(int(obj.get("code") or 500), obj, f"watching {self._path}")
         if verb != "BOOKMARK":
-            self._tell(verb, _revision(obj))
+            self._offer(verb, _revision(obj))
         self._version = obj["metadata"]["resourceVersion"]
 
     def _listed(self) -> dict[Key, Revision]:
@@ -66,13 +66,13 @@ class Following:
     def _catch_up(self, found: dict[Key, Revision]) -> None:
         """Report the changes since the last event that was received."""
         for key in self._known.keys() - found.keys():
-            self._tell("DELETED", self._known[key])
+            self._offer("DELETED", self._known[key])
         for key, revision in found.items():
             before = self._known.get(key)
             if before is None or before.revision != revision.revision:
-                self._tell("MODIFIED" if before else "ADDED", revision)
+                self._offer("MODIFIED" if before else "ADDED", revision)
 
-    def _tell(self, verb: Verb, after: Revision) -> None:
+    def _offer(self, verb: Verb, after: Revision) -> None:
         key = _key(after.object)
         before = self._known.pop(key, None)
         if verb != "DELETED":

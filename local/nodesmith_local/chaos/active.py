@@ -63,17 +63,17 @@ class Started:
 class ActiveFaults:
     """The faults of a local system, by name. Threads share it.
 
-    `unrest` returns what is under way in the clusters, empty if nothing is. `acts` are called every five seconds of the
-    clock while a fault of their kind lasts. No thread runs while nothing is active and all has recovered.
+    `activity` returns what is under way in the clusters, empty if nothing is. `acts` are called every five seconds of
+    the clock while a fault of their kind lasts. No thread runs while nothing is active and all has recovered.
     """
 
     def __init__(
         self,
         clock: LocalClock,
         stopping: threading.Event,
-        unrest: Callable[[], str] = str,
+        activity: Callable[[], str] = str,
     ) -> None:
-        self._clock, self._stopping, self._unrest = clock, stopping, unrest
+        self._clock, self._stopping, self._activity = clock, stopping, activity
         self.acts: Mapping[FaultKind, Act] = {}
         self._started: dict[str, Started] = {}
         self._lock = threading.Lock()
@@ -182,7 +182,7 @@ class ActiveFaults:
     def _look(self, over: Iterable[Started]) -> None:
         """Note whether the system has recovered from faults that are over."""
         try:
-            waits_for = self._unrest()
+            waits_for = self._activity()
         except NodesmithError as error:  # what it reads may be away as well
             waits_for = str(error)
         with self._lock:
@@ -217,4 +217,4 @@ _DELIVERIES: Mapping[FaultKind, tuple[float, ...]] = {
     FaultKind.ERRORS: (),
     FaultKind.PARTITIONED: (),
 }
-"""When the events of an unwell service arrive: later, twice because it got no answer, or never."""
+"""When the events of a failing service arrive: later, twice because it got no answer, or never."""

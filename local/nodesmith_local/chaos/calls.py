@@ -23,7 +23,7 @@ from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.chaos.active import ActiveFaults
 from nodesmith_local.chaos.faults import OF_ANY_SERVICE, SLOW_SECONDS, FaultKind, Service
-from nodesmith_local.chaos.stalesnapshots import READS, Reads
+from nodesmith_local.chaos.stalesnapshots import READS, StaleReads
 from nodesmith_local.functions.invocable import Throttled
 
 _SERVICES = {**{each.value: each for each in Service}, "eventbridge": Service.EVENTS}
@@ -52,7 +52,7 @@ class FaultyCalls:
 
     def __init__(self, faults: ActiveFaults, clock: LocalClock) -> None:
         self._faults, self._clock = faults, clock
-        self._reads = Reads()
+        self._reads = StaleReads()
         self._http = URLLib3Session()
 
     @contextmanager

@@ -38,7 +38,7 @@ READS: Mapping[FaultKind, Callable[[bytes], bytes]] = {
 """What functions read of a snapshot, by fault."""
 
 
-class Reads:
+class StaleReads:
     """What is read in place of each snapshot: what was there when the fault was first met. Threads share it."""
 
     def __init__(self) -> None:

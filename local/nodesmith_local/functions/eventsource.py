@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class QueueMapping:
     """How a queue is mapped to a function.
 
     A batch is invoked when it is full, or `window_seconds` of the queue's clock after its first message.
@@ -52,7 +52,7 @@ class EventSource(Counted):
         queue_url: str,
         function: Invocable,
         arn: str = "",
-        mapped: Mapped = Mapped(),
+        mapped: QueueMapping = QueueMapping(),
         clock: LocalClock | None = None,
         recursive_loop: loopdetection.RecursiveLoop = "Terminate",
     ) -> None:

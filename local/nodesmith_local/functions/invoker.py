@@ -28,7 +28,7 @@ from nodesmith_local.functions.deployment import (
     function_arn,
     queue_arn,
 )
-from nodesmith_local.functions.eventsource import EventSource, Mapped
+from nodesmith_local.functions.eventsource import EventSource, QueueMapping
 from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.lambdas import Lambdas, bury
 from nodesmith_local.functions.loading import Function
@@ -152,7 +152,7 @@ def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock)
         deployment.queue_url,
         dispatch,
         queue_arn(deployment.region, QUEUE_NAME),
-        Mapped(),
+        QueueMapping(),
         clock,
         DISPATCH.recursive_loop,
     )

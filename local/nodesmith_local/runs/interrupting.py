@@ -20,7 +20,7 @@ _COMING, _SERVING, _LEAVING = "░", "█", "▒"
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class NodeSpan:
     """One node, in seconds since the notice; `what` is its caption.
 
     `since` is the time of its launch, `ready` when it became ready, `leaving` when its first pod left, `until` when it
@@ -39,12 +39,12 @@ class Life:
 class Interrupted:
     """The course of an interruption of `taken` out of `nodes` nodes.
 
-    `waits` holds the seconds that each new pod was pending. `unrest` is what was still under way when time was up.
+    `waits` holds the seconds that each new pod was pending. `activity` is what was still under way when time was up.
     """
 
-    lives: tuple[Life, ...]
+    spans: tuple[NodeSpan, ...]
     waits: tuple[float, ...]
-    unrest: str = ""
+    activity: str = ""
     taken: int = 0
     nodes: int = 0
 
@@ -73,28 +73,30 @@ def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupte
     entries = [entry for entry in cluster.timeline.entries if entry.at >= began]
     bought = _bought(entries, began, {name: node for node, name in cluster.claims_by_node().items()})
     taken = [_taken(name, entries, began, homes) for name in victims]
-    stay = [Life(node.name, "stays") for node in before.nodes if node.name not in victims]
+    stay = [NodeSpan(node.name, "stays") for node in before.nodes if node.name not in victims]
     return Interrupted(
         (*taken, *stay, *bought), tuple(_waits(entries)), left, len(victims), len(before.nodes)
     )
 
 
-def _taken(name: str, entries: Iterable[Entry], began: datetime, homes: dict[str, str]) -> Life:
+def _taken(name: str, entries: Iterable[Entry], began: datetime, homes: dict[str, str]) -> NodeSpan:
     own = {f"Pod/{pod}" for pod, home in homes.items() if home == name}
     gone = {e.object: _seconds(e, began) for e in entries if e.what == DELETED}
     first = min((at for what, at in gone.items() if what in own), default=None)
     until = gone.get(f"Node/{name}")
     what = "" if until is None or first is None else f"pods leave at {first:.0f} s, gone at {until:.0f} s"
-    return Life(name, what, leaving=first, until=until)
+    return NodeSpan(name, what, leaving=first, until=until)
 
 
-def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) -> Iterator[Life]:
+def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) -> Iterator[NodeSpan]:
     ready = {e.object: _seconds(e, began) for e in entries if e.what == READY}
     for entry in entries:
         if entry.what == LAUNCHED and entry.object.startswith("NodeClaim/"):
             claim, since = entry.object.partition("/")[2], _seconds(entry, began)
             at = ready.get(f"Node/{nodes.get(claim, '')}", NOTICE_SECONDS)
-            yield Life(nodes.get(claim, claim), f"bought at {since:.0f} s, ready at {at:.0f} s", since, at)
+            yield NodeSpan(
+                nodes.get(claim, claim), f"bought at {since:.0f} s, ready at {at:.0f} s", since, at
+            )
 
 
 def _waits(entries: Iterable[Entry]) -> Iterator[float]:
@@ -113,24 +115,24 @@ def _seconds(entry: Entry, began: datetime) -> float:
 
 def drawn(found: Interrupted) -> Iterator[str]:
     """Yield a chart of every node on one time scale, from the notice until EC2 takes the instances."""
-    width = max(len(life.name.partition(".")[0]) for life in found.lives)
+    width = max(len(life.name.partition(".")[0]) for life in found.spans)
     quarters = "".join(f"{NOTICE_SECONDS * n / 4:<{_COLUMNS // 4}.0f}" for n in range(4))
     yield f"  {'':<{width}}  {quarters}{NOTICE_SECONDS:.0f} s"
-    for life in found.lives:
-        yield f"  {life.name.partition('.')[0]:<{width}}  {_bar(life):<{_COLUMNS}}  {life.what}".rstrip()
+    for span in found.spans:
+        yield f"  {span.name.partition('.')[0]:<{width}}  {_bar(span):<{_COLUMNS}}  {span.what}".rstrip()
     yield f"  {_SERVING} serves   {_LEAVING} its pods leave   {_COMING} on its way"
     if found.waits:
         waited = f"the longest waited {max(found.waits):.1f} s, {sum(found.waits):.0f} pod-seconds in total"
         yield f"  {len(found.waits)} pods were recreated on other nodes: {waited}"
 
 
-def _bar(life: Life) -> str:
-    return "".join(_sign(life, NOTICE_SECONDS * (column + 0.5) / _COLUMNS) for column in range(_COLUMNS))
+def _bar(span: NodeSpan) -> str:
+    return "".join(_sign(span, NOTICE_SECONDS * (column + 0.5) / _COLUMNS) for column in range(_COLUMNS))
 
 
-def _sign(life: Life, at: float) -> str:
-    if at < life.since or (life.until is not None and at >= life.until):
+def _sign(span: NodeSpan, at: float) -> str:
+    if at < span.since or (span.until is not None and at >= span.until):
         return " "
-    if at < life.ready:
+    if at < span.ready:
         return _COMING
-    return _LEAVING if life.leaving is not None and at >= life.leaving else _SERVING
+    return _LEAVING if span.leaving is not None and at >= span.leaving else _SERVING

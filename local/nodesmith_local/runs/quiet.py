@@ -20,7 +20,7 @@ WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterState:
     """A cluster at one moment, as its API server shows it, and the time of its last change."""
 
     now: datetime
@@ -39,15 +39,15 @@ class Scene:
     """By resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
 
 
-def unrest(scene: Scene) -> str:
+def pending_activity(state: ClusterState) -> str:
     """Return the first thing that is still under way, or "" if the cluster is quiet."""
     return (
-        _growing(scene)
-        or _joining(scene.nodeclaims)
-        or _starting(scene.pods)
-        or _ending(scene)
-        or _unresolved(scene)
-        or _undecided(scene)
+        _growing(state)
+        or _joining(state.nodeclaims)
+        or _starting(state.pods)
+        or _ending(state)
+        or _unresolved(state)
+        or _undecided(state)
         or ""
     )
 
@@ -61,18 +61,18 @@ def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
     ]
 
 
-def _growing(scene: Scene) -> str:
+def _growing(state: ClusterState) -> str:
     """Return a workload that does not have all its pods yet. A StatefulSet creates a pod when the last one runs."""
-    held_up = {owner for pod in scene.pods if _is_waiting(pod) for owner in _owners(pod)}
+    held_up = {owner for pod in state.pods if _is_waiting(pod) for owner in _owners(pod)}
     for resource in REPLICATED:
-        for each in scene.workloads.get(resource, ()):
+        for each in state.workloads.get(resource, ()):
             spec, status = each.get("spec") or {}, each.get("status") or {}
             if _is_observed(each) and each["metadata"].get("uid") in held_up:
                 continue
             if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
                 return f"{each['kind']}/{each['metadata']['name']} does not have all its pods yet"
     for resource in WORKLOADS[len(REPLICATED) :]:
-        for each in scene.workloads.get(resource, ()):
+        for each in state.workloads.get(resource, ()):
             if not each.get("status"):
                 return f"{each['kind']}/{each['metadata']['name']} has no status yet"
     return ""
@@ -107,37 +107,37 @@ def _starting(pods: Iterable[View]) -> str:
     return ""
 
 
-def _ending(scene: Scene) -> str:
+def _ending(state: ClusterState) -> str:
     """Return an object whose deletion is in progress; if nothing happens for a while, something blocks it."""
-    if scene.now - scene.last_change < scene.calm:
-        for kind, objects in (("NodeClaim", scene.nodeclaims), ("Pod", scene.pods)):
+    if state.now - state.last_change < state.calm:
+        for kind, objects in (("NodeClaim", state.nodeclaims), ("Pod", state.pods)):
             for each in objects:
                 if each["metadata"].get("deletionTimestamp"):
                     return f"{kind}/{pod_key(each) if kind == 'Pod' else each['metadata']['name']} is ending"
     return ""
 
 
-def _unresolved(scene: Scene) -> str:
+def _unresolved(state: ClusterState) -> str:
     """Return a NodePool of unknown readiness while pods wait: refusals from that time are provisional."""
-    undecided = undecided_nodepools(scene.nodepools)
-    if undecided and any(_is_waiting(pod) for pod in scene.pods):
+    undecided = undecided_nodepools(state.nodepools)
+    if undecided and any(_is_waiting(pod) for pod in state.pods):
         return f"{undecided[0]} has no known readiness yet"
     return ""
 
 
-def _undecided(scene: Scene) -> str:
+def _undecided(state: ClusterState) -> str:
     """Return a pending pod that a decision may still help.
 
     A pod is done if a decision refused it with knowledge from after the last change settled. A quiet period alone is no
     proof, since on a slow machine a decision may still be due.
     """
-    waiting = list(filter(_is_waiting, scene.pods))
-    settled, refused = scene.last_change + scene.calm, scene.refused() if waiting else {}
+    waiting = list(filter(_is_waiting, state.pods))
+    settled, refused = state.last_change + state.calm, state.refused() if waiting else {}
     for pod in waiting:
         looked = refused.get(pod_key(pod))
         if looked is None:
             return f"Pod/{pod_key(pod)} waits for a decision or for its node"
-        if scene.now < settled or looked < settled:
+        if state.now < settled or looked < settled:
             return f"Pod/{pod_key(pod)} may benefit from the latest change"
     return ""
 

@@ -15,7 +15,7 @@ from nodesmith_formats.shipped import shipped
 from nodesmith_formats.wording import counted
 from nodesmith_local.runs.applying import apply_documents, is_read, surroundings_first
 from nodesmith_local.runs.latency import Latency, latencies
-from nodesmith_local.runs.quiet import undecided_nodepools, unrest
+from nodesmith_local.runs.quiet import pending_activity, undecided_nodepools
 from nodesmith_local.runs.report import Report
 from nodesmith_local.runs.servedcluster import ServedCluster
 
@@ -29,12 +29,12 @@ _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a run. `unrest` is what was still under way when time was up."""
+    """The outcome of a run. `activity` is what was still under way when time was up."""
 
     report: Report
     latencies: tuple[Latency, ...]
     faults: tuple[Fault, ...]
-    unrest: str = ""
+    activity: str = ""
 
     def problems(self) -> tuple[str, ...]:
         """Return nodesmith's findings about objects that no fault reports already."""
@@ -48,7 +48,7 @@ def with_defaults(manifests: Manifests) -> Manifests:
     Provisioners and the like count as such; objects that nodesmith does not read do not count.
     """
     folder = shipped("_examples", "examples") / "express-test"
-    found = {each["kind"] for each in todays(manifests.documents) if is_read(each)}
+    found = {each["kind"] for each in converted_objects(manifests.documents) if is_read(each)}
     defaults = load_manifests([str(folder / name) for name in _DEFAULTS])
     missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in found)
     return replace(manifests, documents=(*missing, *manifests.documents))
@@ -57,7 +57,7 @@ def with_defaults(manifests: Manifests) -> Manifests:
 def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
     """Apply the objects that pods depend on, wait until they are ready, then apply the workloads."""
     surroundings, workloads = surroundings_first(documents)
-    nodeclasses = [each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"]
+    nodeclasses = [each for each in converted_objects(surroundings) if each["kind"] == "EC2NodeClass"]
     cluster.aws.ensure_tags(*selected_tags(nodeclasses), cluster.name)
     for term in selected_images(nodeclasses):
         cluster.aws.ensure_image(term)
@@ -71,14 +71,14 @@ def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
                 ensure(spec[name])
     faults = apply_documents(cluster.objects, surroundings)
     wait_for(
-        cluster, _READY_WITHIN_SECONDS, lambda: ", ".join(undecided_nodepools(cluster.scene().nodepools))
+        cluster, _READY_WITHIN_SECONDS, lambda: ", ".join(undecided_nodepools(cluster.state().nodepools))
     )
     return faults + apply_documents(cluster.objects, workloads)
 
 
 def settle(cluster: ServedCluster, patience_seconds: float) -> str:
     """Wait until the cluster is quiet; return what is still under way if patience ends first, else ""."""
-    return wait_for(cluster, patience_seconds, lambda: unrest(cluster.scene()))
+    return wait_for(cluster, patience_seconds, lambda: pending_activity(cluster.state()))
 
 
 def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: float) -> Outcome:
@@ -93,15 +93,15 @@ def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: flo
     return Outcome(report, latencies(report.timeline, cluster.claims_by_node()), tuple(faults), left)
 
 
-def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[], str]) -> str:
-    """Poll until there is no unrest; return what is left when patience is over, else "".
+def wait_for(cluster: ServedCluster, patience_seconds: float, activity: Callable[[], str]) -> str:
+    """Poll until nothing is under way; return what is left when patience is over, else "".
 
     Patience is over when nothing has happened for `patience_seconds` of the cluster's time, since slow progress on a
     busy machine is no failure, and in any case after ten times as many. Afterwards, the timeline has what objects show.
     """
     began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
     glances = 0
-    while left := unrest():
+    while left := activity():
         now = cluster.clock.now()
         if now - max(began, cluster.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
             break
@@ -113,6 +113,6 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
     return left
 
 
-def todays(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
+def converted_objects(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
     """Return the manifests, with Karpenter's converted to their current form."""
     return [each.manifest for each in convert([document.manifest for document in documents]).objects]

@@ -30,7 +30,7 @@ from nodesmith_local.chaos.calls import FaultyCalls
 from nodesmith_local.chaos.faults import FORWARDER
 from nodesmith_local.functions.deployment import TABLE_NAME, Deployment
 from nodesmith_local.runs.decisions import Decisions
-from nodesmith_local.runs.quiet import CALM, WORKLOADS, Scene, unrest
+from nodesmith_local.runs.quiet import CALM, WORKLOADS, ClusterState, pending_activity
 from nodesmith_local.runs.report import Report, build_report
 from nodesmith_local.runs.timeline import DECIDED, FOLLOWED, Timeline, View
 
@@ -91,9 +91,9 @@ class ServedCluster:
         """The cluster's objects."""
         return self.cluster.objects
 
-    def scene(self) -> Scene:
+    def state(self) -> ClusterState:
         """Return the current state of the cluster, to decide whether it is quiet."""
-        return Scene(
+        return ClusterState(
             now=self.clock.now(),
             last_change=self.last_change(),
             refused=lambda: self.decisions.refused(self._heartbeats.last()),
@@ -104,9 +104,9 @@ class ServedCluster:
             workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
 
-    def unrest(self) -> str:
+    def pending_activity(self) -> str:
         """Return the first thing that is still under way, or "" if the cluster is quiet."""
-        return unrest(self.scene())
+        return pending_activity(self.state())
 
     def last_change(self) -> datetime:
         """Return the time of the last change of the cluster's objects."""

@@ -8,23 +8,23 @@ from typing import Any
 
 from nodesmith.decisions.disruption.search.search import DISRUPTION
 from nodesmith_formats.prices import HOURS_A_YEAR
-from nodesmith_local.runs.quiet import unrest
+from nodesmith_local.runs.quiet import pending_activity
 from nodesmith_local.runs.report import Report
 from nodesmith_local.runs.running import wait_for
 from nodesmith_local.runs.servedcluster import ServedCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
+class ScaleDown:
     """A cluster before and after a Deployment was scaled down, and the decisions in between.
 
-    `unrest` is what was still under way when time was up.
+    `activity` is what was still under way when time was up.
     """
 
     before: Report
     after: Report
     decisions: tuple[Mapping[str, Any], ...]
-    unrest: str = ""
+    activity: str = ""
 
     @property
     def saving_yearly_usd(self) -> float:
@@ -33,7 +33,7 @@ class Shrunk:
         return hourly * HOURS_A_YEAR
 
 
-def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> Shrunk:
+def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> ScaleDown:
     """Scale a Deployment down, and wait until a node is gone and the cluster is quiet, or patience is over."""
     before, known = cluster.report(), len(cluster.decisions.all)
     there = {node.name for node in before.nodes}
@@ -42,11 +42,11 @@ def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seco
 
     def under_way() -> str:
         now = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
-        return "no node has gone yet" if there <= now else unrest(cluster.scene())
+        return "no node has gone yet" if there <= now else pending_activity(cluster.state())
 
     left = wait_for(cluster, patience_seconds, under_way)
     made = [record for record in cluster.decisions.all[known:] if record["concern"] == DISRUPTION]
-    return Shrunk(before, cluster.report(), tuple(made), left)
+    return ScaleDown(before, cluster.report(), tuple(made), left)
 
 
 def grow(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> None:

@@ -117,7 +117,7 @@ class LocalSystem(Started):
         self._state = state
         self._timeline = timeline
         self._stopping = threading.Event()
-        self.faults = ActiveFaults(self.clock, self._stopping, self._unrest)
+        self.faults = ActiveFaults(self.clock, self._stopping, self._pending_activity)
         self._calls = FaultyCalls(self.faults, self.clock)
 
     @property
@@ -235,9 +235,9 @@ class LocalSystem(Started):
             FaultKind.INTERRUPTED: interrupt(aws.client, region, self.clock.now),
         }
 
-    def _unrest(self) -> str:
+    def _pending_activity(self) -> str:
         """Return the first thing that is still under way in the clusters, or "" if there is nothing."""
-        return next(filter(None, (each.unrest() for each in self.clusters)), "")
+        return next(filter(None, (each.pending_activity() for each in self.clusters)), "")
 
     def _collect(self) -> None:
         for each in self.clusters:

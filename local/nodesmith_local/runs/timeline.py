@@ -127,7 +127,7 @@ def _claim(before: View | None, after: View) -> Iterator[tuple[str, str]]:
         if _became(kind, "True", before, after):
             yield what, _offering(after) if what == LAUNCHED else ""
     if _became("Launched", "False", before, after):
-        yield NOT_READY, _told(condition(after, "Launched"))
+        yield NOT_READY, _reason_and_message(condition(after, "Launched"))
 
 
 def _offering(claim: View) -> str:
@@ -139,11 +139,13 @@ def _readiness(before: View | None, after: View) -> Iterator[tuple[str, str]]:
     now = condition(after, "Ready")
     if _became("Ready", "True", before, after):
         yield READY, ""
-    elif now.get("status") == "False" and _told(now) != _told(condition(before, "Ready")):
-        yield NOT_READY, _told(now)
+    elif now.get("status") == "False" and _reason_and_message(now) != _reason_and_message(
+        condition(before, "Ready")
+    ):
+        yield NOT_READY, _reason_and_message(now)
 
 
-def _told(found: View) -> str:
+def _reason_and_message(found: View) -> str:
     return ": ".join(filter(None, (found.get("reason"), found.get("message"))))
 
 

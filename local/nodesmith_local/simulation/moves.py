@@ -54,13 +54,13 @@ class Moves:
                 if move is None or not self._take_step(move):
                     break
 
-    def _scene(self) -> StepInputs:
+    def _step_inputs(self) -> StepInputs:
         inputs = self.fleet.cluster.inputs("scene")
         return StepInputs.of(inputs.snapshot, inputs.ledger, inputs.now)
 
     def _take_step(self, move: Move) -> bool:
         """Take a move one step further; return whether another may follow at once."""
-        step = next_step(move, self._scene())
+        step = next_step(move, self._step_inputs())
         match step:
             case steps.Taint() | steps.Await() | steps.LookAgain():
                 self._await(step)
@@ -102,7 +102,7 @@ class Moves:
 
     def _validate(self) -> None:
         """Validate the moves that are due together, and buy their replacements or let their sources end."""
-        scene = self._scene()
+        scene = self._step_inputs()
         due = [m for m in self.fleet.cluster.moves.values() if isinstance(next_step(m, scene), LookAgain)]
         if not due:
             return

@@ -153,8 +153,8 @@ class Ec2:
                 "LaunchTime": self.clock.now(),
                 "Tags": tags,
             }
-        told = {"LaunchTemplateAndOverrides": {"Overrides": override}, "InstanceIds": ids}
-        return {"FleetId": f"fleet-{seed[:8]}", "Instances": [told], "Errors": []}
+        reported = {"LaunchTemplateAndOverrides": {"Overrides": override}, "InstanceIds": ids}
+        return {"FleetId": f"fleet-{seed[:8]}", "Instances": [reported], "Errors": []}
 
 
 @dataclass(slots=True)

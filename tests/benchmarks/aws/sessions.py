@@ -102,10 +102,10 @@ def _added(
     """Return what sessions add to the fastest time; other processes only add time that says nothing about the code."""
     by_kind = {kind: times(measured) for kind, measured in found.items()}
     with_it, without = min(by_kind[WITH]), min(by_kind[WITHOUT])
-    told = ", ".join(f"{min(ms):.1f} ms {kind} (median {median(ms):.1f})" for kind, ms in by_kind.items())
+    reported = ", ".join(f"{min(ms):.1f} ms {kind} (median {median(ms):.1f})" for kind, ms in by_kind.items())
     pairs = median(one - other for one, other in zip(by_kind[WITH], by_kind[WITHOUT], strict=True))
     note = (
-        f"{told}: {with_it / without:.2f} ×; {(with_it - without) / reference:.2f} × the reference loop;"
+        f"{reported}: {with_it / without:.2f} ×; {(with_it - without) / reference:.2f} × the reference loop;"
         f" fastest of {len(by_kind[WITH])} processes, {pairs:+.1f} ms in the median of pairs"
     )
     return Figure(name, with_it - without, "ms", at_most, note)
@@ -121,10 +121,10 @@ def _measure(environment: Mapping[str, str], measured: Measured, *, sessions: bo
         text=True,
         check=True,
     )
-    told = json.loads(done.stderr.splitlines()[-1])
-    measured.start.append(told["start"])
-    measured.again.append(told["again"])
-    measured.further.append(told["further"])
+    reported = json.loads(done.stderr.splitlines()[-1])
+    measured.start.append(reported["start"])
+    measured.again.append(reported["again"])
+    measured.further.append(reported["further"])
     measured.asked.append(_begun() - before)
 
 

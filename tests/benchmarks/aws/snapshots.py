@@ -97,13 +97,13 @@ def _large() -> list[Figure]:
         "read cold": [each.cold_ms for each in measured],
         "read warm": [each.warm_ms for each in measured],
     }
-    told = "; ".join(
+    reported = "; ".join(
         f"{name} {ms[-1]:.1f} ms ({ms[-1] / reference:.2f} × the reference loop), exponent {_exponent(ms):.2f}"
         for name, ms in times.items()
     )
     spent = [ms for _, ms in used]
     churn = ", ".join(f"{ms:.0f} ms at {size}" for ms, size in zip(spent, SIZES, strict=True))
-    about = f"{NEW_PODS} new pods; the base has {last.base_bytes / 1000:.0f} kB; {told}"
+    about = f"{NEW_PODS} new pods; the base has {last.base_bytes / 1000:.0f} kB; {reported}"
     grows = f"processor time of the process for {NEW_PODS} new pods: {churn}; exponent {_exponent(spent):.2f}"
     return [
         Figure("delta-kb", last.delta_bytes / 1000, "kB", 100, about),

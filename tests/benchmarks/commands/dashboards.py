@@ -18,11 +18,11 @@ from tests.promql.exported import exported
 def figures() -> list[Figure]:
     """Compare all queries with what a forwarder serves over HTTP."""
     has_go = shutil.which("go") is not None
-    told = document() if has_go else kept()
-    answers = {text: answer_of(each) for text, each in told["queries"].items()}
-    faults = [*dangling(answers, exported()), *told["faults"]]
+    reported = document() if has_go else kept()
+    answers = {text: answer_of(each) for text, each in reported["queries"].items()}
+    faults = [*dangling(answers, exported()), *reported["faults"]]
     by = "asked now" if has_go else "no Go: as kept"
-    tested = len(ALERTS) if told["promtool"] == {"rules": len(ALERTS), "digest": digest()} else 0
+    tested = len(ALERTS) if reported["promtool"] == {"rules": len(ALERTS), "digest": digest()} else 0
     return [
         Figure("dangling-queries", len(faults), "queries", 0, f"of {len(answers)}; {by}"),
         Figure("untested-alerts", len(ALERTS) - tested, "alerts", 0, f"of {len(ALERTS)}; {by}"),

@@ -63,7 +63,7 @@ LONGEST_SECONDS = 250
 def figures() -> list[Figure]:
     """Measure one drain."""
     story = Drain()
-    seconds = story.told()
+    seconds = story.measured()
     seen = story.seen
     asked = sum(seen[what] for what in ("evicted", "refused", "denied", "repeated"))
     ms = 1000 * story.processor_seconds / max(1, seen["looks"])
@@ -119,7 +119,7 @@ class Drain:
         self._world = self._forwarder._world
         self._furnish()
 
-    def told(self) -> float:
+    def measured(self) -> float:
         """Delete all nodes, and return the seconds until the last is gone."""
         threads = [threading.Thread(target=job) for job in (self._live, self._forward, *[self._serve] * 2)]
         for thread in threads:

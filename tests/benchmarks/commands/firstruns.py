@@ -61,8 +61,8 @@ def main(first: str, further: str) -> None:
 
     look(first)
     start = time.process_time() * 1000
-    told = {"start": start, "again": min(look(first) for _ in range(AGAIN)), "further": look(further)}
-    print(json.dumps(told), file=sys.stderr)
+    reported = {"start": start, "again": min(look(first) for _ in range(AGAIN)), "further": look(further)}
+    print(json.dumps(reported), file=sys.stderr)
 
 
 if __name__ == "__main__":

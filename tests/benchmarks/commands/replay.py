@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodesmith_cli.simulator.simulating.recorded import read_recorded
-from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
+from nodesmith_cli.views.explaining.commands import RecordSource, recorded_catalog
 from nodesmith_local.simulation.sides import simulate
 from nodesmith_local.simulation.trace import Chances
 from tests.benchmarks.figures import Figure
@@ -22,7 +22,7 @@ def figures(nodes: int = NODES, days: int = DAYS, seeds: int = SEEDS) -> list[Fi
     """Record these days, make every decision again, and simulate them."""
     with TemporaryDirectory() as folder:
         fleet = recorded(Path(folder), nodes, days)
-        records, blobs = Where(keep=Path(folder)).records()
+        records, blobs = RecordSource(keep=Path(folder)).records()
         found = read_recorded(
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),

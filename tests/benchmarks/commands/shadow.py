@@ -12,7 +12,7 @@ from datetime import datetime
 
 from infra.storage import VERSION_DAYS
 from nodesmith.controllers.shadow import KEPT_AT_LEAST
-from nodesmith.decisions.shadow.advance import POLICIES, Policy, is_news, step
+from nodesmith.decisions.shadow.advance import POLICIES, Policy, has_changed, step
 from nodesmith.keys import snapshot_key
 from nodesmith.model.costs.shadow import (
     ACTUAL,
@@ -73,7 +73,7 @@ class Watcher:
             policies=self.policies,
         )
         before = self.kept
-        if before is None or world.now - before.at >= KEPT_AT_LEAST or is_news(before, self.shadow):
+        if before is None or world.now - before.at >= KEPT_AT_LEAST or has_changed(before, self.shadow):
             self.kept, data = self.shadow, write_shadow(self.shadow)
             self.writes, self.written_bytes = self.writes + 1, self.written_bytes + len(data)
         self.cpu_seconds += time.process_time() - started
@@ -107,7 +107,7 @@ class Watcher:
             "DynamoDB": MONTH_HOURS * 12 * PRICES.dynamodb_write,
         }
 
-    def told(self, name: str) -> Tally:
+    def tally(self, name: str) -> Tally:
         """Return what a fleet came to in all days."""
         assert self.shadow is not None
         return sum((day.tallies.get(name, Tally()) for day in self.shadow.days), Tally())
@@ -119,7 +119,7 @@ def figures(days: int = DAYS) -> list[Figure]:
     world.looks.append(watcher)
     world.live_until(builders.NOW + days * DAY)
     assert watcher.shadow is not None
-    shadow, actual, ours = (watcher.told(name) for name in (KARPENTER, ACTUAL, NODESMITH))
+    shadow, actual, ours = (watcher.tally(name) for name in (KARPENTER, ACTUAL, NODESMITH))
     errors = {
         name: 100 * (tally.usd / world.spent_usd - 1) for name, tally in (("it", shadow), ("seen", actual))
     }

@@ -12,7 +12,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nodesmith_cli.views.ui.pages.kept import Kept
+from nodesmith_cli.views.ui.pages.kept import PageData
 from tests.benchmarks.figures import Figure
 from tests.objects.savingsclusters import karpenter, node, pod
 from tests.servers.uipages import browser, kept_of, served
@@ -73,7 +73,7 @@ def _axe_findings() -> Figure:
     return Figure("axe-findings", found, "violations", 0, note)
 
 
-def _kept(nodes: int) -> Kept:
+def _kept(nodes: int) -> PageData:
     manifests, pods = [_node(n) for n in range(nodes)], list(_pods(nodes))
     return kept_of(manifests, pods, name="benchmark", clock=lambda: datetime.now(UTC))
 

@@ -204,8 +204,8 @@ def _python() -> Path:
 
 
 def _version() -> str:
-    told = subprocess.run([_python(), "-c", _VERSION], capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    reported = subprocess.run([_python(), "-c", _VERSION], capture_output=True, text=True, check=True)
+    return reported.stdout.strip()
 
 
 class _Watch(Thread):

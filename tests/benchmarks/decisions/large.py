@@ -25,7 +25,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.disruption.disruption import disrupt
-from nodesmith.controllers.disruption.moves.look import Disruption
+from nodesmith.controllers.disruption.moves.runstate import Disruption
 from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.keys import partition_key, snapshot_key

@@ -19,7 +19,7 @@ def figures() -> list[Figure]:
     done = migrated(found, apart=True)
     took = time.process_time() - began
     members = [member for each in done.found for member in each.members]
-    fields = [told for member in members for told in member.account.all()]
+    fields = [reported for member in members for reported in member.account.all()]
     manifests = manifests_of(done.found)
     documents = [Document(each, "migrated", number) for number, each in enumerate(manifests)]
     wrong = [each for each in check(documents, REGION) if each.is_error]

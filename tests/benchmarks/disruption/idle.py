@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.disruption.disruption import disrupt
-from nodesmith.controllers.disruption.moves.look import Disruption
+from nodesmith.controllers.disruption.moves.runstate import Disruption
 from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.benchmarks.aws.ticks import Scene

@@ -22,14 +22,15 @@ def report(combinations: Sequence[Combination], at_least: int = 0) -> list[Figur
     """Run these combinations, and return what broke and how long recovery took."""
     ended = {each: outcome(each) for each in combinations}
     graceless = sum(found.without_grace for found in ended.values())
-    note = f"{told_of(ended.values())}; {graceless} pods lost grace or budget on instances that EC2 took during a fault"
+    lost = f"{graceless} pods lost grace or budget on instances that EC2 took during a fault"
+    note = f"{described(ended.values())}; {lost}"
     return [
         Figure("chaos-combinations", len(ended), "combinations", note=note, at_least=at_least),
         *judged("chaos", ended, "during and after"),
     ]
 
 
-def told_of(ended: Iterable[Outcome]) -> str:
+def described(ended: Iterable[Outcome]) -> str:
     """Return how many kinds of faults were met, and how often."""
     met = sum((Counter(found.met) for found in ended), Counter[str]())
     return f"{len(met)} kinds of faults met {met.total():,} times"

@@ -27,7 +27,9 @@ def _of_ends(firsts: int) -> list[Figure]:
     """Kill once at every boundary of every story of a node's end, and twice at every pair of boundaries."""
     once, twice = crash_report(0, ENDS), pair_report(firsts)
     points, broken = once.points + 2 * twice.pairs, once.violations + twice.violations
-    note = f"once at every boundary of each node's end; twice at {twice.pairs:,} pairs, {twice.told:,} steps"
+    note = (
+        f"once at every boundary of each node's end; twice at {twice.pairs:,} pairs, {twice.reported:,} steps"
+    )
     return [
         Figure("crash-points-lifecycle", points, "points", float("inf"), note),
         Figure("crash-pairs-lifecycle", twice.pairs, "pairs", float("inf"), note),

@@ -35,7 +35,7 @@ from nodesmith_local.runs.running import apply, settle, with_defaults
 from nodesmith_local.runs.system import LocalSystem
 from tests import builders
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.resilience.chaos import judged, told_of
+from tests.benchmarks.resilience.chaos import described, judged
 from tests.objects.manifests import deployment
 from tests.scenarios.chaos import MOMENTS, SECONDS, Combination, Outcome, pairs_of_faults, single_faults
 
@@ -158,7 +158,7 @@ class Served:
         began = self.system.clock.now()
         while (passed := self.system.clock.now() - began) < LONGEST:
             self.look()
-            if not self.system.first.unrest() and not self.violations():
+            if not self.system.first.pending_activity() and not self.violations():
                 return passed
             time.sleep(_GLANCE_SECONDS)
         return passed
@@ -230,7 +230,7 @@ class Served:
             longest = max(fault.seconds for fault in combination.faults)
             self.live(self.system.clock.now() + timedelta(seconds=longest))
         took = self.rest()
-        broken = [*filter(None, [self.system.first.unrest()]), *self.violations()]
+        broken = [*filter(None, [self.system.first.pending_activity()]), *self.violations()]
         if combination.moment != "interruption":  # EC2 ends those whatever runs on them
             broken += [f"{each} was terminated with running pods" for each in sorted(self.harm)]
         met = {each["name"]: each["hits"] for each in self.system.faults.status()}
@@ -295,7 +295,7 @@ def figures(number: int = COMBINATIONS, tell: Callable[[str], object] = str) -> 
 
 def report(ended: Mapping[Combination, Outcome]) -> list[Figure]:
     """Return what broke, and how long recovery took."""
-    note = f"{len(ended)} combinations, {told_of(ended.values())}, with real adapters"
+    note = f"{len(ended)} combinations, {described(ended.values())}, with real adapters"
     return judged("local-chaos", ended, note)
 
 

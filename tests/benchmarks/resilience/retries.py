@@ -27,7 +27,7 @@ def figures() -> list[Figure]:
 
 def _retried(name: str, attempts: tuple[Attempt, ...], at_most: float) -> Figure:
     took = {attempt: RetriedWorld(attempt).replaced_after().total_seconds() for attempt in attempts}
-    told = ", ".join(f"an attempt {attempt}: {seconds:.0f} s" for attempt, seconds in took.items())
+    reported = ", ".join(f"an attempt {attempt}: {seconds:.0f} s" for attempt, seconds in took.items())
     return Figure(
-        name, max(took.values()), "s", at_most, f"without ticks, after {FAILED} failed attempts; {told}"
+        name, max(took.values()), "s", at_most, f"without ticks, after {FAILED} failed attempts; {reported}"
     )

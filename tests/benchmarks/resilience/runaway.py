@@ -15,10 +15,10 @@ def figures(hours: int = 24, pods: int = 60) -> list[Figure]:
         world = cause.world()
         pass_a_day(world, DAY * hours / 24)
         wasted[name] = in_vain(cause, world)
-    told = ", ".join(f"{name}: {count}" for name, count in wasted.items())
+    reported = ", ".join(f"{name}: {count}" for name, count in wasted.items())
     trips = {name: len(tripped(after_a_storm(storm, pods))) for name, storm in STORMS.items()}
     storms = ", ".join(f"{name}: {count}" for name, count in trips.items())
     return [
-        Figure("runaway-nodes", max(wasted.values()), "nodes", MOST, f"in {hours} hours; {told}"),
+        Figure("runaway-nodes", max(wasted.values()), "nodes", MOST, f"in {hours} hours; {reported}"),
         Figure("runaway-false-trips", sum(trips.values()), "breakers", 0, f"{pods} nodes; {storms}"),
     ]

@@ -154,11 +154,11 @@ def report(world: Soak, samples: Samples, minutes: int) -> list[Figure]:
     )
     (growth, wide), (opened, _) = samples.slope(samples.held_bytes), samples.slope(samples.files)
     beyond = max(0.0, abs(growth) - wide)
-    told = f"{growth:,.0f} ± {wide:,.0f} bytes an hour; {_mebibytes(samples.held_bytes)} in use"
-    told += f", {_mebibytes(samples.resident_bytes)} resident"
+    reported = f"{growth:,.0f} ± {wide:,.0f} bytes an hour; {_mebibytes(samples.held_bytes)} in use"
+    reported += f", {_mebibytes(samples.resident_bytes)} resident"
     return [
         Figure("soak-violations", len(world.broken), "violations", 0, " | ".join(world.broken[:5]) or note),
-        Figure("soak-memory-growth", beyond, "bytes/h", 0, f"slope beyond its 95 % interval: {told}"),
+        Figure("soak-memory-growth", beyond, "bytes/h", 0, f"slope beyond its 95 % interval: {reported}"),
         Figure("soak-open-files", opened, "files/h", 0, f"{samples.files[-1]:.0f} at the end"),
     ]
 

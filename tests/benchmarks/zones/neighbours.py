@@ -41,7 +41,7 @@ from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, Repeats, provision
 from nodesmith.controllers.region.routing import Routing, route
-from nodesmith.errors import Conflict, PutOff, Transient
+from nodesmith.errors import Conflict, RetryScheduled, Transient
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions import Concern, Hint, retry_seconds
 from nodesmith.model.ledger.region import CallBudget
@@ -215,7 +215,7 @@ class Cluster:
         self._kernel.wait(SESSION_SECONDS)
         try:
             again = self._run(concern)
-        except PutOff:
+        except RetryScheduled:
             again = False
         except (Transient, Conflict):
             again = True

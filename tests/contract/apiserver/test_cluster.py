@@ -310,8 +310,8 @@ def test_karpenter_counts_as_running_while_its_lease_is_renewed(world: World) ->
 def test_a_repeated_event_is_one_event(world: World) -> None:
     world.put("NodePool", a_pool())
     for _ in range(2):
-        told = ObjectEvent("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
-        world.cluster.publish([told])
+        reported = ObjectEvent("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
+        world.cluster.publish([reported])
     world.cluster.publish([ObjectEvent("NodePool", "default", "Ready", "all is well")])
     assert sorted(world.events()) == [
         ("NodePool", "default", "NodeClassNotReady", "no subnets", True),
@@ -320,8 +320,8 @@ def test_a_repeated_event_is_one_event(world: World) -> None:
 
 
 def test_an_event_about_a_missing_object_is_still_published(world: World) -> None:
-    told = ObjectEvent("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
-    world.cluster.publish([told])
+    reported = ObjectEvent("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
+    world.cluster.publish([reported])
     assert len(world.events()) == 1
 
 

@@ -294,13 +294,13 @@ def test_evicting_no_pods_makes_no_call(world: World) -> None:
 
 def test_several_events_are_published_once_each(world: World) -> None:
     running(world, "web-0")
-    told = [
+    reported = [
         ObjectEvent("Pod", "default/web-0", "Evicted", "Node n1 goes"),
         ObjectEvent("Pod", "default/gone", "Evicted", "Node n1 goes"),
         ObjectEvent("Node", "n1", "FailedDraining", "web-0 stays", warning=True),
     ]
-    world.cluster.publish(told)
-    world.cluster.publish([*told, told[0]])
+    world.cluster.publish(reported)
+    world.cluster.publish([*reported, reported[0]])
     assert sorted(world.events()) == [
         ("Node", "n1", "FailedDraining", "web-0 stays", True),
         ("Pod", "default/gone", "Evicted", "Node n1 goes", False),

@@ -211,10 +211,10 @@ def test_describe_node_sums_up_the_requests_of_its_pods(kubectl: Kubectl, node_n
     ],
 )
 def test_explain_describes_built_in_fields(kubectl: Kubectl, path: str, kind: str, field: str) -> None:
-    told = said(kubectl("explain", path))
+    reported = said(kubectl("explain", path))
 
-    assert f"KIND:       {kind}\n" in told
-    assert field in told
+    assert f"KIND:       {kind}\n" in reported
+    assert field in reported
 
 
 def test_scale_and_set_image_change_a_deployment(kubectl: Kubectl) -> None:
@@ -339,9 +339,9 @@ def test_apply_wait_and_explain_work_for_our_crds(kubectl: Kubectl) -> None:
         said(kubectl("apply", *how, "-f", str(CRDS)))
     said(kubectl("wait", "--for=condition=Established", "-f", str(CRDS), "--timeout=30s"))
 
-    told = said(kubectl("explain", "nodepool.spec.disruption.consolidateAfter"))
-    assert "GROUP:      karpenter.sh\nKIND:       NodePool\nVERSION:    v1\n" in told
-    assert "FIELD: consolidateAfter <string>" in told
+    reported = said(kubectl("explain", "nodepool.spec.disruption.consolidateAfter"))
+    assert "GROUP:      karpenter.sh\nKIND:       NodePool\nVERSION:    v1\n" in reported
+    assert "FIELD: consolidateAfter <string>" in reported
 
 
 def test_missing_objects_and_kinds_are_reported(kubectl: Kubectl, ns: str) -> None:

@@ -389,9 +389,9 @@ def test_a_cluster_reads_only_spot_requests_of_its_own_launches() -> None:
         requests = [warned_spot_request(ec2, template, tags) for tags in ([ours], [neighbours], [])]
 
         with answers(ec2, "DescribeSpotInstanceRequests") as read:
-            told = cloud.notices([request["InstanceId"] for request in requests])
+            reported = cloud.notices([request["InstanceId"] for request in requests])
 
-    assert [(notice.cause, notice.instance_id) for notice in told] == [
+    assert [(notice.cause, notice.instance_id) for notice in reported] == [
         (InterruptionCause.SPOT, requests[0]["InstanceId"])
     ]
     assert [len(answer["SpotInstanceRequests"]) for answer in read] == [1]

@@ -102,7 +102,7 @@ def read(store: DynamoCommitments, blobs: FakeBlobs, settings: CommitmentSetting
     return found.new_faults
 
 
-def test_without_the_right_the_fault_is_told_once_and_what_was_known_stays(here: Account) -> None:
+def test_without_the_right_the_fault_is_reported_once_and_what_was_known_stays(here: Account) -> None:
     store, blobs, settings = DynamoCommitments(FakeTable(), "table"), FakeBlobs(), CommitmentSettings()
     here.strict.commitments.buy_plan("all", 1.5, RATES, REGION, ENDS)
     assert read(store, blobs, settings) == ()

@@ -58,7 +58,7 @@ def test_a_group_is_found_by_name_and_by_id(
         assert status.is_ready, status.first_obstacle
 
 
-def test_a_missing_group_is_told_with_the_name_that_was_meant(here: Account) -> None:
+def test_a_missing_group_is_reported_with_the_name_that_was_meant(here: Account) -> None:
     made("training", "spread")
     status = resolved(here, name="trainning")
     found = condition(status)
@@ -76,7 +76,7 @@ def test_instances_of_others_in_the_group_are_counted_by_zone(here: Account) -> 
     assert group.instances == (("us-east-1b", 3),)
 
 
-def test_a_cluster_group_whose_instances_are_in_another_zone_is_told(here: Account) -> None:
+def test_a_cluster_group_whose_instances_are_in_another_zone_is_reported(here: Account) -> None:
     made("training", "cluster")
     launch(here, "training", "us-east-1b", 1)
     assert condition(resolved(here, name="training")).status == "True"

@@ -139,9 +139,9 @@ def test_explain_prints_our_descriptions(applied: ControlPlane, kind: Kind) -> N
         field = described(kind, path)
         if field is None:
             continue
-        told = " ".join(succeed(applied.kubectl("explain", f"{kind.name.lower()}.{path}")).split())
-        assert field.doc in told
-        assert all(inner.doc in told for inner in fields_of(field).values())
+        reported = " ".join(succeed(applied.kubectl("explain", f"{kind.name.lower()}.{path}")).split())
+        assert field.doc in reported
+        assert all(inner.doc in reported for inner in fields_of(field).values())
 
 
 def described(kind: Kind, path: str) -> Field | None:

@@ -62,9 +62,9 @@ def test_a_savings_plan_is_filled_before_spot_and_its_nodes_stay(start: Start) -
 
     store = DynamoCommitments(system.aws.client("dynamodb"), system.deployed.outputs["TableName"])
     system.until("the use is reported", lambda: used(store) == 2)
-    told = system.nodesmith("status")
-    assert "91% used" in told.stdout, told.stdout + told.stderr
-    assert "sp-m5 ends at" in told.stdout
+    reported = system.nodesmith("status")
+    assert "91% used" in reported.stdout, reported.stdout + reported.stderr
+    assert "sp-m5 ends at" in reported.stdout
     assert sorted((c.capacity_type, c.instance_type) for c in system.ledger().claims) == bought_as, (
         "nothing moved"
     )

@@ -29,7 +29,7 @@ def nodeclass_condition(system: System, name: str, kind: str) -> Any:
     return condition(system.cluster.objects.get("ec2nodeclasses", name), kind)
 
 
-def test_pods_of_an_ipv6_cluster_run_on_nodes_with_ipv6_and_a_nodeclass_of_the_other_family_is_told(
+def test_pods_of_an_ipv6_cluster_run_on_nodes_with_ipv6_and_a_nodeclass_of_the_other_family_is_reported(
     start: Start,
 ) -> None:
     system = start(ip_family="ipv6")
@@ -57,8 +57,8 @@ def test_pods_of_an_ipv6_cluster_run_on_nodes_with_ipv6_and_a_nodeclass_of_the_o
     assert [family_of(each["Ipv6Address"]) for each in interface["Ipv6Addresses"]] == [6]
 
     system.until("the other NodeClass is told", lambda: nodeclass_condition(system, "ipv4", "Ready") != {})
-    told = nodeclass_condition(system, "ipv4", "ValidationSucceeded")
-    assert (told["status"], told["reason"]) == ("False", "IPFamilyMismatch")
-    assert "spec.kubelet.clusterDNS[0] is '10.100.0.10', an IPv4 address" in told["message"]
+    reported = nodeclass_condition(system, "ipv4", "ValidationSucceeded")
+    assert (reported["status"], reported["reason"]) == ("False", "IPFamilyMismatch")
+    assert "spec.kubelet.clusterDNS[0] is '10.100.0.10', an IPv4 address" in reported["message"]
     assert [pod["status"]["phase"] for pod in system.pods("left")] == ["Pending"]
     assert {claim["metadata"]["labels"]["karpenter.sh/nodepool"] for claim in system.claims()} == {"default"}

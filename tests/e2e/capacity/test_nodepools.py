@@ -93,7 +93,9 @@ def test_pods_beyond_the_limits_wait_with_a_reason_until_the_limits_are_raised(s
     system.until_settled()
     system.until(
         "`explain pod` names it and its NodePool still",
-        lambda: "spec.limits.cpu" in (told := explained(system, "limited")) and "NodePool limited" in told,
+        lambda: (
+            "spec.limits.cpu" in (reported := explained(system, "limited")) and "NodePool limited" in reported
+        ),
     )
     system.until("kubectl describe names it too", lambda: "spec.limits.cpu" in described(system))
     system.stays(

@@ -41,14 +41,14 @@ def test_ten_nodes_of_a_spread_group_over_three_zones_and_no_more_than_it_takes(
     )
     system.until_settled()
     assert zones(system) == Counter({f"{system.aws.region}{letter}": 7 for letter in "abc"})
-    system.until("the pods that are left are told why", lambda: _is_told(system))
+    system.until("the pods that are left are told why", lambda: _is_reported(system))
     placed = Counter(
         system.node_of(p)["metadata"]["labels"][ZONE] for p in system.pods() if p["spec"].get("nodeName")
     )
     assert set(placed.values()) == {7}
 
 
-def _is_told(system: System) -> bool:
+def _is_reported(system: System) -> bool:
     records = system.records()
     plan = records.read(records.ids()[-1])["plan"]
     return "placement group quorum" in str(plan.get("unplaced")) + str(plan.get("obstacles"))

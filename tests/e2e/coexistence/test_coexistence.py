@@ -184,8 +184,8 @@ def checked(system: System, folder: Path) -> tuple[str, int]:
 
 def explained(system: System, folder: Path) -> str | None:
     """Return what serves Auto Mode's node, according to `nodesmith explain node`."""
-    told = json.loads(nodesmith(system, folder, "explain", "node", "i-auto1", "-o", "json").stdout)
-    served_by: str | None = told["servedBy"]
+    reported = json.loads(nodesmith(system, folder, "explain", "node", "i-auto1", "-o", "json").stdout)
+    served_by: str | None = reported["servedBy"]
     return served_by
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from nodesmith_cli.access import ledger
 from nodesmith_cli.commands import migration, pause
-from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.main import app
 from tests.aws.connectable import Stacks
 from tests.e2e.systems.region import REGION
@@ -50,9 +50,9 @@ def commands(system: System, monkeypatch: pytest.MonkeyPatch, folder: Path) -> A
     def client(service: str) -> Any:
         return clients.get(service) or system.aws.client(service)
 
-    def around(*_: str) -> Around:
+    def around(*_: str) -> Environment:
         credentials = Credentials("none", "none")
-        return Around(
+        return Environment(
             client, REGION, lambda: credentials, system.clock.now, system.clock.sleep, str(kubeconfig)
         )
 

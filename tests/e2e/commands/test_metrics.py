@@ -70,15 +70,17 @@ def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: St
     }
     last: list[str] = []
 
-    def are_told() -> bool:
+    def are_served() -> bool:
         last[:] = system.forwarder.metrics()
         return expected <= set(last)
 
     def otherwise() -> str:
         names = {line.partition("{")[0] for line in expected.difference(last)}
-        told = [line for line in last if line.partition("{")[0] in names and not line.startswith("#")]
-        return "\n".join(["expected", *sorted(expected.difference(last)), "scraped", *told, system.state()])
+        reported = [line for line in last if line.partition("{")[0] in names and not line.startswith("#")]
+        return "\n".join(
+            ["expected", *sorted(expected.difference(last)), "scraped", *reported, system.state()]
+        )
 
-    eventually(are_told, "Prometheus scrapes the expected metrics", seconds=240, tell=otherwise)
+    eventually(are_served, "Prometheus scrapes the expected metrics", seconds=240, tell=otherwise)
     decisions = [each for each in system.forwarder.metrics() if each.startswith(DECISIONS)]
     assert len(decisions) == 4, decisions

@@ -104,7 +104,7 @@ class Watched:
         self._observe(event, None)
         self._shadow(event, None)
 
-    def told(self, output: str = "json") -> str:
+    def printed(self, output: str = "json") -> str:
         """Return what `nodesmith shadow` prints."""
         ran = CliRunner().invoke(
             app, ["shadow", CLUSTER, "--bucket", self.bucket, "--region", REGION, "-o", output]
@@ -175,13 +175,13 @@ def test_an_observed_cluster_is_watched_without_a_write_to_it_or_to_ec2(
     for _ in range(4):
         watched.look()
 
-    report = json.loads(watched.told())
+    report = json.loads(watched.printed())
     assert report["total"]["observedHours"] > 0.2
     assert report["total"]["actual"]["nodes"] == pytest.approx(3, abs=0.2)
     assert 0 < report["total"]["nodesmith"]["usd"] < report["total"]["actual"]["usd"]
     assert report["total"]["nodesmith"]["launches"] > 0
-    assert "actual $" in watched.told("table")
-    assert watched.told("html").startswith("<!doctype html>")
+    assert "actual $" in watched.printed("table")
+    assert watched.printed("html").startswith("<!doctype html>")
 
     services = {service for service, _ in watched.calls}
     assert services <= {"ssm", "s3", "dynamodb", "lambda", "sqs", "sts"}, "EC2 is not even asked"

@@ -12,7 +12,7 @@ from typing import Any
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.settings import function_name
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions.eventsource import EventSource, Mapped
+from nodesmith_local.functions.eventsource import EventSource, QueueMapping
 from nodesmith_local.functions.invocable import Invocable
 from nodesmith_local.functions.invoker import Schedule
 from nodesmith_local.functions.queues import PolledQueues
@@ -50,7 +50,7 @@ def event_sources(
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
         only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
         concern = concern_of(mapping["FunctionName"])
-        mapped = Mapped(
+        mapped = QueueMapping(
             batch_size=mapping.get("BatchSize", 10),
             window_seconds=mapping.get("MaximumBatchingWindowInSeconds", 0),
             concurrency=concurrency(mapping),

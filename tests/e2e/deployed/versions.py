@@ -97,11 +97,11 @@ class Versions:
             list(pool.map(DeployedFunction.close, self._running.values()))
 
     def _configure(self, properties: Mapping[str, Any]) -> None:
-        told = {key: properties[key] for key in _TOLD}
-        if self._published[told["FunctionName"]]:
-            self._client.update_function_configuration(**told)
+        reported = {key: properties[key] for key in _TOLD}
+        if self._published[reported["FunctionName"]]:
+            self._client.update_function_configuration(**reported)
         else:
-            self._client.create_function(**told, Code={"ZipFile": _no_code()})
+            self._client.create_function(**reported, Code={"ZipFile": _no_code()})
 
     def _publish(self, name: str, number: str, running: DeployedFunction | None) -> None:
         published = self._client.publish_version(FunctionName=name)["Version"]

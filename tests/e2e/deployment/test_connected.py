@@ -12,8 +12,8 @@ from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith_cli.connecting.applying import Applier, State, reference
 from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.manifests import Served, manifests
-from nodesmith_cli.connecting.observed import Inside
-from nodesmith_cli.connecting.reading.cluster import look_inside, survey_of
+from nodesmith_cli.connecting.observed import ClusterReading
+from nodesmith_cli.connecting.reading.cluster import look_inside, ownership_of
 from nodesmith_cli.connecting.steps.connect import installed
 from nodesmith_local.backends.ekstokens import access_key_of
 from nodesmith_local.backends.real import RealCluster
@@ -43,11 +43,11 @@ def server(plane: RealCluster) -> Applier:
     return Applier(connect(plane.url, plane.ca_bundle, lambda: plane.token))
 
 
-def look(server: Applier) -> Inside:
-    return look_inside(server, manifests(SERVED), survey_of(server, datetime.now(UTC)))
+def look(server: Applier) -> ClusterReading:
+    return look_inside(server, manifests(SERVED), ownership_of(server, datetime.now(UTC)))
 
 
-def states(inside: Inside) -> dict[str, State]:
+def states(inside: ClusterReading) -> dict[str, State]:
     return {reference(each.manifest): each.state for each in inside.objects}
 
 

@@ -79,14 +79,16 @@ def test_functions_import_from_the_layers_and_not_from_this_environment(
 def test_a_function_gets_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
     trace = loopdetection.invoked([], "lifecycle")
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
-        told = [function({}, *given)["environment"].get("_X_AMZN_TRACE_ID") for given in ([trace], [])]
-    assert told == [trace, None]
+        reported = [function({}, *given)["environment"].get("_X_AMZN_TRACE_ID") for given in ([trace], [])]
+    assert reported == [trace, None]
 
 
 def test_a_functions_context_names_the_alias_of_its_invocation(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
-        told = [function({}, "", arn)["arn"].rpartition(":")[2] for arn in ("nodesmith-lifecycle:canary", "")]
-    assert told == ["canary", "live"]
+        reported = [
+            function({}, "", arn)["arn"].rpartition(":")[2] for arn in ("nodesmith-lifecycle:canary", "")
+        ]
+    assert reported == ["canary", "live"]
 
 
 def test_a_function_sees_only_the_variables_of_the_template_and_of_lambda(
@@ -210,6 +212,6 @@ def test_a_function_uses_the_faster_clock_of_its_parent_process(assembly: Assemb
             "from nodesmith.composition import parts\ndef handler(event, context): return parts.now().isoformat()\n"
         )
         before = clock.now()
-        told = datetime.fromisoformat(function({}))
+        reported = datetime.fromisoformat(function({}))
         after = clock.now()
-    assert before < told < after
+    assert before < reported < after

@@ -15,10 +15,10 @@ INSTALLED = Path(sys.executable).parent
 
 def kubectl(*words: str) -> list[str]:
     environment = {"PATH": f"{INSTALLED}{os.pathsep}{os.environ['PATH']}", "HOME": "/nonexistent"}
-    told = subprocess.run(
+    reported = subprocess.run(
         [find_binaries() / "kubectl", *words], env=environment, check=True, capture_output=True, text=True
     )
-    return told.stdout.splitlines()
+    return reported.stdout.splitlines()
 
 
 def test_kubectl_runs_the_plugin() -> None:

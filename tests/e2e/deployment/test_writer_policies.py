@@ -294,9 +294,9 @@ def test_only_karpenters_finalizer_can_be_removed_from_a_deleted_ec2nodeclass(
 def test_only_nodesmiths_own_events_can_be_written(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:
-    told = ObjectEvent("Pod", "default/gone", "FailedScheduling", "thing")
+    reported = ObjectEvent("Pod", "default/gone", "FailedScheduling", "thing")
     for _ in range(2):
-        writer.publish([told])
+        writer.publish([reported])
     about = {"kind": "Pod", "namespace": "default", "name": "gone"}
     event = {"reason": "Killing", "involvedObject": about, "source": {"component": "kubelet"}}
     denied = "Event default/forged: .*only Events whose source.component is nodesmith"

@@ -22,7 +22,7 @@ BACKUP = "example.com/backup"
 NODES, AT_ONCE = 4, 2
 
 
-def told(system: System) -> set[str | None]:
+def reported_reasons(system: System) -> set[str | None]:
     """Return what NodeClaims say about the end of their instances."""
     return {condition(claim, "InstanceTerminating").get("message") for claim in system.claims()}
 
@@ -63,7 +63,7 @@ def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_while_finali
             system.stays("no other Node is disrupted", lambda: len(held()) == AT_ONCE, seconds=8)
             message = f"is held by finalizer {BACKUP} of another controller"
             said = {f"Node {name} {message}" for name in names}
-            system.until("their NodeClaims say so", lambda said=said: told(system) >= said)  # type: ignore[misc]
+            system.until("their NodeClaims say so", lambda said=said: reported_reasons(system) >= said)  # type: ignore[misc]
             assert not {i["PrivateDnsName"] for i in system.instances()} & names, "their instances have ended"
             for name in names:
                 system.kubectl("patch", "node", name, "--type=merge", "-p", let_go)

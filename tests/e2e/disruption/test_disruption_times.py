@@ -77,13 +77,13 @@ class Observer:
 
     def story(self, began: datetime) -> str:
         """Describe what was seen of each NodeClaim, in seconds since `began`, for error messages."""
-        told = []
+        reported = []
         for name, seen in self.claims.items():
             later = sorted((at, what) for what, at in seen.moments.items() if at >= began)
-            told.append(
+            reported.append(
                 f"{name}: {', '.join(f'{what} {(at - began).total_seconds():.1f}' for at, what in later)}"
             )
-        return "\n".join(told)
+        return "\n".join(reported)
 
 
 def workload(system: System, name: str, replicas: int, **disruption: Any) -> Mapping[str, Any]:

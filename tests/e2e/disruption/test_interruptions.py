@@ -128,10 +128,10 @@ class Witness:
 
     def forced_early(self, forced: Collection[str], taken_at: datetime) -> set[str]:
         """Return the forcibly deleted pods that were deleted long before the last moment allowed."""
-        told = {name: self.told_to_go[name] for name in forced if name in self.told_to_go}
+        reported = {name: self.told_to_go[name] for name in forced if name in self.told_to_go}
         return {
             name
-            for name, (at, grace) in told.items()
+            for name, (at, grace) in reported.items()
             if at < taken_at - timedelta(seconds=grace) - LAST_SECONDS - SLACK
         }
 
@@ -163,8 +163,8 @@ def test_when_a_third_of_the_nodes_is_interrupted_pods_wait_a_quarter_as_long_as
             system.until_running(NODES * APPS, seconds=120)
         ours = pending_seconds(waited, before_pods)
         system.until_settled(seconds=120)
-        told = [event["involvedObject"] for event in system.events("Disrupted")]
-        forced = {each["name"] for each in told if each["kind"] == "Pod"}
+        reported = [event["involvedObject"] for event in system.events("Disrupted")]
+        forced = {each["name"] for each in reported if each["kind"] == "Pod"}
         early = witness.forced_early(forced, began + WARNING)
         bought = [claim for claim in system.ledger().claims if claim.created_at >= began]
 

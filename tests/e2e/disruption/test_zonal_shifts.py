@@ -61,9 +61,9 @@ def test_no_node_is_launched_in_a_shifted_zone_and_all_pods_run_elsewhere(start:
     assert all(key.zone != SHIFTED for claim in late for key in system.asked_for(claim))
     told_of = {(each["type"], each["involvedObject"]["kind"]) for each in system.events("ZonalShiftActive")}
     assert told_of == {("Warning", "NodePool")}
-    told = system.nodesmith("status")
-    assert f"zone {SHIFTED} ({id_}) is shifted away from by an autoshift" in told.stdout, (
-        told.stdout + told.stderr
+    reported = system.nodesmith("status")
+    assert f"zone {SHIFTED} ({id_}) is shifted away from by an autoshift" in reported.stdout, (
+        reported.stdout + reported.stderr
     )
 
     shifts.end(CLUSTER, id_)

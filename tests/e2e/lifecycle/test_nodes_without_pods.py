@@ -36,7 +36,7 @@ def claim_named(system: System, name: str) -> Manifest:
     return next((c for c in system.claims() if c["metadata"]["name"] == name), {})
 
 
-def told_of(system: System, name: str) -> set[str]:
+def messages_of(system: System, name: str) -> set[str]:
     """Return the reasons of the Events about an object."""
     events = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
     return {event["reason"] for event in events}
@@ -84,7 +84,7 @@ def test_a_nodeclaim_created_by_hand_becomes_a_node_and_ends_with_its_object(sta
 
     system.until("it is ready", lambda: conditions(claim_named(system, "mine")).get(READY) == ("True", READY))
     system.until("the other is gone", lambda: claim_named(system, "huge") == {}, seconds=90)
-    assert told_of(system, "huge") == {"InsufficientCapacityError"}
+    assert messages_of(system, "huge") == {"InsufficientCapacityError"}
     assert len(system.instances()) == 1
 
     system.kubectl("delete", "nodeclaim", "mine", "--wait=false")

@@ -91,7 +91,7 @@ class Observer:
         found = [str(condition(each, kind).get("reason", "")) for each in mine]
         return [reason for reason, before in zip(found, [None, *found], strict=False) if reason != before]
 
-    def told(self, pool: str, reason: str) -> set[tuple[str, str]]:
+    def reports(self, pool: str, reason: str) -> set[tuple[str, str]]:
         """Return kind and message of each Event with this reason about a NodePool, its claims or its Nodes."""
         nodes = {claim.object["status"].get("nodeName") for claim in self.claims_of(pool)} - {None, ""}
         return {

@@ -53,7 +53,7 @@ def events_on(system: System, name: str) -> dict[str, Manifest]:
     return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
 
 
-def told(system: System, name: str, reason: str, kind: str = "Warning", said: str = "") -> Manifest:
+def event_of(system: System, name: str, reason: str, kind: str = "Warning", said: str = "") -> Manifest:
     """Wait for an Event with this reason and type about an object, whose message contains `said`, and return it."""
 
     def found() -> Manifest:

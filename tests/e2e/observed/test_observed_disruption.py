@@ -132,14 +132,14 @@ class Stage:
         """Wait until something is seen."""
         self.system.until(what, lambda: bool(holds()), seconds)
 
-    def until_told(self, team: str, reason: str, word: str, *kinds: str) -> None:
+    def until_reported(self, team: str, reason: str, word: str, *kinds: str) -> None:
         """Wait until Events with a reason about objects of these kinds contain a word."""
 
-        def told() -> bool:
-            said = {kind for kind, message in self.seen.told(team, reason) if word in message}
+        def is_reported() -> bool:
+            said = {kind for kind, message in self.seen.reports(team, reason) if word in message}
             return said >= set(kinds)
 
-        self.until(f"{reason} of {team} on {kinds} says {word!r}", told)
+        self.until(f"{reason} of {team} on {kinds} says {word!r}", is_reported)
 
     def claim_of(self, app_name: str) -> str:
         """Return the name of the claim of the node on which an app ran at first."""
@@ -226,23 +226,27 @@ BLOCKED, UNCONSOLIDATABLE = "DisruptionBlocked", "Unconsolidatable"
 def test_events_on_node_and_nodeclaim_name_the_rule_that_prevents_disruption(
     stage: Stage, team: str, reason: str, word: str
 ) -> None:
-    stage.until_told(team, reason, word, "Node", "NodeClaim")
+    stage.until_reported(team, reason, word, "Node", "NodeClaim")
     other = UNCONSOLIDATABLE if reason == BLOCKED else BLOCKED
-    assert not [message for _, message in stage.seen.told(team, other) if word in message]
+    assert not [message for _, message in stage.seen.reports(team, other) if word in message]
     assert not stage.seen.ended(team)
 
 
 @scene(before=[pool("misread"), app("misread", annotations={DO_NOT_DISRUPT: "soon"})])
 def test_events_on_pods_report_the_effect_of_do_not_disrupt(stage: Stage) -> None:
-    def told(reason: str) -> set[str]:
+    def reported_objects(reason: str) -> set[str]:
         return {
             e["involvedObject"]["name"].rpartition("-")[0] for e in stage.seen.events if e["reason"] == reason
         }
 
-    stage.until("an Event reports the invalid value", lambda: told("InvalidDoNotDisruptAnnotation"))
-    stage.until("an Event reports until when the pod is protected", lambda: told("DoNotDisruptUntil"))
-    assert all(name.startswith("misread") for name in told("InvalidDoNotDisruptAnnotation"))
-    assert all(name.startswith("for-an-hour") for name in told("DoNotDisruptUntil"))
+    stage.until(
+        "an Event reports the invalid value", lambda: reported_objects("InvalidDoNotDisruptAnnotation")
+    )
+    stage.until(
+        "an Event reports until when the pod is protected", lambda: reported_objects("DoNotDisruptUntil")
+    )
+    assert all(name.startswith("misread") for name in reported_objects("InvalidDoNotDisruptAnnotation"))
+    assert all(name.startswith("for-an-hour") for name in reported_objects("DoNotDisruptUntil"))
 
 
 @scene(
@@ -258,7 +262,7 @@ def test_events_on_pods_report_the_effect_of_do_not_disrupt(stage: Stage) -> Non
 def test_a_budget_of_zero_keeps_even_empty_nodes_and_has_an_event_on_the_nodepool(
     stage: Stage, team: str
 ) -> None:
-    stage.until_told(team, BLOCKED, "budgets", "NodePool")
+    stage.until_reported(team, BLOCKED, "budgets", "NodePool")
     stage.until("it is Consolidatable", lambda: is_true(stage.seen.only(team), "Consolidatable"))
     assert not stage.seen.ended(team)
 
@@ -298,7 +302,7 @@ def test_as_many_empty_nodes_end_together_as_the_budgets_percentage_rounded_up_a
 def test_policy_when_empty_removes_only_empty_nodes(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: len(stage.seen.now("when-empty")) == 1)
     assert stage.seen.ended("when-empty") == [stage.claim_of("leaves")]
-    stage.until_told("when-empty", UNCONSOLIDATABLE, "empty nodes only", "Node", "NodeClaim")
+    stage.until_reported("when-empty", UNCONSOLIDATABLE, "empty nodes only", "Node", "NodeClaim")
 
 
 def reasons(seen: Observer, name: str) -> list[str]:
@@ -346,9 +350,9 @@ def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stag
         ("DisruptionTerminating", ("Node", "NodeClaim")),
         ("DisruptionLaunching", ("NodeClaim",)),
     ):
-        stage.until_told("cheaper", reason, "", *kinds)
-        assert {kind for kind, _ in seen.told("cheaper", reason)} == {*kinds}
-    assert not seen.told("cheaper", "ConsolidationApproved"), "only policy Balanced publishes that"
+        stage.until_reported("cheaper", reason, "", *kinds)
+        assert {kind for kind, _ in seen.reports("cheaper", reason)} == {*kinds}
+    assert not seen.reports("cheaper", "ConsolidationApproved"), "only policy Balanced publishes that"
 
 
 @scene(
@@ -361,7 +365,7 @@ def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stag
 )
 def test_policy_balanced_approves_a_move_that_saves_enough(stage: Stage) -> None:
     old = stage.claim_of("balanced")
-    stage.until_told("balanced", "ConsolidationApproved", "saves", "Node", "NodeClaim")
+    stage.until_reported("balanced", "ConsolidationApproved", "saves", "Node", "NodeClaim")
     stage.until("it is replaced", lambda: old not in stage.seen.now("balanced"))
 
 
@@ -427,7 +431,7 @@ def test_a_budget_for_drift_keeps_only_drifted_nodes_and_reverted_drift_is_clear
     stage.until("the empty one is gone", lambda: len(seen.now("drift-waits")) == 1)
     assert reasons(seen, stage.claim_of("parts")) == ["", "Empty"]
     stage.until("the other has drifted", lambda: is_true(seen.only("drift-waits"), "Drifted"))
-    stage.until_told("drift-waits", BLOCKED, "budgets", "NodePool")
+    stage.until_reported("drift-waits", BLOCKED, "budgets", "NodePool")
 
     stage.system.apply(pool("drift-waits", budgets=NONE))
 
@@ -454,7 +458,7 @@ def test_a_drifted_node_with_a_termination_grace_period_ends_despite_do_not_disr
     after=[pool("bound", after="Never", zone="us-east-1b")],
 )
 def test_a_drifted_node_whose_pod_could_not_be_rescheduled_stays_with_an_event(stage: Stage) -> None:
-    stage.until_told("bound", BLOCKED, "would have no node", "Node", "NodeClaim")
+    stage.until_reported("bound", BLOCKED, "would have no node", "Node", "NodeClaim")
     bound = stage.claim_of("bound")
     stage.until("its NodeClaim says so", lambda: condition(stage.seen.now("bound")[bound], "Drifted"))
     assert stage.seen.conditions(bound, "Drifted") == ["", "RequirementsDrifted"]
@@ -469,16 +473,16 @@ def test_an_unhealthy_node_is_replaced_or_reported_as_its_nodepool_says(stage: S
     old = stage.claim_of("repaired")
     stage.until("it is replaced", lambda: old not in stage.seen.now("repaired"))
     assert reasons(stage.seen, old) == ["", "Unhealthy"]
-    stage.until_told("repaired", "NodeRepair", "AcceleratedHardwareReady has been False", "Node")
-    stage.until_told("reported", "NodeUnhealthy", "AcceleratedHardwareReady has been False", "Node")
+    stage.until_reported("repaired", "NodeRepair", "AcceleratedHardwareReady has been False", "Node")
+    stage.until_reported("reported", "NodeUnhealthy", "AcceleratedHardwareReady has been False", "Node")
     assert not stage.seen.ended("reported")
 
 
 @scene(before=[pool("later", after="720h"), app("later")])
 def test_nodes_within_consolidate_after_get_no_events(stage: Stage) -> None:
-    stage.until_told("full", UNCONSOLIDATABLE, "cheaper", "Node", "NodeClaim")
+    stage.until_reported("full", UNCONSOLIDATABLE, "cheaper", "Node", "NodeClaim")
     assert stage.seen.conditions(stage.claim_of("later"), "Consolidatable") == [""]
-    assert not stage.seen.told("later", UNCONSOLIDATABLE)
+    assert not stage.seen.reports("later", UNCONSOLIDATABLE)
 
 
 @scene(before=[pool("marked", budgets=NONE), app("marked")])
@@ -503,7 +507,7 @@ def test_marks_of_a_disruption_that_is_not_in_progress_are_removed(stage: Stage)
 @scene(before=[pool("not-to-be-had", "c6i.xlarge", "c6i.large"), app("not-to-be-had")])
 def test_a_node_whose_replacement_has_no_capacity_stays_and_loses_its_marks(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("not-to-be-had")
-    stage.until_told("not-to-be-had", "ConsolidationRejected", "is not available", "Node", "NodeClaim")
+    stage.until_reported("not-to-be-had", "ConsolidationRejected", "is not available", "Node", "NodeClaim")
 
     def is_unmarked() -> bool:
         claim = seen.now("not-to-be-had")[old]

@@ -13,7 +13,7 @@ from typing import Any
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith_local.aws.instances.nodes import conditions as kubelet_conditions
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.observed.observing import MUTE, claims_of, pool_of, says, the_claim, told
+from tests.e2e.observed.observing import MUTE, claims_of, event_of, pool_of, says, the_claim
 from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.manifests import (
     Manifest,
@@ -165,7 +165,7 @@ def test_nodes_that_join_in_unexpected_ways_get_events_and_are_registered_as_by_
 
     claim = the_claim(system, "open")
     join(system, claim, own_name(system, claim), taints=[])
-    told(system, claim["metadata"]["name"], "UnregisteredTaintMissing")
+    event_of(system, claim["metadata"]["name"], "UnregisteredTaintMissing")
     says(system, "open", "Registered", "True", "Registered")
     assert keys(node_named(system, own_name(system, claim))["spec"]["taints"]) == {TEAM["key"]}
 
@@ -178,7 +178,7 @@ def test_nodes_that_join_in_unexpected_ways_get_events_and_are_registered_as_by_
     first, second = own_name(system, claim), claim["status"]["providerID"].rpartition("/")[2]
     for name in (first, second):
         join(system, claim, name, ready=False)
-    told(system, claim["metadata"]["name"], "MultipleNodesFound")
+    event_of(system, claim["metadata"]["name"], "MultipleNodesFound")
     says(system, "doubled", "Ready", "False", "UnhealthyDependents")
     is_registered = "karpenter.sh/registered" in node_named(system, second)["metadata"].get("labels", {})
     system.kubectl("delete", "node", first if is_registered else second)
@@ -255,7 +255,7 @@ def test_a_drain_evicts_tier_by_tier_and_shows_its_steps(shared: System) -> None
     assert list(dict.fromkeys(drained)) == ["Drained Unknown Draining", "Drained True Drained"]
     assert {f"{each} True {each}" for each in ("VolumesDetached", "InstanceTerminating")} <= {*steps}
     assert not any(step.startswith("DisruptionReason") for step in steps)
-    told(system, node, "FailedDraining")
+    event_of(system, node, "FailedDraining")
 
     def evicted() -> set[str]:
         names = (e["involvedObject"]["name"] for e in system.events("Evicted"))
@@ -286,7 +286,7 @@ def test_pods_that_may_not_be_evicted_keep_their_node_and_get_no_other(shared: S
     name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
 
     system.kubectl("delete", "node", node, "--wait=false")
-    told(system, node, "FailedDraining")
+    event_of(system, node, "FailedDraining")
     system.until(
         "its NodeClaim is deleted as well",
         lambda: "deletionTimestamp" in claims_of(system, "held")[0]["metadata"],
@@ -337,9 +337,9 @@ def test_a_termination_deadline_is_annotated_and_ends_protected_pods(shared: Sys
     with system.followed("nodeclaims", note):
         system.kubectl("delete", "nodeclaim", name, "--wait=false")
         for each in (name, node):
-            told(system, each, "TerminationGracePeriodExpiring")
+            event_of(system, each, "TerminationGracePeriodExpiring")
         system.until("the deadline is annotated", lambda: bool(annotated))
-        told(system, guarded["metadata"]["name"], "Disrupted", "Normal")
+        event_of(system, guarded["metadata"]["name"], "Disrupted", "Normal")
         system.until("the node is gone", lambda: system.cluster.objects.find("nodes", node) is None)
     deadline = parse_time(annotated[0]["annotations"][DEADLINE])
     late = (datetime.now(UTC) - deadline).total_seconds()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.main import app
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.observed.observing import claims_of, events_on, pool_of, the_claim, told
+from tests.e2e.observed.observing import claims_of, event_of, events_on, pool_of, the_claim
 from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
 
@@ -135,7 +135,7 @@ def test_a_nodeclaim_has_every_field_that_karpenter_writes(shared: System) -> No
     for offered in (status["capacity"], status["allocatable"]):
         assert offered.keys() >= {"cpu", "memory", "pods", "ephemeral-storage"}
         assert not any(name.startswith("attachable-volumes") for name in offered)
-    nominated = told(system, "shape", "Nominated", "Normal")
+    nominated = event_of(system, "shape", "Nominated", "Normal")
     assert nominated["message"] == f"Pod should schedule on: nodeclaim/{metadata['name']}"
 
 
@@ -157,7 +157,7 @@ def test_pods_that_fit_no_node_get_events_and_pods_that_opt_out_get_none(
         pod("gated", schedulingGates=[{"name": "example.com/later"}], **of("wrong")),
     )
     for name, said in (("mistyped", "karpenter.sh/nodepol"), ("volumeless", "'lost' not found")):
-        told(system, name, "FailedScheduling", said=said)
+        event_of(system, name, "FailedScheduling", said=said)
     assert events_on(system, "opted-out") == {}
     assert events_on(system, "gated") == {}
     assert claims_of(system, "wrong") == []
@@ -171,7 +171,7 @@ def test_a_nodepool_whose_requirements_leave_no_instance_type_gets_an_event(shar
         small("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
         pod("nothing", **of("nothing")),
     )
-    without_types = told(system, "nothing", "NoCompatibleInstanceTypes")
+    without_types = event_of(system, "nothing", "NoCompatibleInstanceTypes")
     assert without_types["involvedObject"]["kind"] == "NodePool"
     system.until("the pod has an Event", lambda: "FailedScheduling" in events_on(system, "nothing"))
     system.kubectl("delete", "pod", "nothing", "--wait=false")
@@ -191,7 +191,7 @@ def test_a_nodepool_whose_nodeclass_is_being_deleted_is_not_ready_and_buys_nothi
     system.kubectl("delete", "ec2nodeclass", "held", "--wait=false")
     system.until("the NodePool shows it", lambda: says("NodeClassTerminating"))
     system.apply(pod("held", **of("held")))
-    told(system, "held", "FailedScheduling", said="is missing, being deleted")
+    event_of(system, "held", "FailedScheduling", said="is missing, being deleted")
     assert claims_of(system, "held") == []
     system.kubectl("patch", "ec2nodeclass", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     system.until("the NodePool shows that it is gone", lambda: says("NodeClassNotFound"))
@@ -225,7 +225,7 @@ def test_no_more_nodes_are_bought_than_a_limit_on_nodes_allows(shared: System) -
 
     system.until("two of five pods run", lambda: running() == 2)
     waiting = [p["metadata"]["name"] for p in system.pods("limited") if not p["spec"].get("nodeName")]
-    told(system, waiting[0], "FailedScheduling", said="spec.limits.nodes")
+    event_of(system, waiting[0], "FailedScheduling", said="spec.limits.nodes")
     assert len(claims_of(system, "limited")) == 2
     system.until("the NodePool counts them", lambda: usage(system, "limited") == (2, "2", "4"))
     shown = system.cluster.objects.get("nodepools", "limited")["status"]

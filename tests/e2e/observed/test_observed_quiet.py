@@ -70,5 +70,5 @@ def test_a_node_is_consolidatable_once_its_pods_are_quiet_and_a_late_pod_keeps_i
 
 def rejected(seen: Observer) -> set[str]:
     """Return the kinds of the objects with an Event that says that the late pod keeps the node."""
-    told = seen.told("quiet", "ConsolidationRejected")
-    return {kind for kind, message in told if "default/late" in message}
+    reported = seen.reports("quiet", "ConsolidationRejected")
+    return {kind for kind, message in reported if "default/late" in message}

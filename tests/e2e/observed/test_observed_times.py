@@ -7,7 +7,7 @@ import pytest
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.observed.observing import MUTE, claims_of, pool_of, the_claim, told
+from tests.e2e.observed.observing import MUTE, claims_of, event_of, pool_of, the_claim
 from tests.e2e.systems.system import CLUSTER, HURRIED, System
 from tests.objects.manifests import deployment, nodeclass, pod
 
@@ -35,7 +35,7 @@ def test_nodes_that_do_not_register_or_that_expire_end_on_time(start: Start) -> 
         lambda: "lastPodEventTime" in claims_of(system, "mortal")[0]["status"],
     )
 
-    told(system, first, "RegistrationTimeout")
+    event_of(system, first, "RegistrationTimeout")
     system.until("its NodeClaim is gone", lambda: first not in names_of(system, "silent"))
     says_of(system, "silent", "NodeRegistrationHealthy", "False", "RegistrationFailed")
     system.until("the old node is gone", lambda: old not in names_of(system, "mortal"), seconds=90)

@@ -35,8 +35,8 @@ def test_the_shipped_manifests_give_the_forwarder_everything_it_needs(cluster: S
         cluster.create_impossible_pod("waiting")
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
-        told = "woke provisioning: pods pending: 1"
-        until("the pending pod is reported", lambda: told in forwarder.messages(), forwarder)
+        reported = "woke provisioning: pods pending: 1"
+        until("the pending pod is reported", lambda: reported in forwarder.messages(), forwarder)
         assert cluster.seen() == {"default/waiting": True}
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]
         assert not cluster.snapshot().problems

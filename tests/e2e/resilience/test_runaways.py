@@ -37,7 +37,7 @@ def repainting() -> list[Manifest]:
     ]
 
 
-def told(system: System) -> bool:
+def is_reported(system: System) -> bool:
     return any("bought 2 times" in each["message"] for each in system.events("ProvisioningBackOff"))
 
 
@@ -48,7 +48,7 @@ def test_a_label_that_another_controller_overwrites_costs_few_nodes_until_the_ca
     system.apply(nodeclass(CLUSTER), nodepool(labels={"team": "red"}), *repainting())
     system.until_nodepools_ready()
     system.apply(deployment("web", 1, nodeSelector={"team": "red"}))
-    system.until("the pod's Event tells of two nodes in vain", lambda: told(system), 180)
+    system.until("the pod's Event tells of two nodes in vain", lambda: is_reported(system), 180)
     assert len(system.launched_at()) == 2
     system.stays("no more are bought", lambda: len(system.launched_at()) <= MOST, 10)
     system.kubectl("delete", "mutatingadmissionpolicybinding", "repaint")

@@ -63,11 +63,11 @@ def test_an_alarm_watches_the_estimated_charges_of_all_services_in_dollars(whole
 def test_a_budget_notifies_of_what_is_spent_and_of_what_is_foreseen(whole: Template) -> None:
     budget = only(whole, "Budgets::Budget")
     assert budget["Budget"]["BudgetLimit"] == {"Amount": 8000, "Unit": "USD"}
-    told = [
+    reported = [
         (each["Notification"]["NotificationType"], each["Notification"]["Threshold"])
         for each in budget["NotificationsWithSubscribers"]
     ]
-    assert told == [("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100)]
+    assert reported == [("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100)]
     assert [
         each["SubscriptionType"] for each in budget["NotificationsWithSubscribers"][0]["Subscribers"]
     ] == [

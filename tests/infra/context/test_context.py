@@ -120,7 +120,7 @@ def test_commitments_are_a_setting_of_the_functions_and_name_the_payers_role() -
         ({"listed": [{"kind": "x"}] * 300}, "commitments: expected at most 2,500 characters"),
     ],
 )
-def test_a_fault_in_commitments_is_told(setting: object, message: str) -> None:
+def test_a_fault_in_commitments_is_reported(setting: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         read_context({"us-east-1": {"commitments": setting}}, [GOOD])
 

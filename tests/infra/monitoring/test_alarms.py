@@ -24,15 +24,15 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
 def test_there_are_two_alarms_whatever_is_deployed(region: Template, plain: Template) -> None:
     for template in (region, plain):
         names = {each["AlarmName"] for each in template.of_type("CloudWatch::Alarm").values()}
-        assert names == {"nodesmith-unwell", "nodesmith-dispatch"}
+        assert names == {"nodesmith-unhealthy", "nodesmith-dispatch"}
 
 
 def test_an_alarm_watches_the_metric_in_which_dispatch_reports_health(
     plain: Template, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Telemetry("dispatch", "").alarm("Unwell", 2)
+    Telemetry("dispatch", "").alarm("Unhealthy", 2)
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "_aws" in line)
-    assert listened(alarm(plain, "nodesmith-unwell")) == said(line)
+    assert listened(alarm(plain, "nodesmith-unhealthy")) == said(line)
 
 
 def test_dispatch_itself_is_watched_by_lambdas_own_metric(plain: Template) -> None:
@@ -92,9 +92,9 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
 
 
 def test_no_reported_finding_means_that_all_is_well(plain: Template) -> None:
-    unwell = alarm(plain, "nodesmith-unwell")
-    assert unwell["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
-    assert unwell["TreatMissingData"] == "notBreaching"
+    unhealthy = alarm(plain, "nodesmith-unhealthy")
+    assert unhealthy["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    assert unhealthy["TreatMissingData"] == "notBreaching"
 
 
 def test_alarms_go_to_the_topic_if_there_is_one(region: Template, plain: Template) -> None:

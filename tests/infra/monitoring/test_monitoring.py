@@ -62,29 +62,29 @@ def test_every_query_names_series_and_labels_that_the_forwarder_serves() -> None
 
 
 def test_a_query_of_a_series_or_label_that_nobody_exports_is_found() -> None:
-    told = {
+    reported = {
         "sum(karpenter_nope)": Answer("", (Answer("").uses or ()), None),
         "x": Answer("a fault"),
     }
     known = {"karpenter_nodes_created_total": frozenset({"nodepool"})}
-    assert dangling(told, known) == ["x: a fault"]
+    assert dangling(reported, known) == ["x: a fault"]
     assert unknown_labels(("zone", "cluster"), ("karpenter_nodes_created_total",), known) == ["zone"]
     assert unknown_labels((), ("karpenter_nope",), known) == ["karpenter_nope"]
 
 
 def test_prometheus_and_grafana_have_read_these_very_files() -> None:
-    told = kept()
-    assert sorted(told["queries"]) == queries(), "run `python -m tests.promql --write`"
-    assert told["faults"] == []
-    assert told["promtool"] == {"rules": len(ALERTS), "digest": digest()}, (
+    reported = kept()
+    assert sorted(reported["queries"]) == queries(), "run `python -m tests.promql --write`"
+    assert reported["faults"] == []
+    assert reported["promtool"] == {"rules": len(ALERTS), "digest": digest()}, (
         "run `python -m tests.promql --write`"
     )
 
 
 def test_legends_name_labels_that_their_query_has() -> None:
-    told, wrong = answers(), []
+    reported, wrong = answers(), []
     for where, query in panel_queries():
-        answer = told[as_parsed(query.expression)]
+        answer = reported[as_parsed(query.expression)]
         names = set(re.findall(r"{{(\w+)}}", query.legend))
         has = set(answer.by) if answer.by is not None else set[str]()
         if answer.by is None:

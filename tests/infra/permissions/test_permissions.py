@@ -242,7 +242,7 @@ def test_a_function_may_wake_the_concerns_that_its_controller_wakes(region: Temp
     source = next(controllers.rglob(f"{concern}.py")).read_text()
     for part in (
         "provisioning",
-        "disruption.moves.look",
+        "disruption.moves.runstate",
         "disruption.moves.moves",
     ):  # modules that do some of its work
         if f"controllers.{part} import" in source:

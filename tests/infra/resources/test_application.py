@@ -67,9 +67,9 @@ def test_templates_name_no_account(templates: dict[str, Template]) -> None:
 
 
 def test_a_regions_outputs_are_its_version_and_what_forwarders_need(region: Template) -> None:
-    told = {name: output["Value"] for name, output in region.outputs.items()}
+    reported = {name: output["Value"] for name, output in region.outputs.items()}
     forwarder = region.role_named(f"nodesmith-forwarder-{REGION}")
-    assert told == {
+    assert reported == {
         "BucketName": f"nodesmith-{ACCOUNT}-{REGION}-an",
         "TableName": "nodesmith",
         "Release": region.function("dispatch")["Environment"]["Variables"]["RELEASE"],

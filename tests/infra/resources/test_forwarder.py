@@ -65,6 +65,6 @@ def test_the_users_are_those_that_rbac_binds(alpha: Template) -> None:
 def test_the_stack_outputs_the_forwarders_settings(region: Template) -> None:
     lines = (ROOT / "forwarder" / "forwarder.env").read_text().splitlines()
     empty = {line.removesuffix("=") for line in lines if re.fullmatch("[A-Z_]+=", line)}
-    told = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in region.outputs}
-    assert empty - told <= {"CLUSTER_NAME", "AWS_REGION", "REACHED_FROM", "ALLOCATION_LABELS"}
-    assert told - empty == {"FORWARDER_ROLE_ARN", "RELEASE", "VERSION"}
+    reported = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in region.outputs}
+    assert empty - reported <= {"CLUSTER_NAME", "AWS_REGION", "REACHED_FROM", "ALLOCATION_LABELS"}
+    assert reported - empty == {"FORWARDER_ROLE_ARN", "RELEASE", "VERSION"}

@@ -203,8 +203,8 @@ def test_one_set_of_rules_passes_notices_on_unchanged_for_all_clusters(region: T
         "EC2 Instance Rebalance Recommendation",
     ]
     assert {"source": ["aws.arc-zonal-shift"]} in [pattern for pattern, _ in rules]
-    told = {kind: pattern for pattern, _ in rules for kind in pattern.get("detail-type", ())}
-    assert told == {
+    reported = {kind: pattern for pattern, _ in rules for kind in pattern.get("detail-type", ())}
+    assert reported == {
         **{kind: {"source": ["aws.ec2"], "detail-type": warnings} for kind in warnings},
         "EC2 Instance State-change Notification": {
             "source": ["aws.ec2"],

@@ -109,8 +109,8 @@ def test_no_planned_pod_is_ever_nominated_or_evicted() -> None:
     world.remove(["user"])
     del world.cluster.capacitybuffers[ROOM]
     world.live(20 * MINUTE)
-    told = [each for call in world.cluster.calls for each in call.about]
-    assert not any(is_planned(str(each)) for each in told)
+    reported = [each for call in world.cluster.calls for each in call.about]
+    assert not any(is_planned(str(each)) for each in reported)
 
 
 def test_nodes_that_larger_daemons_fill_are_not_bought_without_end() -> None:

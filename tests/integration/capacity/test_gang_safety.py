@@ -30,7 +30,7 @@ def shown(world: World, name: str = "job") -> set[str]:
 
 @pytest.mark.parametrize("story", [WHOLE, SETS, SPOT, THROTTLED, LOSES], ids=lambda story: story.name)
 def test_a_gang_gets_all_of_its_nodes_before_its_pods_exist(story: Story) -> None:
-    world = story.told()
+    world = story.lived()
     assert crashes.violations(world, most=1000, disturbed=0) == []
     assert PROVISIONED in shown(world)
     assert FAILED not in shown(world)
@@ -38,7 +38,7 @@ def test_a_gang_gets_all_of_its_nodes_before_its_pods_exist(story: Story) -> Non
 
 
 def test_a_gang_that_cannot_be_had_in_full_fails_and_leaves_no_node() -> None:
-    world = SHORT.told()
+    world = SHORT.lived()
     assert crashes.violations(world, most=1000, disturbed=0) == []
     assert FAILED in shown(world)
     assert PROVISIONED not in shown(world)
@@ -47,21 +47,21 @@ def test_a_gang_that_cannot_be_had_in_full_fails_and_leaves_no_node() -> None:
 
 
 def test_nothing_is_left_of_a_gang_whose_request_is_deleted() -> None:
-    world = DELETED.told()
+    world = DELETED.lived()
     assert crashes.violations(world, most=1000, disturbed=0) == []
     assert {claim.nominated for claim in world.store.claims.values()} == {("default/first",)}
     assert world.store.gangs == {}
 
 
 def test_a_booking_ends_and_its_gang_is_forgotten() -> None:
-    world = WHOLE.told()
+    world = WHOLE.lived()
     world.live(timedelta(minutes=13))
     assert BOOKING_EXPIRED in shown(world)
     assert world.store.gangs == {}
 
 
 def test_a_check_books_the_room_that_is_there_and_a_second_one_waits_for_it() -> None:
-    world = Story("two checks", {"first": {"cpu": "1"}}, exact=False).told()
+    world = Story("two checks", {"first": {"cpu": "1"}}, exact=False).lived()
     world.controllers.append(JobController(cpu="400m"))
     bought = len(world.cloud.instances)
     for name in ("job", "other"):

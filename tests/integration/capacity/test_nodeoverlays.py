@@ -21,7 +21,7 @@ from nodesmith_cli.main import app
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
-from nodesmith_cli.sharing.ownership import Survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership
 from nodesmith_cli.sharing.removalplan import classes, definitions
 from nodesmith_cli.views.explaining.commands import pool_item, pool_lines
 from nodesmith_cli.views.explaining.decision import explain
@@ -84,10 +84,10 @@ def test_a_plan_tells_which_overlays_contradict_or_cannot_be_read(run: Run, tmp_
 
     assert ran.status == 0
     assert ran.plan["unplaced"] == []
-    told = " ".join(ran.err.split())
-    assert "NodeOverlay/one: contradicts NodeOverlay other, which has the same weight" in told
-    assert "spec.priceAdjustment: is '10%'" in told
-    assert "did you mean 'price'?" in told
+    reported = " ".join(ran.err.split())
+    assert "NodeOverlay/one: contradicts NodeOverlay other, which has the same weight" in reported
+    assert "spec.priceAdjustment: is '10%'" in reported
+    assert "did you mean 'price'?" in reported
 
 
 def audited(*of: dict[str, Any], plan_of: tuple[dict[str, Any], ...]) -> set[Kind]:
@@ -137,7 +137,7 @@ def test_validate_compares_overlays_without_a_nodepool_too(tmp_path: Path) -> No
 
 
 def test_uninstalling_deletes_overlays_unless_another_controller_reads_them() -> None:
-    survey = Survey(crds={"nodeoverlays.karpenter.sh": ""}, nodeoverlays=(CHEAP_M5,))
+    survey = ClusterOwnership(crds={"nodeoverlays.karpenter.sh": ""}, nodeoverlays=(CHEAP_M5,))
     assert [str(target) for target in classes(survey)] == ["NodeOverlay/cheap-m5"]
     assert classes(replace(survey, karpenter=("holds the lease",))) == []
     _, kept = definitions(survey)
@@ -148,8 +148,8 @@ def test_validate_tells_fields_versions_and_overlays_that_match_nothing(tmp_path
     sound = overlay("sound", family("m5"), price="0.1")
     assert validated(tmp_path, pool_manifest(), builders_class(), sound) == []
     old = {**sound, "apiVersion": "karpenter.sh/v1"}
-    told = validated(tmp_path, pool_manifest(), builders_class(), old)
-    assert any("karpenter.sh/v1alpha1" in each["message"] for each in told)
+    reported = validated(tmp_path, pool_manifest(), builders_class(), old)
+    assert any("karpenter.sh/v1alpha1" in each["message"] for each in reported)
     typo = overlay("typo", [expression(INSTANCE_FAMILY, "In", "m5.large")], price="0.1")
     (found,) = validated(tmp_path, pool_manifest(), builders_class(), typo)
     assert (found["severity"], found["message"]) == ("warning", "match no instance type of any NodePool here")

@@ -35,7 +35,7 @@ def running(world: World) -> list[str]:
 
 
 def test_all_pods_of_a_group_get_nodes_and_each_node_is_bought_once() -> None:
-    world = story("a group of four pods").told()
+    world = story("a group of four pods").lived()
 
     assert crashes.violations(world, most=1000, disturbed=0) == []
     assert running(world) == list(NAMES)

@@ -26,9 +26,9 @@ def test_objects_and_pods_show_what_is_used_and_which_limit_is_reached() -> None
         "nodesmith.dev/Enforced": ("True", "Enforced"),
         "nodesmith.dev/NearLimit": ("True", "LimitReached"),
     }
-    told = [each.message for each in world.cluster.events if each.reason == "FailedScheduling"][-1]
-    assert f"the limit of {NODES} nodes of CapacityQuota all is reached ({NODES} nodes used since" in told
-    assert f"raise spec.limits.resources.nodes of CapacityQuota all to at least {NODES + 1}" in told
+    reported = [each.message for each in world.cluster.events if each.reason == "FailedScheduling"][-1]
+    assert f"the limit of {NODES} nodes of CapacityQuota all is reached ({NODES} nodes used since" in reported
+    assert f"raise spec.limits.resources.nodes of CapacityQuota all to at least {NODES + 1}" in reported
     assert {("CapacityQuota", "LimitReached"), ("NodePool", "LimitNearlyReached")} <= events
 
 

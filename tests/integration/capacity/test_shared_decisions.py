@@ -46,8 +46,8 @@ def test_all_pods_are_served_in_one_run_that_decides_again_for_those_left_over()
     provision(world)
     assert nominated(world) > SHOP
     assert len(nominated(world) & DISTINCT) == 34, "the others fit on the nodes bought for these"
-    told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
-    assert told["unplaced"] == [], "no pod waits for another decision"
+    reported = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+    assert reported["unplaced"] == [], "no pod waits for another decision"
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -56,9 +56,11 @@ def test_pods_that_fit_no_node_are_each_tried_and_then_left_to_the_next_run(runs
     seen: set[str] = set()
     for _ in range(runs):
         provision(world)
-        told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
-        (waiting,) = [group for group in told["unplaced"] if group["reason"].startswith("waits for its turn")]
-        assert set(told["tried"]) == {*DISTINCT, *SHOP}, "no pod was left out of both decisions"
+        reported = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+        (waiting,) = [
+            group for group in reported["unplaced"] if group["reason"].startswith("waits for its turn")
+        ]
+        assert set(reported["tried"]) == {*DISTINCT, *SHOP}, "no pod was left out of both decisions"
         seen |= {*DISTINCT} - set(waiting["pods"])
         assert set(waiting["pods"]) < DISTINCT
     assert not [m for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
@@ -68,7 +70,7 @@ def test_pods_that_fit_no_node_are_each_tried_and_then_left_to_the_next_run(runs
 def test_once_other_namespaces_are_served_a_namespace_gets_all_steps() -> None:
     world = distinct_pods("10000")
     provision(world)
-    told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+    reported = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
     assert nominated(world) == SHOP
-    assert {pod for group in told["unplaced"] for pod in group["pods"]} == DISTINCT
-    assert not [group for group in told["unplaced"] if "turn" in group["reason"]]
+    assert {pod for group in reported["unplaced"] for pod in group["pods"]} == DISTINCT
+    assert not [group for group in reported["unplaced"] if "turn" in group["reason"]]

@@ -24,12 +24,12 @@ def test_limits_are_used_and_what_gone_nodes_have_cost_still_counts(limits: Limi
 
 def test_the_limit_in_the_way_is_named_with_its_value_and_what_is_used() -> None:
     pair = undisturbed(MONTH)
-    told = {each.message for world in pair.worlds for each in world.cluster.events if each.kind == "Pod"}
+    reported = {each.message for world in pair.worlds for each in world.cluster.events if each.kind == "Pod"}
     events = {(e.kind, e.reason) for world in pair.worlds for e in world.cluster.events}
     assert any(
         "the limit of 110 USD a month of SpendingLimit all is reached (108.53 USD a month used since" in each
         and "raise usdPerMonth of SSM parameter /nodesmith/limits/all to at least" in each
-        for each in told
+        for each in reported
     )
     assert {("NodePool", "LimitReached"), ("NodePool", "LimitNearlyReached")} <= events
 

@@ -16,7 +16,7 @@ from nodesmith.model.ledger.ledger import Handover
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.migration.adopting.command import How, adopt_cluster, release_cluster
+from nodesmith_cli.migration.adopting.command import AdoptOptions, adopt_cluster, release_cluster
 from tests import builders
 from tests.aws.account import client
 from tests.aws.connectable import BUCKET, CLUSTER, Connectable, connectable
@@ -74,14 +74,14 @@ def test_while_karpenter_runs_nothing_is_adopted_and_the_message_says_what_to_do
     with pytest.raises(
         Rejected, match=r"holds the lease .* or use --scale-down-karpenter\. Nothing was changed"
     ):
-        adopt_cluster(CLUSTER, cluster.around(), How(is_asked=False))
+        adopt_cluster(CLUSTER, cluster.around(), AdoptOptions(is_asked=False))
     assert cluster.calls == []
 
 
 def test_two_karpenters_are_named_and_neither_is_scaled_down(cluster: Connectable) -> None:
     run_karpenter(cluster, "kube-system", "karpenter")
     cluster.calls.clear()
-    how = How(is_asked=False, is_to_scale_down=True)
+    how = AdoptOptions(is_asked=False, is_to_scale_down=True)
     with pytest.raises(
         Rejected, match=r"found Deployment karpenter/karpenter, Deployment kube-system/karpenter"
     ):
@@ -94,7 +94,7 @@ def test_a_dry_run_tells_the_hindrance_and_ends_with_1(
 ) -> None:
     run_karpenter(cluster, "kube-system")
     cluster.calls.clear()
-    assert adopt_cluster(CLUSTER, cluster.around(), How("json", is_dry=True)) == 1
+    assert adopt_cluster(CLUSTER, cluster.around(), AdoptOptions("json", is_dry=True)) == 1
     found = report(capsys)
     assert (found["state"], found["rows"]) == ("hindered", [])
     assert found["why"].startswith("Karpenter runs: it is Deployment kube-system/karpenter")
@@ -107,7 +107,7 @@ def test_without_all_rights_in_the_cluster_nothing_is_adopted_and_the_message_sa
     monkeypatch.setattr(Applier, "ask", lambda *_, **__: (201, {"status": {"allowed": False}}))
     for command in (adopt_cluster, release_cluster):
         with pytest.raises(Rejected, match=r"cluster web does not give you full access.*create-access-entry"):
-            command(CLUSTER, cluster.around(), How(is_asked=False))
+            command(CLUSTER, cluster.around(), AdoptOptions(is_asked=False))
     assert cluster.calls == []
 
 
@@ -115,7 +115,7 @@ def test_one_karpenter_is_scaled_to_zero_and_the_cluster_is_nodesmiths(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_karpenter(cluster, "kube-system")
-    how = How("json", is_asked=False, is_to_scale_down=True)
+    how = AdoptOptions("json", is_asked=False, is_to_scale_down=True)
     assert adopt_cluster(CLUSTER, cluster.around(), how) == 0
     assert report(capsys)["state"] == "adopted"
     there = cluster.server.get(f"{DEPLOYMENTS.format('kube-system')}/karpenter")
@@ -131,7 +131,7 @@ def test_one_karpenter_is_scaled_to_zero_and_the_cluster_is_nodesmiths(
 def test_a_cluster_without_nodes_is_released_at_once_and_stays_released(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert release_cluster(CLUSTER, cluster.around(), How("json", is_asked=False)) == 0
+    assert release_cluster(CLUSTER, cluster.around(), AdoptOptions("json", is_asked=False)) == 0
     assert report(capsys)["state"] == "released"
     word = ledger().load().handover
     assert word is not None
@@ -141,7 +141,7 @@ def test_a_cluster_without_nodes_is_released_at_once_and_stays_released(
 def test_json_does_not_ask(cluster: Connectable) -> None:
     for command in (adopt_cluster, release_cluster):
         with pytest.raises(Rejected, match="-o json does not prompt: add --yes"):
-            command(CLUSTER, cluster.around(), How("json"))
+            command(CLUSTER, cluster.around(), AdoptOptions("json"))
 
 
 def test_a_cluster_that_nodesmith_does_not_serve_must_be_connected_first(
@@ -149,7 +149,7 @@ def test_a_cluster_that_nodesmith_does_not_serve_must_be_connected_first(
 ) -> None:
     monkeypatch.setattr(cluster.stacks, "outputs", {})
     with pytest.raises(Rejected, match="run `nodesmith connect web` first"):
-        adopt_cluster(CLUSTER, cluster.around(), How(is_asked=False))
+        adopt_cluster(CLUSTER, cluster.around(), AdoptOptions(is_asked=False))
 
 
 def test_disconnecting_a_released_cluster_leaves_karpenters_nodepools_alone(
@@ -157,7 +157,7 @@ def test_disconnecting_a_released_cluster_leaves_karpenters_nodepools_alone(
 ) -> None:
     pools = "/apis/karpenter.sh/v1/nodepools"
     cluster.server.create(pools, builders.nodepool_manifest())
-    assert release_cluster(CLUSTER, cluster.around(), How(is_asked=False)) == 0
+    assert release_cluster(CLUSTER, cluster.around(), AdoptOptions(is_asked=False)) == 0
     run_karpenter(cluster, "kube-system")
     assert cluster.leave() == 0
     capsys.readouterr()

@@ -47,13 +47,13 @@ class Site:
         assert ran.exit_code == 0
         return "".join(line for line in ran.stdout.splitlines(keepends=True) if not line.startswith('{"'))
 
-    def told(self, *words: str) -> Mapping[str, Mapping[str, Any]]:
+    def faults(self, *words: str) -> Mapping[str, Mapping[str, Any]]:
         """Run the command and return the faults that it prints, by name."""
         found, _ = json.JSONDecoder().raw_decode(self.chaos(*words, "-o", "json"))
         return {each["name"]: each for each in found["faults"]}
 
     def hits(self, name: str) -> int:
-        return int(self.told("status")[name]["hits"])
+        return int(self.faults("status")[name]["hits"])
 
     def ask_for(self, *names: str) -> None:
         """Create pods."""
@@ -75,10 +75,10 @@ class Site:
         """Wait until the system has recovered from all faults, and return them."""
 
         def recovered() -> bool:
-            return {each["state"] for each in self.told("status").values()} == {"recovered"}
+            return {each["state"] for each in self.faults("status").values()} == {"recovered"}
 
-        eventually(recovered, "it has recovered", 120, tell=lambda: str(self.told("status")))
-        return self.told("status")
+        eventually(recovered, "it has recovered", 120, tell=lambda: str(self.faults("status")))
+        return self.faults("status")
 
     def log(self) -> str:
         return self.running.log.read_text()[-3000:]
@@ -122,7 +122,7 @@ def test_pods_get_nodes_once_three_services_are_well_again_and_nothing_is_double
     site.chaos("start", "slow", "--service", "apiserver", "--for", "20s")
     site.ask_for("a-1", "a-2")
     site.await_hits("dynamodb-errors")
-    assert list(site.told("stop", "dynamodb-errors")) == ["dynamodb-errors"]
+    assert list(site.faults("stop", "dynamodb-errors")) == ["dynamodb-errors"]
     site.await_hits("ec2-throttled", "apiserver-slow")
     assert site.bound("a-1", "a-2") == 0
     site.chaos("stop", "ec2-throttled")
@@ -154,7 +154,7 @@ def test_pods_wait_while_lambda_has_no_concurrency_and_get_nodes_afterwards(site
     site.ask_for("c-1")
     site.await_hits("lambda-concurrency", "lambda-poisoned")
     claims = len(site.running.first.objects.list("nodeclaims"))
-    assert len(site.told("stop", "--all")) == 2
+    assert len(site.faults("stop", "--all")) == 2
 
     site.await_recovery()
 
@@ -200,7 +200,7 @@ def test_requests_that_cannot_be_read_are_refused_and_start_nothing(site: Site) 
     url = reach(site.kubeconfig).chaos_url
 
     def started() -> Mapping[str, str]:
-        return {name: each["startedAt"] for name, each in site.told("status").items()}
+        return {name: each["startedAt"] for name, each in site.faults("status").items()}
 
     before = started()
 

@@ -86,23 +86,23 @@ def test_a_plan_shows_which_commitments_pay_for_which_nodes(run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("entries", "told"),
+    ("entries", "reported"),
     [
         ([{**PLAN, "family": "m55"}], "family is 'm55': did you mean 'm5'?"),
         ([{**PLAN, "currency": "EUR"}], "currency is 'EUR'"),
         ([{**PLAN, "hourly": -2}], "hourly is -2"),
     ],
 )
-def test_a_wrong_list_is_told_by_plan_and_validate(
-    run: Run, tmp_path: Path, entries: Sequence[Mapping[str, Any]], told: str
+def test_a_wrong_list_is_reported_by_plan_and_validate(
+    run: Run, tmp_path: Path, entries: Sequence[Mapping[str, Any]], reported: str
 ) -> None:
     file = listed(tmp_path, *entries)
     ran = run("-f", EXAMPLE, "--commitments", file)
     assert ran.status == 2
-    assert told in " ".join(ran.err.split())
+    assert reported in " ".join(ran.err.split())
     checked = CliRunner().invoke(app, ["validate", "--commitments", file])
     assert checked.exit_code == 1
-    assert told in checked.stdout.replace(": is ", " is ")
+    assert reported in checked.stdout.replace(": is ", " is ")
 
 
 def test_validate_warns_of_a_commitment_that_has_expired(tmp_path: Path) -> None:
@@ -146,21 +146,21 @@ def running(count: int) -> Any:
 
 
 def test_status_shows_use_coverage_end_and_what_could_not_be_read() -> None:
-    told = commitments_report(running(1), embedded_catalog("us-east-1"), NOW)
-    assert told is not None
-    assert list(lines_of(told)) == [
+    reported = commitments_report(running(1), embedded_catalog("us-east-1"), NOW)
+    assert reported is not None
+    assert list(lines_of(reported)) == [
         "1 commitment, 100% of on-demand use covered",
-        f"  {told['pools'][0]['name']}   75% used  $0.0576/hour left of $0.2304/hour (EC2 Instance Savings Plan)",
-        f"  {'':<{len(told['pools'][0]['name'])}}  sp-1 ends at {(NOW + timedelta(days=10)).isoformat()}",
+        f"  {reported['pools'][0]['name']}   75% used  $0.0576/hour left of $0.2304/hour (EC2 Instance Savings Plan)",
+        f"  {'':<{len(reported['pools'][0]['name'])}}  sp-1 ends at {(NOW + timedelta(days=10)).isoformat()}",
         "  commitments could not be read: ec2:DescribeReservedInstances: UnauthorizedOperation",
     ]
 
 
 def test_explain_node_shows_which_part_of_such_nodes_is_paid_for() -> None:
-    told = covered_of("m5.large", ZONES[0], running(4), embedded_catalog("us-east-1"), NOW)
-    assert told is not None
-    assert told["share"] == 1.0, "the zone that comes first by name"
-    assert covered_line(told).endswith("pays for 100% of 4 such nodes")
+    reported = covered_of("m5.large", ZONES[0], running(4), embedded_catalog("us-east-1"), NOW)
+    assert reported is not None
+    assert reported["share"] == 1.0, "the zone that comes first by name"
+    assert covered_line(reported).endswith("pays for 100% of 4 such nodes")
     rest = covered_of("m5.large", ZONES[1], running(3), embedded_catalog("us-east-1"), NOW)
     assert rest is not None
     assert rest["share"] == 0.5

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.migration.nodegroups.command import Wanted, run
+from nodesmith_cli.migration.nodegroups.command import MigrateRequest, run
 from nodesmith_local.aws.account import Network, make_network
 from tests.aws.account import REGION, ZONES, client, strict_aws
 from tests.aws.nodegroups import CLUSTER, NODE_CONFIG, Clients, managed, thirty
@@ -146,7 +146,7 @@ def live(tmp_path: Path, *more: Json) -> tuple[RecordingServer, str]:
 
 
 def report(kubeconfig: str, capsys: pytest.CaptureFixture[str], *groups: Json) -> tuple[int, Json]:
-    wanted = Wanted(CLUSTER, kubeconfig=kubeconfig)
+    wanted = MigrateRequest(CLUSTER, kubeconfig=kubeconfig)
     status = run(wanted, Clients(list(groups)), REGION, "json")
     found: Json = json.loads(capsys.readouterr().out)
     return status, found
@@ -227,7 +227,7 @@ def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
     assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 1, [])
 
 
-def test_a_cluster_without_any_node_of_the_groups_is_told(
+def test_a_cluster_without_any_node_of_the_groups_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server, kubeconfig = live(tmp_path)
@@ -237,7 +237,7 @@ def test_a_cluster_without_any_node_of_the_groups_is_told(
     assert "is it web?" in found["problems"][0]
 
 
-def test_a_cluster_that_cannot_be_read_is_told_and_the_groups_are_converted(
+def test_a_cluster_that_cannot_be_read_is_reported_and_the_groups_are_converted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = RecordingServer([], forbidden=["Pod"])

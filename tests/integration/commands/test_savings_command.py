@@ -138,16 +138,16 @@ def test_nodes_that_nodesmith_manages_already_are_not_offered_to_it(run: Run, tm
     ours["metadata"]["annotations"] = {DECISION: "20260110T000000Z-00000000"}
     ours["status"]["providerID"] = manifests[0]["spec"]["providerID"]
     with RecordingServer([*manifests, ours]) as server:
-        told = run(server.kubeconfig(tmp_path)).out
+        reported = run(server.kubeconfig(tmp_path)).out
         shown = run(server.kubeconfig(tmp_path), "-o", "html").out
 
     assert ">it does</td>" in shown
-    owners = [line.split() for line in told.splitlines() if line.startswith(("nodesmith ", "Karpenter "))]
+    owners = [line.split() for line in reported.splitlines() if line.startswith(("nodesmith ", "Karpenter "))]
     assert [(line[0], " ".join(line[4:])) for line in owners] == [
         ("Karpenter", "can be taken over"),
         ("nodesmith", ""),
     ]
-    assert "In none of the figures: 1 pod without a node." in unwrapped(told)
+    assert "In none of the figures: 1 pod without a node." in unwrapped(reported)
 
 
 def unwrapped(text: str) -> str:
@@ -358,6 +358,6 @@ def test_a_selection_without_a_meaning_is_refused(
     run: Run, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     with RecordingServer(cluster(), usage=[]) as server:
-        told = run(server.kubeconfig(tmp_path), *options)
-    assert (told.status, told.out) == (2, "")
-    assert message in told.err
+        reported = run(server.kubeconfig(tmp_path), *options)
+    assert (reported.status, reported.out) == (2, "")
+    assert message in reported.err

@@ -99,7 +99,7 @@ def test_nodes_that_name_no_region_are_shown_without_prices(run: Run, tmp_path: 
     assert "prices: no node names its region by label or provider id" in done.out
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     with ApiServer(now=lambda: datetime.now(UTC)) as server:
         file.write_text(json.dumps(server.kubeconfig()))

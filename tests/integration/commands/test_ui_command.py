@@ -81,12 +81,12 @@ def test_the_printed_link_leads_to_the_page_and_nothing_else_does(kubeconfig: st
         assert "server" not in headers
         assert ask(link, "/now", Cookie=cookie, Host="evil.example")[0] == 400
         process.send_signal(signal.SIGINT)
-        told, logged = process.communicate(timeout=30)
+        reported, logged = process.communicate(timeout=30)
         assert process.returncode == 0
     token = cookie.partition("=")[2]
     assert logged == ""
-    assert token not in told
-    assert told.count("/enter/") == 1  # the link for another browser
+    assert token not in reported
+    assert reported.count("/enter/") == 1  # the link for another browser
 
 
 def test_it_listens_on_one_address_only(kubeconfig: str) -> None:
@@ -105,7 +105,7 @@ def test_it_listens_on_one_address_only(kubeconfig: str) -> None:
         (["--bucket", "b"], "--bucket requires --cluster"),
     ],
 )
-def test_options_that_do_not_fit_are_told_in_one_line(
+def test_options_that_do_not_fit_are_reported_in_one_line(
     kubeconfig: str, options: list[str], message: str
 ) -> None:
     command = [*_COMMAND, "--kubeconfig", kubeconfig, *options]
@@ -115,7 +115,7 @@ def test_options_that_do_not_fit_are_told_in_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_taken_port_is_told(kubeconfig: str) -> None:
+def test_a_taken_port_is_reported(kubeconfig: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [*_COMMAND, "--kubeconfig", kubeconfig, "--port", str(port)]
@@ -124,7 +124,7 @@ def test_a_taken_port_is_told(kubeconfig: str) -> None:
     assert f"--port {port}: Address already in use; without --port, a free one is taken" in done.stderr
 
 
-def test_a_folder_without_records_is_told(kubeconfig: str, tmp_path: Path) -> None:
+def test_a_folder_without_records_is_reported(kubeconfig: str, tmp_path: Path) -> None:
     command = [*_COMMAND, "--kubeconfig", kubeconfig, "--keep", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith_cli.sharing.checkcommand import check_cluster
-from nodesmith_cli.sharing.ownership import CRDS, take_survey
+from nodesmith_cli.sharing.ownership import CRDS, read_ownership
 from nodesmith_cli.sharing.removal import LAUNCH_LOOKS, Settings
 from nodesmith_cli.sharing.uninstallcommand import uninstall
 from nodesmith_formats.crds import custom_resource_definitions
@@ -82,7 +82,7 @@ class Yard:
     def end_nodes(self) -> None:
         """Terminate deleted NodeClaims as the termination function does, one at a time."""
         cluster = ApiCluster(self.server, lambda: self.now)
-        survey = take_survey(self.server, self.now)
+        survey = read_ownership(self.server, self.now)
         for claim in survey.nodeclaims:
             if claim["metadata"].get("deletionTimestamp"):
                 cluster.release_node(claim["status"]["nodeName"], claim["status"]["providerID"])
@@ -197,9 +197,10 @@ def test_uninstall_shows_what_it_waits_for(yard: Yard, capsys: pytest.CaptureFix
     waits["lastTransitionTime"] = "2026-11-21T08:00:00Z"
     yard.server.patch(f"{PATHS['NodeClaim']}/default-1/status", {"status": {"conditions": [waits]}})
     yard.run()
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert (
-        "waiting for NodeClaim/default-1 (2 pods are still there); NodeClaim/default-2; Node/i-ours1" in told
+        "waiting for NodeClaim/default-1 (2 pods are still there); NodeClaim/default-2; Node/i-ours1"
+        in reported
     )
 
 

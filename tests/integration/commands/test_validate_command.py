@@ -42,10 +42,10 @@ def test_the_error_in_a_broken_file_is_reported_with_its_place(name: str, tmp_pa
     took = time.process_time() - began
 
     findings = json.loads(ran.stdout)
-    told = [each for each in findings if broken.words in f"{each['field']}: {each['message']}"]
-    assert told, findings
-    assert broken.line in (None, told[0]["line"]), told[0]
-    assert told[0]["severity"] == ("error" if broken.is_error else "warning")
+    reported = [each for each in findings if broken.words in f"{each['field']}: {each['message']}"]
+    assert reported, findings
+    assert broken.line in (None, reported[0]["line"]), reported[0]
+    assert reported[0]["severity"] == ("error" if broken.is_error else "warning")
     assert ran.exit_code == any(each["severity"] == "error" for each in findings)
     assert all(len(each["message"]) < 500 for each in findings)
     assert took < 2, "takes a second on an idle machine"
@@ -91,8 +91,8 @@ def test_unknown_fields_are_reported_beside_an_error_of_the_same_object(tmp_path
         "image:", "imag: a\n          image:"
     )
     file.write_text(misspelt.replace("resources: {requests", "resources: {limit: {}, requests"))
-    told = json.loads(validated(file, "-o", "json").stdout)
-    assert [(each["severity"], each["field"]) for each in told] == [
+    reported = json.loads(validated(file, "-o", "json").stdout)
+    assert [(each["severity"], each["field"]) for each in reported] == [
         ("error", "spec.replicas"),
         ("warning", "spec.template.spec.containers[0].imag"),
         ("warning", "spec.template.spec.containers[0].resources.limit"),
@@ -111,8 +111,8 @@ def test_each_of_many_equal_pools_is_reported_once(tmp_path: Path) -> None:
     file = tmp_path / "alike.yaml"
     pools = (POOL.replace("name: default\nspec", f"name: p{n}\nspec") for n in range(4))
     file.write_text("---\n".join([*pools, CLASS]))
-    told = [line for line in validated(file).stdout.splitlines() if "accepts the same pods" in line]
-    assert [line.count("NodePool/p0, both") for line in told] == [1, 1, 1]
+    reported = [line for line in validated(file).stdout.splitlines() if "accepts the same pods" in line]
+    assert [line.count("NodePool/p0, both") for line in reported] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,12 @@ spec:
 """
     file.write_text("---\n".join((priced, CLASS, quota)))
     ran = validated(file, "-o", "json")
-    told = {each["field"]: (each["severity"], each["message"]) for each in json.loads(ran.stdout)}
-    assert told["spec.limits.resources.node"] == ("error", "is an unknown resource: did you mean 'nodes'?")
-    severity, message = told["metadata.annotations[nodesmith.dev/limit-usd-per-hour]"]
+    reported = {each["field"]: (each["severity"], each["message"]) for each in json.loads(ran.stdout)}
+    assert reported["spec.limits.resources.node"] == (
+        "error",
+        "is an unknown resource: did you mean 'nodes'?",
+    )
+    severity, message = reported["metadata.annotations[nodesmith.dev/limit-usd-per-hour]"]
     assert severity == "warning"
     assert "convert 5 EUR into US dollars" in message
     assert ran.exit_code == 1

@@ -26,12 +26,12 @@ from nodesmith.registration import parameter_name, read_registration
 from nodesmith.settings import role_name
 from nodesmith_cli.access.awssession import AwsSession
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.connectcommand import How
+from nodesmith_cli.connecting.connectcommand import ConnectOptions
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.images import push as push_to
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.reading.cluster import image_of
-from nodesmith_cli.connecting.request import Wanted
+from nodesmith_cli.connecting.request import ConnectRequest
 from nodesmith_cli.main import app
 from tests.aws.account import REGION, client
 from tests.aws.connectable import (
@@ -43,7 +43,7 @@ from tests.aws.connectable import (
     connectable,
     deploy,
     deploy_roles,
-    told,
+    printed,
 )
 from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment
@@ -68,7 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: 
     cluster.calls.clear()
     assert cluster.run(**wanted) == 1
     assert cluster.calls == []
-    return told(capsys)
+    return printed(capsys)
 
 
 @contextmanager
@@ -100,10 +100,10 @@ def test_a_cluster_is_connected_and_connecting_it_again_writes_nothing(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cluster.run() == 0
-    assert told(capsys)["state"] == "connected"
+    assert printed(capsys)["state"] == "connected"
     cluster.calls.clear()
     assert cluster.run() == 0
-    report = told(capsys)
+    report = printed(capsys)
     assert {row["standing"] for row in report["rows"]} == {"present"}
     assert cluster.calls == []
 
@@ -163,7 +163,7 @@ WATCHED = parameter_name(CLUSTER, observed=True)
 
 def test_an_observed_cluster_is_only_read(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     assert cluster.run(observes=True) == 0
-    assert told(capsys)["state"] == "connected"
+    assert printed(capsys)["state"] == "connected"
     names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
     assert WATCHED in names
     assert REGISTRATION not in names
@@ -190,7 +190,7 @@ def test_connecting_an_observed_cluster_without_the_option_has_it_served_and_war
     assert cluster.run(observes=True, settings={"RESERVED_ENIS": "1"}) == 0
     capsys.readouterr()
     assert cluster.run(is_dry=True) == 0
-    (found,) = (each for each in told(capsys)["findings"] if each["check"] == "registration")
+    (found,) = (each for each in printed(capsys)["findings"] if each["check"] == "registration")
     assert (found["severity"], found["remedy"]) == (
         "warning",
         f"to keep it observed: nodesmith connect {CLUSTER} --observe",
@@ -214,7 +214,7 @@ def test_an_observed_cluster_is_examined_and_disconnected_like_a_served_one(
     assert cluster.run(observes=True) == 0
     capsys.readouterr()
     cluster.examine()
-    report = told(capsys)
+    report = printed(capsys)
     assert not [
         each
         for each in report["findings"]
@@ -235,7 +235,7 @@ def test_remedies_for_an_observed_cluster_leave_it_observed(
     client("ssm").put_parameter(Name=WATCHED, Value="{", Type="String", Overwrite=True)
     capsys.readouterr()
     assert cluster.examine() == 1
-    found = {each["check"]: each for each in told(capsys)["findings"]}
+    found = {each["check"]: each for each in printed(capsys)["findings"]}
     assert found["connection"]["remedy"] == f"nodesmith connect {CLUSTER} --observe"
     assert found["registration"]["remedy"].startswith(f"nodesmith connect {CLUSTER} --observe,")
     assert found["registration"]["object"] == f"registration {WATCHED}"
@@ -268,7 +268,7 @@ def test_a_dry_run_shows_what_would_be_created_and_creates_nothing(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cluster.run(is_dry=True) == 0
-    report = told(capsys)
+    report = printed(capsys)
     assert report["state"] == "planned"
     assert {"CRDs", "role KarpenterNodeRole-web"} <= {
         row["object"] for row in report["rows"] if row["standing"] == "will be made"
@@ -309,8 +309,8 @@ def test_two_concurrent_runs_connect_the_cluster_once(
         return cluster.run() == 0
 
     monkeypatch.setattr(typer, "confirm", confirm)
-    how = How("table", timeout=timedelta(minutes=1))
-    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), how) == 0
+    how = ConnectOptions("table", timeout=timedelta(minutes=1))
+    assert connect_cluster(ConnectRequest(CLUSTER, image=IMAGE), cluster.around(), how) == 0
     cluster.calls.clear()
     capsys.readouterr()
     assert cluster.run() == 0
@@ -349,11 +349,11 @@ def test_throttled_calls_are_retried(cluster: Connectable) -> None:
 
 
 def test_an_unknown_cluster_is_answered_with_a_similar_name(cluster: Connectable) -> None:
-    around, how = cluster.around(), How("json", is_asked=False)
+    around, how = cluster.around(), ConnectOptions("json", is_asked=False)
     with pytest.raises(Rejected, match=r"there is no cluster 'webb' in us-east-1, did you mean 'web'\?"):
-        connect_cluster(Wanted("webb"), around, how)
+        connect_cluster(ConnectRequest("webb"), around, how)
     with pytest.raises(Rejected, match="there is no cluster 'production' in us-east-1; clusters: web"):
-        connect_cluster(Wanted("production"), around, how)
+        connect_cluster(ConnectRequest("production"), around, how)
 
 
 def test_a_cluster_in_another_region_is_found_in_the_kubeconfig(
@@ -364,7 +364,7 @@ def test_a_cluster_in_another_region_is_found_in_the_kubeconfig(
     with pytest.raises(
         Rejected, match="your kubeconfig has one of that name in eu-west-1: use --region eu-west-1"
     ):
-        connect_cluster(Wanted("shop"), cluster.around(), How("json", is_asked=False))
+        connect_cluster(ConnectRequest("shop"), cluster.around(), ConnectOptions("json", is_asked=False))
 
 
 def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_pa
     file.write_text(json.dumps(config))
     around = cluster.around(kubeconfig=str(file))
     with pytest.raises(Rejected, match=r"is for the API server https://other.*aws eks update-kubeconfig"):
-        connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False))
+        connect_cluster(ConnectRequest(CLUSTER, image=IMAGE), around, ConnectOptions("json", is_asked=False))
     assert cluster.calls == []
 
 
@@ -388,7 +388,10 @@ def test_a_kubeconfig_of_the_cluster_is_used(cluster: Connectable, tmp_path: Pat
     file = tmp_path / "config"
     file.write_text(json.dumps(cluster.kubeconfig))
     around = cluster.around(kubeconfig=str(file))
-    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False)) == 0
+    assert (
+        connect_cluster(ConnectRequest(CLUSTER, image=IMAGE), around, ConnectOptions("json", is_asked=False))
+        == 0
+    )
 
 
 def test_entries_are_made_again_after_the_region_was_deployed_again(
@@ -524,7 +527,7 @@ def test_with_auto_mode_the_shared_crds_are_left_alone(
     cluster.calls.clear()
     assert cluster.run() == 0
     assert cluster.calls == []
-    assert "shared-crds" in checks(told(capsys), "info")
+    assert "shared-crds" in checks(printed(capsys), "info")
 
 
 def test_a_newer_crd_is_not_changed(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
@@ -539,7 +542,7 @@ def test_a_newer_crd_is_not_changed(cluster: Connectable, capsys: pytest.Capture
     cluster.calls.clear()
     assert cluster.run() == 0
     assert cluster.calls == []
-    (found,) = [each for each in told(capsys)["findings"] if each["check"] == "crds"]
+    (found,) = [each for each in printed(capsys)["findings"] if each["check"] == "crds"]
     assert "newer" in found["found"]
 
 
@@ -624,10 +627,10 @@ def test_the_command_connects_and_asks_for_confirmation(
     assert isinstance(refused.exception, Rejected)
     assert str(refused.exception) == "nothing was changed"
     assert cluster.calls == []
-    told = CliRunner().invoke(app, [*arguments, "--setting", "RESERVED_ENIS=1"], input="y\n")
-    assert (told.exit_code, told.exception) == (0, None), told.output
-    assert "Connect web (" in told.output
-    assert told.output.rstrip().endswith("connected")
+    reported = CliRunner().invoke(app, [*arguments, "--setting", "RESERVED_ENIS=1"], input="y\n")
+    assert (reported.exit_code, reported.exception) == (0, None), reported.output
+    assert "Connect web (" in reported.output
+    assert reported.output.rstrip().endswith("connected")
     examined = CliRunner().invoke(app, ["doctor", CLUSTER, "--region", REGION])
     assert "admission-policies" not in examined.output  # a table for people: it says what, not by which check
     assert "Kubernetes 1.34 has no ValidatingAdmissionPolicies" in examined.output
@@ -639,16 +642,16 @@ def test_the_command_connects_and_asks_for_confirmation(
 @pytest.mark.parametrize("output", ["json", "yaml", "name", "jsonpath={.state}"])
 def test_output_for_programs_does_not_prompt(cluster: Connectable, output: str) -> None:
     with pytest.raises(Rejected, match=f"-o {re.escape(output)} does not prompt: add --yes"):
-        connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How(output))
+        connect_cluster(ConnectRequest(CLUSTER, image=IMAGE), cluster.around(), ConnectOptions(output))
 
 
 def test_what_would_be_done_is_printed_as_names_or_by_a_template(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = Wanted(CLUSTER, image=IMAGE)
+    wanted = ConnectRequest(CLUSTER, image=IMAGE)
     shown = {}
     for output in ("json", "name", 'jsonpath={range .rows[*]}{.object}{"\\n"}{end}'):
-        assert connect_cluster(wanted, cluster.around(), How(output, is_dry=True)) == 0
+        assert connect_cluster(wanted, cluster.around(), ConnectOptions(output, is_dry=True)) == 0
         shown[output[:8]] = capsys.readouterr().out
     objects = [row["object"] for row in json.loads(shown["json"])["rows"]]
     assert shown["name"].splitlines() == objects
@@ -758,8 +761,8 @@ def test_an_image_is_pushed_after_all_checks_and_used_by_digest(cluster: Connect
         assert cluster.calls == []
         return digest
 
-    how = How("json", is_asked=False, push=push)
-    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 0
+    how = ConnectOptions("json", is_asked=False, push=push)
+    assert connect_cluster(ConnectRequest(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 0
     assert image_of(cluster.server) == digest
 
 
@@ -768,8 +771,8 @@ def test_nothing_is_pushed_if_a_check_fails(cluster: Connectable) -> None:
         raise AssertionError("pushed")
 
     cluster.access.mode = "CONFIG_MAP"
-    how = How("json", is_asked=False, push=push)
-    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 1
+    how = ConnectOptions("json", is_asked=False, push=push)
+    assert connect_cluster(ConnectRequest(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 1
 
 
 def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, MANAGED_BY_TAG, owned_tag, tag_list
 from nodesmith.registration import parameter_name
-from nodesmith_cli.migration.adopting.command import How, release_cluster
+from nodesmith_cli.migration.adopting.command import AdoptOptions, release_cluster
 from nodesmith_cli.sharing.ownership import listed, observes
 from nodesmith_cli.sharing.removal import Settings
 from nodesmith_cli.sharing.uninstallcommand import uninstall
 from nodesmith_formats.crds import custom_resource_definitions
 from tests import builders
 from tests.aws.account import REGION, client
-from tests.aws.connectable import BUCKET, CLUSTER, CRDS, POOLS, Connectable, connectable, told
+from tests.aws.connectable import BUCKET, CLUSTER, CRDS, POOLS, Connectable, connectable, printed
 from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment, karpenters_nodeclaim
 
@@ -116,7 +116,7 @@ def test_disconnect_is_refused_while_nodes_are_left_and_lists_them(
     before = cluster.state()
     capsys.readouterr()
     assert cluster.leave() == 1
-    assert told(capsys)["nodes"] == ["Node/node-1"]
+    assert printed(capsys)["nodes"] == ["Node/node-1"]
     assert cluster.state() == before
 
 
@@ -184,7 +184,7 @@ def test_a_cluster_that_karpenter_has_never_left_is_released_and_then_disconnect
     before = objects()
     with pytest.raises(Rejected, match="To leave them to Karpenter, run `nodesmith release CLUSTER`"):
         cluster.leave()
-    assert release_cluster(CLUSTER, cluster.around(), How(output="json", is_asked=False)) == 0
+    assert release_cluster(CLUSTER, cluster.around(), AdoptOptions(output="json", is_asked=False)) == 0
     assert cluster.leave() == 0
     assert objects() == before
     assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
@@ -269,7 +269,7 @@ def test_instances_of_a_deleted_cluster_are_listed_and_nothing_is_removed_before
     client("eks").delete_cluster(name=CLUSTER)
     capsys.readouterr()
     assert cluster.leave() == 1
-    assert told(capsys)["nodes"] == [f"Instance/{instance}"]
+    assert printed(capsys)["nodes"] == [f"Instance/{instance}"]
     assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] != []
     client("ec2").terminate_instances(InstanceIds=[instance])
     assert cluster.leave() == 0
@@ -284,7 +284,7 @@ def test_an_instance_without_a_node_keeps_the_cluster_connected(
     before = cluster.state()
     capsys.readouterr()
     assert cluster.leave() == 1
-    assert told(capsys)["nodes"] == [f"Instance/{instance}"]
+    assert printed(capsys)["nodes"] == [f"Instance/{instance}"]
     assert cluster.state() == before
     assert cluster.leave(nodes=True) == 0
 
@@ -334,7 +334,7 @@ def test_an_instance_of_the_last_run_is_listed_and_the_ledger_stays_until_it_is_
 
     capsys.readouterr()
     assert cluster.leave(meanwhile=last_run) == 1
-    assert told(capsys)["nodes"] == [f"Instance/{running[0]}"]
+    assert printed(capsys)["nodes"] == [f"Instance/{running[0]}"]
     assert len(cluster.state()["items"]) == 33
     assert cluster.state()["parameters"] == []
     client("ec2").terminate_instances(InstanceIds=running)

@@ -43,20 +43,20 @@ def found(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> dict[str,
     """Return the findings of doctor by check, except for the admission policies that the test API server lacks."""
     cluster.calls.clear()
     status = cluster.examine()
-    told: list[Json] = json.loads(capsys.readouterr().out)["findings"]
+    reported: list[Json] = json.loads(capsys.readouterr().out)["findings"]
     assert cluster.calls == []
-    assert status == (1 if [each for each in told if each["severity"] != "info"] else 0)
+    assert status == (1 if [each for each in reported if each["severity"] != "info"] else 0)
     by_check: dict[str, list[Json]] = {}
-    for each in told:
+    for each in reported:
         if each["check"] != "admission-policies" and each["severity"] != "info":
             by_check.setdefault(each["check"], []).append(each)
     return by_check
 
 
 def only(cluster: Connectable, capsys: pytest.CaptureFixture[str], check: str) -> Json:
-    told = found(cluster, capsys)
-    assert set(told) == {check}
-    (one,) = told[check]
+    reported = found(cluster, capsys)
+    assert set(reported) == {check}
+    (one,) = reported[check]
     return one
 
 
@@ -80,9 +80,9 @@ def test_a_spending_limit_that_is_nearly_used_is_reported(
 
 def test_an_unconnected_cluster_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with connectable() as cluster:
-        told = found(cluster, capsys)
-    assert told["registration"][0]["remedy"] == "nodesmith connect web"
-    assert "connection" not in told, "missing resources are not reported for an unconnected cluster"
+        reported = found(cluster, capsys)
+    assert reported["registration"][0]["remedy"] == "nodesmith connect web"
+    assert "connection" not in reported, "missing resources are not reported for an unconnected cluster"
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_an_unreadable_registration_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     client("ssm").put_parameter(Name=parameter_name(CLUSTER), Value=text, Overwrite=True)
-    told = found(cluster, capsys)
-    assert message in told["registration"][0]["found"]
-    assert [each["object"] for each in told["connection"]] == [f"registration {parameter_name(CLUSTER)}"]
+    reported = found(cluster, capsys)
+    assert message in reported["registration"][0]["found"]
+    assert [each["object"] for each in reported["connection"]] == [f"registration {parameter_name(CLUSTER)}"]
 
 
 def test_a_registration_with_a_vpc_without_functions_is_reported(
@@ -117,17 +117,17 @@ def test_a_registration_with_a_vpc_without_functions_is_reported(
     ):
         client("iam").delete_role(RoleName=role_name(concern, REGION, "shared"))
     capsys.readouterr()
-    told = found(cluster, capsys)
-    assert told["vpc"][0]["found"] == "VPC 'shared' has no functions in this region"
+    reported = found(cluster, capsys)
+    assert reported["vpc"][0]["found"] == "VPC 'shared' has no functions in this region"
 
 
 def test_a_missing_function_role_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client("iam").delete_role(RoleName=role_name("repair", REGION))
-    told = found(cluster, capsys)
-    assert told["function-role"][0]["object"] == "role nodesmith-repair-us-east-1"
-    assert told["function-role"][0]["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
+    reported = found(cluster, capsys)
+    assert reported["function-role"][0]["object"] == "role nodesmith-repair-us-east-1"
+    assert reported["function-role"][0]["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
 
 
 def test_a_missing_access_entry_is_reported(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,10 +155,10 @@ def test_an_old_snapshot_and_a_stopped_forwarder_are_reported(
     cluster.server.delete(f"{PODS}/nodesmith-forwarder-1?gracePeriodSeconds=0")
     later = datetime.now(UTC) + timedelta(minutes=20)
     cluster.now = lambda: later
-    told = found(cluster, capsys)
-    assert told["snapshot"][0]["found"].startswith("the newest is 20 min old")
-    assert "the logs of nodesmith-observation in /aws/lambda/nodesmith" in told["snapshot"][0]["remedy"]
-    assert told["forwarder"][0]["found"].startswith("the forwarder has no pod")
+    reported = found(cluster, capsys)
+    assert reported["snapshot"][0]["found"].startswith("the newest is 20 min old")
+    assert "the logs of nodesmith-observation in /aws/lambda/nodesmith" in reported["snapshot"][0]["remedy"]
+    assert reported["forwarder"][0]["found"].startswith("the forwarder has no pod")
 
 
 def test_an_old_snapshot_with_a_recent_heartbeat_is_fine(
@@ -184,9 +184,9 @@ def test_a_budget_that_never_allows_an_eviction_is_reported(
         cluster.server.create(path, {"metadata": {"name": name}, "spec": {**spec, "selector": {}}})
         status = {"expectedPods": 3, "currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": 0}
         cluster.server.patch(f"{path}/{name}/status", {"status": status})
-    told = found(cluster, capsys)
-    assert set(told) == {"budget"}
-    assert [(each["object"], each["found"]) for each in told["budget"]] == [
+    reported = found(cluster, capsys)
+    assert set(reported) == {"budget"}
+    assert [(each["object"], each["found"]) for each in reported["budget"]] == [
         ("PodDisruptionBudget default/tight", "minAvailable 3 of 3 pods: no pod can ever be evicted"),
         ("PodDisruptionBudget default/zero", "maxUnavailable 0: no pod can ever be evicted"),
     ]
@@ -296,17 +296,17 @@ def cni_findings(cluster: Connectable, capsys: pytest.CaptureFixture[str], **set
     """Connect with these settings, and return what doctor finds about the VPC CNI, with the remedy."""
     assert cluster.run(settings=settings) == 0
     capsys.readouterr()
-    told = found(cluster, capsys).get("vpc-cni", [])
-    return [f"{each['severity']}: {each['found']}: {each['remedy']}" for each in told]
+    reported = found(cluster, capsys).get("vpc-cni", [])
+    return [f"{each['severity']}: {each['found']}: {each['remedy']}" for each in reported]
 
 
 def test_custom_networking_without_a_reserved_interface_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_cni(cluster, *ENI_CONFIGS_OF_ZONES, **CUSTOM)
-    (told,) = cni_findings(cluster, capsys)
-    assert "no ordinary pod uses the first interface, but RESERVED_ENIS is 0" in told
-    assert told.endswith("nodesmith connect web --setting RESERVED_ENIS=1")
+    (reported,) = cni_findings(cluster, capsys)
+    assert "no ordinary pod uses the first interface, but RESERVED_ENIS is 0" in reported
+    assert reported.endswith("nodesmith connect web --setting RESERVED_ENIS=1")
     assert cni_findings(cluster, capsys, RESERVED_ENIS="1") == []
 
 
@@ -314,9 +314,9 @@ def test_security_groups_for_pods_take_an_interface_too(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_cni(cluster, *ENI_CONFIGS_OF_ZONES, ENABLE_POD_ENI="true", **CUSTOM)
-    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
-    assert "no ordinary pod uses the trunk interface, but RESERVED_ENIS is 1" in told
-    assert told.endswith("RESERVED_ENIS=2")
+    (reported,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert "no ordinary pod uses the trunk interface, but RESERVED_ENIS is 1" in reported
+    assert reported.endswith("RESERVED_ENIS=2")
     assert cni_findings(cluster, capsys, RESERVED_ENIS="2") == []
 
 
@@ -324,21 +324,21 @@ def test_an_interface_that_is_reserved_for_nothing_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_cni(cluster)
-    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
-    assert "RESERVED_ENIS is 1, but all interfaces serve pods" in told
+    (reported,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert "RESERVED_ENIS is 1, but all interfaces serve pods" in reported
 
 
 def test_prefix_delegation_that_only_one_side_knows_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_cni(cluster, ENABLE_PREFIX_DELEGATION="true")
-    (told,) = cni_findings(cluster, capsys)
-    assert "ENABLE_PREFIX_DELEGATION=true, but PREFIX_DELEGATION is false" in told
+    (reported,) = cni_findings(cluster, capsys)
+    assert "ENABLE_PREFIX_DELEGATION=true, but PREFIX_DELEGATION is false" in reported
     assert cni_findings(cluster, capsys, PREFIX_DELEGATION="true") == []
     cluster.server.delete(CNI)
     put_cni(cluster)
-    (told,) = cni_findings(cluster, capsys, PREFIX_DELEGATION="true")
-    assert "PREFIX_DELEGATION is true, but ENABLE_PREFIX_DELEGATION is not" in told
+    (reported,) = cni_findings(cluster, capsys, PREFIX_DELEGATION="true")
+    assert "PREFIX_DELEGATION is true, but ENABLE_PREFIX_DELEGATION is not" in reported
 
 
 def test_prefixes_of_windows_nodes_that_only_one_side_knows_are_reported(
@@ -347,20 +347,20 @@ def test_prefixes_of_windows_nodes_that_only_one_side_knows_are_reported(
     put_cni(cluster)
     data = {"enable-windows-ipam": "true", "enable-windows-prefix-delegation": "true"}
     cluster.server.create(CONFIG.rpartition("/")[0], {"metadata": {"name": "amazon-vpc-cni"}, "data": data})
-    (told,) = cni_findings(cluster, capsys)
-    assert "enable-windows-prefix-delegation is true, but WINDOWS_PREFIX_DELEGATION is false" in told
+    (reported,) = cni_findings(cluster, capsys)
+    assert "enable-windows-prefix-delegation is true, but WINDOWS_PREFIX_DELEGATION is false" in reported
     assert cni_findings(cluster, capsys, WINDOWS_PREFIX_DELEGATION="true") == []
     cluster.server.delete(CONFIG)
-    (told,) = cni_findings(cluster, capsys, WINDOWS_PREFIX_DELEGATION="true")
-    assert "WINDOWS_PREFIX_DELEGATION is true, but enable-windows-ipam" in told
+    (reported,) = cni_findings(cluster, capsys, WINDOWS_PREFIX_DELEGATION="true")
+    assert "WINDOWS_PREFIX_DELEGATION is true, but enable-windows-ipam" in reported
 
 
 def test_zones_without_an_eniconfig_are_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_cni(cluster, f"{REGION}a", **CUSTOM)
-    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
-    assert f"none is named {REGION}b" in told
+    (reported,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert f"none is named {REGION}b" in reported
 
 
 def test_custom_networking_without_any_eniconfig_is_reported(
@@ -387,7 +387,7 @@ def test_a_wide_table_names_the_check_and_names_are_those_of_the_objects(
     for output in ("json", "name", "wide", "table"):
         doctor(CLUSTER, cluster.around(), output)
         shown[output] = capsys.readouterr().out
-    (told,) = [each for each in json.loads(shown["json"])["findings"] if each["severity"] != "info"]
-    assert told["object"] in shown["name"].splitlines()
-    assert f"({told['check']})" in shown["wide"]
-    assert f"({told['check']})" not in shown["table"]
+    (reported,) = [each for each in json.loads(shown["json"])["findings"] if each["severity"] != "info"]
+    assert reported["object"] in shown["name"].splitlines()
+    assert f"({reported['check']})" in shown["wide"]
+    assert f"({reported['check']})" not in shown["table"]

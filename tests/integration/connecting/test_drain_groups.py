@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.migration.draining.command import How, What, rules_of, run_on_groups
+from nodesmith_cli.migration.draining.command import Action, DrainOptions, rules_of, run_on_groups
 from nodesmith_cli.migration.draining.groups import SIZE_TAG, AwsGroups
 from nodesmith_cli.migration.draining.objects import Autoscaler, ServedObjects
 from nodesmith_cli.migration.draining.running import Drain, Rules, State
@@ -245,7 +245,7 @@ def test_a_node_with_a_pod_that_must_stay_is_drained_once_that_has_ended(
     here.add_web(1, "job", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
     (job,) = (name for name in here.places() if name.startswith("job"))
     node = here.places()[job]
-    assert here.run(What.DRAIN, "batch", is_dry=True) == 0
+    assert here.run(Action.DRAIN, "batch", is_dry=True) == 0
     protected = "is annotated karpenter.sh/do-not-disrupt or safe-to-evict=false"
     assert report(capsys)[0]["why"] == [
         f"node {node} is drained once pod default/{job} is gone, which {protected}"
@@ -287,12 +287,12 @@ def test_a_group_is_rolled_back_if_evicted_pods_get_no_place(
     here.add_own("later", 0)
     here.buys = False
     assert here.drain("general", "later", rules=Rules("1", timedelta(minutes=2), 1)) == 1
-    told = capsys.readouterr()
-    (found,) = json.loads(told.out)["groups"]
+    reported = capsys.readouterr()
+    (found,) = json.loads(reported.out)["groups"]
     assert found["state"] == "rolled back"
     assert "no node yet for default/web-" in found["why"][0]
-    assert "1 node could not be drained: rolling back" in told.err
-    assert " waits: no node yet for default/web-" in told.err
+    assert "1 node could not be drained: rolling back" in reported.err
+    assert " waits: no node yet for default/web-" in reported.err
     assert here.size("eks-general") == (1, 2, 5)
     assert here.remembered("eks-general") is None
     here.sleep(30)
@@ -327,14 +327,14 @@ def test_each_step_is_asked_for(here: Drainable, monkeypatch: pytest.MonkeyPatch
         return answers.pop(0)
 
     monkeypatch.setattr(typer, "confirm", confirm)
-    assert run_on_groups(What.DRAIN, CLUSTER, ("batch",), here.around(), How()) == 1
+    assert run_on_groups(Action.DRAIN, CLUSTER, ("batch",), here.around(), DrainOptions()) == 1
     assert asked[0].startswith(
         "Drain Auto Scaling group batch (min=0 desired=2 max=5): cordon 2 nodes, evict 2 pods"
     )
     assert [each.startswith("Drain node ") for each in asked[1:]] == [True, True]
     assert here.size("batch")[1] == 1
     answers[:] = [False]
-    assert run_on_groups(What.UNDO, CLUSTER, ("batch",), here.around(), How()) == 1
+    assert run_on_groups(Action.UNDO, CLUSTER, ("batch",), here.around(), DrainOptions()) == 1
     assert here.size("batch")[1] == 1
 
 
@@ -377,12 +377,12 @@ def test_the_status_of_all_groups_is_shown_without_a_write(
     assert here.drain("batch") == 0
     capsys.readouterr()
     here.account.calls.clear()
-    assert here.run(What.STATUS) == 1
+    assert here.run(Action.STATUS) == 1
     assert {each["group"]: each["state"] for each in report(capsys)} == {
         "batch": "drained",
         "general": "untouched",
     }
-    assert run_on_groups(What.STATUS, CLUSTER, ("batch",), here.around(), How()) == 0
+    assert run_on_groups(Action.STATUS, CLUSTER, ("batch",), here.around(), DrainOptions()) == 0
     line = "drained      Auto Scaling group batch: 0 instances, 0 pods to move; min=0 desired=0 max=5; before its drain"
     assert capsys.readouterr().out.startswith(line)
     assert here.account.calls == []
@@ -391,7 +391,7 @@ def test_the_status_of_all_groups_is_shown_without_a_write(
 def test_the_status_of_a_cluster_without_groups_says_so(
     here: Drainable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_on_groups(What.STATUS, CLUSTER, (), here.around(), How()) == 0
+    assert run_on_groups(Action.STATUS, CLUSTER, (), here.around(), DrainOptions()) == 0
     assert capsys.readouterr().out == f"{CLUSTER} has neither managed node groups nor Auto Scaling groups\n"
 
 
@@ -404,7 +404,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(
     with pytest.raises(Rejected, match="--drain needs the groups: --group NAME"):
         here.drain()
     with pytest.raises(Rejected, match="-o json does not prompt: add --yes"):
-        run_on_groups(What.DRAIN, CLUSTER, ("general",), here.around(), How("json"))
+        run_on_groups(Action.DRAIN, CLUSTER, ("general",), here.around(), DrainOptions("json"))
     tag = {"ResourceId": "eks-general", "ResourceType": "auto-scaling-group", "Key": SIZE_TAG}
     client("autoscaling").create_or_update_tags(Tags=[{**tag, "Value": "[red]x", "PropagateAtLaunch": False}])
     with pytest.raises(
@@ -443,7 +443,7 @@ def test_a_hostile_message_of_the_cluster_is_shortened_and_shown_without_control
 ) -> None:
     here.add_own("batch", 1)
     here.set_ready("False", "\x1b[31m[bold]" + 10_000 * "x")
-    assert run_on_groups(What.DRAIN, CLUSTER, ("batch",), here.around(), How(is_asked=False)) == 1
+    assert run_on_groups(Action.DRAIN, CLUSTER, ("batch",), here.around(), DrainOptions(is_asked=False)) == 1
     line = capsys.readouterr().out.splitlines()[1]
     assert "\x1b" not in line
     assert "[bold]" in line
@@ -485,7 +485,7 @@ def test_errors_that_may_pass_are_retried_and_missing_rights_are_not(here: Drain
     assert len(asked) == 3
 
 
-def test_a_managed_group_that_eks_cannot_drain_now_is_told(
+def test_a_managed_group_that_eks_cannot_drain_now_is_reported(
     here: Drainable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here.add_managed("general", 1)

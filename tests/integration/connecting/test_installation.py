@@ -133,7 +133,7 @@ def link(project: Distribution, into: Path) -> None:
             target.symlink_to(Path(str(project.locate_file(top))))
 
 
-def told_by(nodesmith: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def output_of(nodesmith: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user of the installation does, without a kubeconfig and an AWS account."""
     home = str(nodesmith.parent)
     environment = {"PATH": os.environ["PATH"], "HOME": home, "AWS_EC2_METADATA_DISABLED": "true"}
@@ -150,16 +150,16 @@ def test_an_installation_without_the_extra_has_none_of_the_simulators_libraries(
 
 @pytest.mark.parametrize("command", ["", "demo", "local", "local up", "plan"])
 def test_commands_describe_themselves_without_the_extra(command: str, base: Path) -> None:
-    ran = told_by(base, *command.split(), "--help")
+    ran = output_of(base, *command.split(), "--help")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith(f"Usage: nodesmith {command}".rstrip())
 
 
 def test_an_installation_tells_the_commit_it_was_built_from(base: Path) -> None:
     head = subprocess.run([*GIT, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
-    told = json.loads(told_by(base, "version", "-o", "json").stdout)
-    assert len(told["commit"].removesuffix("-dirty")) == 12
-    assert head.stdout.startswith(told["commit"].removesuffix("-dirty"))
+    reported = json.loads(output_of(base, "version", "-o", "json").stdout)
+    assert len(reported["commit"].removesuffix("-dirty")) == 12
+    assert head.stdout.startswith(reported["commit"].removesuffix("-dirty"))
 
 
 def test_all_but_the_simulator_can_be_imported_without_the_extra(base: Path) -> None:
@@ -172,7 +172,7 @@ def test_all_but_the_simulator_can_be_imported_without_the_extra(base: Path) -> 
 
 
 def test_plan_and_validate_work_without_the_extra(base: Path) -> None:
-    planned, validated = told_by(base, "plan", "-f", EXAMPLE), told_by(base, "validate", "-f", EXAMPLE)
+    planned, validated = output_of(base, "plan", "-f", EXAMPLE), output_of(base, "validate", "-f", EXAMPLE)
     assert planned.returncode == 0, planned.stderr
     assert "20 pods" in planned.stdout
     assert (validated.returncode, validated.stdout) == (0, "3 objects: 0 errors, 0 warnings\n")
@@ -180,7 +180,7 @@ def test_plan_and_validate_work_without_the_extra(base: Path) -> None:
 
 @pytest.mark.parametrize("command", NEED_THE_EXTRA, ids=" ".join)
 def test_the_simulators_commands_say_in_one_line_what_to_install(command: list[str], base: Path) -> None:
-    ran = told_by(base, *command)
+    ran = output_of(base, *command)
     assert ran.returncode == 2
     assert ran.stdout == ""
     [line] = ran.stderr.splitlines()
@@ -188,7 +188,7 @@ def test_the_simulators_commands_say_in_one_line_what_to_install(command: list[s
 
 
 def test_the_page_says_in_one_line_what_to_install(base: Path) -> None:
-    ran = told_by(base, "ui")
+    ran = output_of(base, "ui")
     assert (ran.returncode, ran.stdout) == (2, "")
     [line] = ran.stderr.splitlines()
     assert line.endswith("install it with `pipx install --force 'nodesmith[ui]'`")
@@ -204,6 +204,6 @@ def test_the_wheel_contains_the_page(wheel: Path) -> None:
 
 
 def test_the_extra_brings_the_simulator(whole: Path) -> None:
-    ran = told_by(whole, "local", "run", "-f", EXAMPLE, "--speed", "20", "-o", "json")
+    ran = output_of(whole, "local", "run", "-f", EXAMPLE, "--speed", "20", "-o", "json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["pendingPods"] == []

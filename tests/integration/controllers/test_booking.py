@@ -189,7 +189,7 @@ def test_at_most_six_hours_are_booked_in_one_run() -> None:
     assert [world.after(9 * HOUR + 5 * MINUTE).hours, world.run().hours] == [MOST_HOURS, 3]
 
 
-def test_hours_of_more_than_a_week_ago_are_told_and_left_out() -> None:
+def test_hours_of_more_than_a_week_ago_are_reported_and_left_out() -> None:
     world = Ledgered()
     report = world.after(8 * DAY + 5 * MINUTE)
     assert report.faults == [
@@ -353,7 +353,7 @@ def test_the_hours_of_a_day_and_the_days_of_a_month_are_merged() -> None:
     }
 
 
-def test_a_missing_or_damaged_hour_is_told_and_the_day_has_the_others() -> None:
+def test_a_missing_or_damaged_hour_is_reported_and_the_day_has_the_others() -> None:
     world = Ledgered()
     for hour in range(1, 12):
         world.after(hour * HOUR + 5 * MINUTE)
@@ -365,7 +365,7 @@ def test_a_missing_or_damaged_hour_is_told_and_the_day_has_the_others() -> None:
     assert cost(world.rows(DAYS, "2026-11-25")) == 10 * nano_usd(PRICE)
 
 
-def test_a_damaged_state_is_told_and_booking_begins_again() -> None:
+def test_a_damaged_state_is_reported_and_booking_begins_again() -> None:
     world = Ledgered()
     world.blobs.objects[booked_key(CLUSTER)] = b'{"through": 7}'
     report = world.after(5 * HOUR + 5 * MINUTE)
@@ -373,7 +373,7 @@ def test_a_damaged_state_is_told_and_booking_begins_again() -> None:
     assert report.faults[0].startswith(f"{booked_key(CLUSTER)}: cannot be read (")
 
 
-def test_a_damaged_snapshot_is_told_and_costs_are_booked_without_it() -> None:
+def test_a_damaged_snapshot_is_reported_and_costs_are_booked_without_it() -> None:
     world = Ledgered()
     world.blobs.keep_version(snapshot_key(CLUSTER), b"damaged", START + 30 * MINUTE)
     world.blobs.objects[snapshot_key(CLUSTER)] = b"damaged"
@@ -424,7 +424,7 @@ def test_a_spot_price_counts_from_when_the_catalogue_has_it(runs: tuple[int, ...
     assert costs == [nano_usd(0.03), nano_usd(0.03), nano_usd(0.05)]
 
 
-def test_the_part_that_a_savings_plan_pays_for_is_told_apart() -> None:
+def test_the_part_that_a_savings_plan_pays_for_is_reported_apart() -> None:
     world = Ledgered(uses_commitments=True)
     rate = 60_000
     plan = Commitment(

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.controllers.provisioning import Outcome, Provisioning, provision
-from nodesmith.errors import PutOff
+from nodesmith.errors import RetryScheduled
 from nodesmith.launcheffects import (
     FEW_CALLS,
     FEW_NODES_TOLERANCE,
@@ -46,7 +46,7 @@ def with_pools(count: int) -> World:
     return world
 
 
-def woken(world: World) -> list[timedelta]:
+def provisioning_delays(world: World) -> list[timedelta]:
     """Return after which delays provisioning is woken, and clear its hints."""
     hints = [m.due_at - world.now for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
     world.hints.waiting.clear()
@@ -102,7 +102,7 @@ def test_a_cluster_that_gets_no_calls_buys_nothing_and_is_woken_when_its_lock_ex
 
     outcome = run(world)
 
-    assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [LOCKED_FOR])
+    assert (outcome.launched, outcome.decisions, provisioning_delays(world)) == ([], [], [LOCKED_FOR])
     world.now += LOCKED_FOR
     assert len(run(world).launched) == FEW_CALLS + 1
 
@@ -134,7 +134,7 @@ def test_nodes_that_need_few_calls_are_bought_in_one_run() -> None:
     world = with_pools(FEW_CALLS)
 
     assert len(run(world).launched) == FEW_CALLS
-    assert woken(world) == []
+    assert provisioning_delays(world) == []
 
 
 def test_a_run_with_the_lock_buys_as_many_nodes_as_allowed_and_wakes_the_next_run() -> None:
@@ -143,19 +143,19 @@ def test_a_run_with_the_lock_buys_as_many_nodes_as_allowed_and_wakes_the_next_ru
     outcome = run(world)
 
     assert len(outcome.launched) == MANY_CALLS
-    assert woken(world) == [LOCKED_FOR]
+    assert provisioning_delays(world) == [LOCKED_FOR]
     assert outcome.due == world.now
 
 
 def test_a_run_without_the_lock_buys_nothing_sends_no_hints_and_leaves_no_open_decision() -> None:
     world = with_pools(MANY_CALLS + FEW_CALLS + 1)
     run(world)
-    woken(world)
+    provisioning_delays(world)
 
     world.now += LOCKED_FOR / 2
     outcome = run(world)
 
-    assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [])
+    assert (outcome.launched, outcome.decisions, provisioning_delays(world)) == ([], [], [])
     assert len(world.store.claims) == MANY_CALLS
 
 
@@ -179,7 +179,7 @@ class Throttling(FakeCloud):
 
 
 def throttled(world: World) -> None:
-    with pytest.raises(PutOff):
+    with pytest.raises(RetryScheduled):
         provision(replace(_provisioning(world), cloud=Throttling(clock=world.clock)))
 
 
@@ -188,7 +188,7 @@ def test_a_throttled_run_with_the_lock_wakes_provisioning_once_after_the_lock_ex
 
     throttled(world)
 
-    assert woken(world) == [LOCKED_FOR]
+    assert provisioning_delays(world) == [LOCKED_FOR]
 
 
 def test_a_throttled_run_with_few_calls_wakes_provisioning_once_after_two_seconds() -> None:
@@ -196,7 +196,7 @@ def test_a_throttled_run_with_few_calls_wakes_provisioning_once_after_two_second
 
     throttled(world)
 
-    assert woken(world) == [timedelta(seconds=2)]
+    assert provisioning_delays(world) == [timedelta(seconds=2)]
 
 
 def sharing(*worlds: World) -> None:
@@ -215,7 +215,7 @@ def test_after_ec2_has_throttled_a_call_other_clusters_take_even_a_few_calls_fro
     outcome = run(second)
 
     assert len(outcome.launched) == 1, "EC2 would throttle the second"
-    assert woken(second) == [LOCKED_WHILE_SHORT]
+    assert provisioning_delays(second) == [LOCKED_WHILE_SHORT]
     second.now += LOCKED_WHILE_SHORT
     assert len(run(second).launched) == 1
 
@@ -239,7 +239,7 @@ def test_while_calls_are_short_a_run_without_the_lock_leaves_its_pods_to_the_nex
 
     outcome = run(second)
 
-    assert (outcome.decisions, outcome.launched, woken(second)) == ([], [], [])
+    assert (outcome.decisions, outcome.launched, provisioning_delays(second)) == ([], [], [])
     assert second.store.release_lock(Concern.PROVISIONING, second.now + LOCKED_FOR), "it has left a mark"
 
 
@@ -289,11 +289,11 @@ def test_while_calls_are_short_a_cluster_in_line_decides_nothing_before_its_turn
     world.store.budget[0] = budget
 
     assert run(world).launched == []
-    (wait,) = woken(world)
+    (wait,) = provisioning_delays(world)
     assert wait == timedelta(seconds=7), "31 calls at 4.8 a second"
     world.now += wait - timedelta(seconds=1)
     early = run(world)
-    assert (early.launched, early.decisions, woken(world)) == ([], [], [])
+    assert (early.launched, early.decisions, provisioning_delays(world)) == ([], [], [])
     world.now += timedelta(seconds=1)
     for name in before:
         _, world.store.budget[0] = world.store.budget[0].take(name, 1, world.now)
@@ -314,7 +314,7 @@ def short_of_calls() -> World:
 def test_while_calls_are_short_the_next_purchase_waits_for_the_clusters_part_of_the_rate() -> None:
     world = short_of_calls()
     assert len(run(world).launched) == 1
-    assert woken(world) == [timedelta(seconds=10)], "48 clusters make 4.8 calls a second"
+    assert provisioning_delays(world) == [timedelta(seconds=10)], "48 clusters make 4.8 calls a second"
     world.now += timedelta(seconds=9)
     early = run(world)
     assert (early.launched, early.decisions) == ([], [])
@@ -326,14 +326,14 @@ def test_while_calls_are_short_a_cluster_alone_need_not_wait_for_others_after_a_
     world.store.budget[0] = CallBudget().with_scarcity(Scarcity(is_throttled=True), world.now)
 
     assert len(run(world).launched) == 3
-    assert woken(world) == [LOCKED_WHILE_SHORT]
+    assert provisioning_delays(world) == [LOCKED_WHILE_SHORT]
 
 
 def test_a_throttled_purchase_is_repeated_before_the_next_round() -> None:
     world = short_of_calls()
     throttled(world)
 
-    assert woken(world) == [LOCKED_WHILE_SHORT]
+    assert provisioning_delays(world) == [LOCKED_WHILE_SHORT]
 
 
 def test_while_calls_are_short_one_call_serves_the_pods_of_a_throttled_one_and_those_that_came_since() -> (

@@ -184,7 +184,7 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
     return claims
 
 
-def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
+def hinted(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
     """Return the concerns that got a hint with this reason, each with its delay."""
     return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
 
@@ -194,11 +194,11 @@ def test_pods_with_a_new_node_are_checked_again_while_they_are_pending(scene: Sc
     scene.follow()
     scene.follow()
     assert scene.phases() == {"a": "Initialized"}
-    assert told_of(scene, "claims initialized") == [
+    assert hinted(scene, "claims initialized") == [
         (Concern.PROVISIONING, timedelta(seconds=5)),
         (Concern.PROVISIONING, timedelta(seconds=21)),
     ], "another pod may have taken the room, or kube-scheduler may not use the node"
-    assert told_of(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
+    assert hinted(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
 
 
 def test_a_nomination_without_effect_is_cleared_once(scene: Scene) -> None:
@@ -222,7 +222,7 @@ def test_no_hint_is_sent_for_pods_that_run_or_wait_for_another_node(scene: Scene
     scene.cluster.pods["default/other"] = pod_manifest("other")
     scene.follow()
     assert scene.phases() == {"a": "Initialized"}
-    assert told_of(scene, "claims initialized") == []
+    assert hinted(scene, "claims initialized") == []
 
 
 def test_a_claim_is_checked_again_if_its_node_was_opened_before_and_no_event_will_follow(
@@ -237,25 +237,25 @@ def test_a_claim_is_checked_again_if_its_node_was_opened_before_and_no_event_wil
     scene.store.raise_before = fail
     with pytest.raises(Transient, match="save timed out"):
         scene.follow()
-    assert told_of(scene, "claims advanced") == [], "an event about its opened Node will follow"
+    assert hinted(scene, "claims advanced") == [], "an event about its opened Node will follow"
     scene.store.raise_before = lambda _: None
     assert scene.follow() == {"Open": 1, "Register": 1}
-    assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
+    assert hinted(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
 
 
 def test_joining_nodes_send_hints_to_readiness_and_provisioning_where_it_matters(scene: Scene) -> None:
     scene.cluster.nodepools["default"] = builders.nodepool_manifest()
     joined(scene, "a", "b")
     scene.follow()
-    assert told_of(scene, "registrations ended") == [(Concern.READINESS, timedelta())]
-    assert told_of(scene, "nodes join") == [], "no NodePool was backed off"
+    assert hinted(scene, "registrations ended") == [(Concern.READINESS, timedelta())]
+    assert hinted(scene, "nodes join") == [], "no NodePool was backed off"
 
     scene.hints.sent.clear()
     scene.hold(launched("c"))
     scene.cluster.nodes["node-c"] = node_manifest(launched("c"))
     scene.follow()
     assert len(scene.store.health["default"].endings) == 3
-    assert told_of(scene, "registrations ended") == [], "its NodePool already shows that"
+    assert hinted(scene, "registrations ended") == [], "its NodePool already shows that"
 
     (known,) = scene.store.health.values()
     left_alone = Backoff(NOW, 1, "RegistrationTimeout")
@@ -263,7 +263,7 @@ def test_joining_nodes_send_hints_to_readiness_and_provisioning_where_it_matters
     scene.hold(launched("d"))
     scene.cluster.nodes["node-d"] = node_manifest(launched("d"))
     scene.follow()
-    assert told_of(scene, "nodes join") == [(Concern.PROVISIONING, timedelta())]
+    assert hinted(scene, "nodes join") == [(Concern.PROVISIONING, timedelta())]
 
 
 def test_all_pods_are_nominated_before_the_first_node_is_opened(scene: Scene) -> None:
@@ -337,22 +337,22 @@ def test_a_claim_that_another_run_has_changed_is_checked_again_soon(scene: Scene
     report = scene.followed()
     assert (dict(report.counts), report.due) == ({"Open": 1, "Conflict": 1}, NOW)
     assert scene.hints.concerns() == [Concern.LIFECYCLE]
-    assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
+    assert hinted(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
 
 
 def test_readiness_counts_nodes_again_when_a_claim_appears_and_when_it_becomes_a_node(scene: Scene) -> None:
     why = "claims launched, initialized, ending or gone"
     scene.hold(launched("a", reason=NOT_REGISTERED[0], message=NOT_REGISTERED[1]))
     scene.follow()
-    assert told_of(scene, why) == [(Concern.READINESS, timedelta())], "it has a NodeClaim object now"
+    assert hinted(scene, why) == [(Concern.READINESS, timedelta())], "it has a NodeClaim object now"
 
     scene.hints.sent.clear()
     scene.cluster.nodes["node-a"] = node_manifest(launched("a"))
     scene.follow()
-    assert (scene.phases(), told_of(scene, why)) == ({"a": "Registered"}, [])
+    assert (scene.phases(), hinted(scene, why)) == ({"a": "Registered"}, [])
 
     scene.follow()
-    assert (scene.phases(), told_of(scene, why)) == ({"a": "Initialized"}, [(Concern.READINESS, timedelta())])
+    assert (scene.phases(), hinted(scene, why)) == ({"a": "Initialized"}, [(Concern.READINESS, timedelta())])
 
 
 def test_termination_and_provisioning_are_woken_for_a_node_that_expires(scene: Scene) -> None:
@@ -363,8 +363,8 @@ def test_termination_and_provisioning_are_woken_for_a_node_that_expires(scene: S
     old = replace(scene.store.claims["a"], created_at=NOW - timedelta(days=31), expire_after="720h")
     scene.store.claims["a"] = old
     assert scene.follow() == {"End": 1}
-    assert told_of(scene, "claims end") == [(Concern.TERMINATION, timedelta())]
-    assert told_of(scene, "claims given up or ended") == [(Concern.PROVISIONING, timedelta())]
+    assert hinted(scene, "claims end") == [(Concern.TERMINATION, timedelta())]
+    assert hinted(scene, "claims given up or ended") == [(Concern.PROVISIONING, timedelta())]
 
 
 @pytest.mark.parametrize(("bought_for", "woken"), [("web", [(Concern.TERMINATION, timedelta())]), ("db", [])])
@@ -380,7 +380,7 @@ def test_termination_goes_on_once_the_node_bought_for_the_pods_of_an_ending_one_
     scene.follow()
     scene.follow()
     assert scene.phases()["new"] == "Initialized"
-    assert told_of(scene, "replacements are ready") == woken
+    assert hinted(scene, "replacements are ready") == woken
 
 
 @pytest.mark.parametrize(
@@ -913,7 +913,7 @@ def test_provisioning_looks_again_soon_while_a_users_nodeclaim_is_still_to_be_re
     scene.see()
     outcome = provision(provisioning(scene))
     assert (outcome.launched, outcome.unread) == ([], True)
-    assert told_of(scene, "a NodeClaim is being read") == [(Concern.PROVISIONING, timedelta(seconds=5))]
+    assert hinted(scene, "a NodeClaim is being read") == [(Concern.PROVISIONING, timedelta(seconds=5))]
 
 
 def test_abandoned_claims_that_cannot_be_looked_up_do_not_affect_new_pods(scene: Scene) -> None:

@@ -63,8 +63,8 @@ def test_drained_pods_are_counted_once_by_their_nodes_reason() -> None:
     (claim,) = world.store.claims.values()
     world.warn(claim.instance_id)
     world.live(timedelta(minutes=3))
-    told = Counted(world.metrics)
-    assert told.counter("pods_drained_total") == [({"reason": "SpotInterrupted"}, 3)]
+    reported = Counted(world.metrics)
+    assert reported.counter("pods_drained_total") == [({"reason": "SpotInterrupted"}, 3)]
 
 
 def test_pods_of_a_manually_deleted_node_are_counted_as_forceful_termination() -> None:
@@ -86,22 +86,22 @@ def test_pending_pods_are_counted_by_zone_and_unschedulable_and_ignored_pods_sep
     world.add("never", resourceClaims=[{"name": "gpu", "resourceClaimName": "g"}])
     world.observe()
     world.run(Concern.PROVISIONING)
-    told = Counted(world.metrics)
-    by_zone = told.gauge("scheduler_pending_pods_by_effective_zone_count")
+    reported = Counted(world.metrics)
+    by_zone = reported.gauge("scheduler_pending_pods_by_effective_zone_count")
     assert {labels["zone"]: n for labels, n in by_zone} == {
         "flexible": 1,
         "us-east-1a": 1,
         "us-east-1b": 1,
         "none": 1,
     }
-    assert told.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 1)]
-    assert told.gauge("scheduler_ignored_pods_count") == [({}, 2)]
+    assert reported.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 1)]
+    assert reported.gauge("scheduler_ignored_pods_count") == [({}, 2)]
     world.remove(["too-large", "nowhere", "never"])
     world.settle()
     world.run(Concern.PROVISIONING)
-    told = Counted(world.metrics)
-    assert told.gauge("scheduler_pending_pods_by_effective_zone_count") == []
-    assert told.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 0)]
+    reported = Counted(world.metrics)
+    assert reported.gauge("scheduler_pending_pods_by_effective_zone_count") == []
+    assert reported.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 0)]
 
 
 def test_launch_failures_are_counted_by_zone_and_reason() -> None:
@@ -145,14 +145,14 @@ def test_messages_are_counted_by_type_and_again_when_they_are_deleted() -> None:
     )
     world.notices.keep_all(*said)
     handle_notices(interruption(world))
-    told = Counted(world.metrics)
-    assert told.counter("interruption_received_messages_total") == [
+    reported = Counted(world.metrics)
+    assert reported.counter("interruption_received_messages_total") == [
         ({"message_type": "instance_stopped"}, 1),
         ({"message_type": "no_op"}, 3),
         ({"message_type": "spot_interrupted"}, 1),
     ]
-    assert told.counter("interruption_deleted_messages_total") == [({}, 5)]
-    waited = told.histogram("interruption_message_queue_duration_seconds")
+    assert reported.counter("interruption_deleted_messages_total") == [({}, 5)]
+    waited = reported.histogram("interruption_message_queue_duration_seconds")
     assert (sum(waited.counts), waited.total_seconds) == (2, 10)
 
 
@@ -184,12 +184,12 @@ def test_a_node_that_fails_a_check_by_ec2_is_counted_once(
     world = running()
     (claim,) = world.store.claims.values()
     notice = Notice(cause, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
-    world.cloud.told[claim.instance_id] = notice
+    world.cloud.reported[claim.instance_id] = notice
     for _ in range(3):
         handle_notices(interruption(world))
     assert world.store.claims[claim.name].phase is Phase.TERMINATING
-    told = Counted(world.metrics)
-    assert told.counter("interruption_instance_status_unhealthy_total") == [({"category": category}, 1)]
+    reported = Counted(world.metrics)
+    assert reported.counter("interruption_instance_status_unhealthy_total") == [({"category": category}, 1)]
 
 
 def test_decisions_about_pods_are_timed_and_runs_without_pods_are_not() -> None:

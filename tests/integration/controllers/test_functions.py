@@ -293,14 +293,14 @@ def test_no_function_imports_the_official_kubernetes_client(site: Site) -> None:
 
 
 def test_the_forwarder_serves_the_functions_metrics_to_prometheus(site: Site) -> None:
-    lines = told_prometheus(site)
+    lines = served_metrics(site)
     asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1.0'
     assert asked % ("provisioner", "Create") in lines
     assert asked % ("nodeclaim.garbagecollection", "List") in lines
     decided = 'karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'
     assert f"{decided} 1.0" in lines
     site.run("provisioning", (HINT,))  # in a separate process, in which the pods wait for their node
-    lines = told_prometheus(site)
+    lines = served_metrics(site)
     assert f"{decided} 2.0" in lines
     assert len([line for line in lines if line.startswith(PRICE)]) > 100
     assert len(json.loads(site.blob(metrics_key(CLUSTER, "provisioning")))["writers"]) == 2
@@ -310,7 +310,7 @@ PRICE = "karpenter_cloudprovider_instance_type_offering_price_estimate{"
 ANSWERS = 30
 
 
-def told_prometheus(site: Site) -> list[str]:
+def served_metrics(site: Site) -> list[str]:
     """Return the metrics that a newly started forwarder serves with its own permissions, once it has read all of them.
 
     An answer waits a second for S3, which a busy machine may exceed; prices are read last.

@@ -85,15 +85,15 @@ def test_drifted_nodes_have_a_condition_and_are_replaced_as_budgets_allow() -> N
     pool["spec"]["disruption"]["budgets"] = [{"nodes": "1"}]
     pool["spec"]["template"]["metadata"] = {"labels": {"team": "blue"}}
     pool["metadata"]["generation"] = 2
-    old, at_once, told = set(world.store.claims), 0, set[tuple[str, str]]()
+    old, at_once, reported = set(world.store.claims), 0, set[tuple[str, str]]()
     end = world.now + HOUR
     while old & set(world.store.claims) and world.now < end:
         world.live(STEP)
         at_once = max(at_once, sum(c.is_ending for c in world.store.claims.values()))
-        told.update(shown(world, "Drifted"))
+        reported.update(shown(world, "Drifted"))
     world.settle()
     assert old & set(world.store.claims) == set()
-    assert (at_once, told) == (1, {("True", "NodePoolDrifted")})
+    assert (at_once, reported) == (1, {("True", "NodePoolDrifted")})
     assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
     assert {claim.phase for claim in world.store.claims.values()} == {Phase.INITIALIZED}
     assert world.violations() == []

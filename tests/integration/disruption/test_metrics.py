@@ -33,7 +33,7 @@ def _value(labels: Labels) -> str:
 
 
 def test_replacing_a_node_by_a_cheaper_one_is_one_replace_decision() -> None:
-    recorded = life("a node becomes a cheaper one").told().metrics.take()
+    recorded = life("a node becomes a cheaper one").lived().metrics.take()
     assert counted(recorded, "decisions_total") == [(REPLACED, 1)]
     assert counted(recorded, "decisions_by_nodepool_total") == [({**REPLACED, "nodepool": "default"}, 1)]
     assert counted(recorded, "failed_validations_total") == []
@@ -41,7 +41,7 @@ def test_replacing_a_node_by_a_cheaper_one_is_one_replace_decision() -> None:
 
 
 def test_nodes_whose_pods_fit_elsewhere_are_delete_decisions() -> None:
-    recorded = life("a node's pods find free room").told().metrics.take()
+    recorded = life("a node's pods find free room").lived().metrics.take()
     ((about, times),) = counted(recorded, "decisions_total")
     assert (about["decision"], about["reason"], times) == ("delete", "underutilized", 1)
 
@@ -56,7 +56,7 @@ def test_an_empty_node_is_a_decision_of_its_own_type() -> None:
 
 
 def test_each_unavailable_replacement_is_a_failure_of_the_queue() -> None:
-    recorded = life("nothing is to be had").told().metrics.take()
+    recorded = life("nothing is to be had").lived().metrics.take()
     ((about, failures),) = counted(recorded, "queue_failures_total")
     ((_, decisions),) = counted(recorded, "decisions_total")
     assert about == REPLACED
@@ -88,7 +88,7 @@ def test_eligible_nodes_are_counted_by_reason() -> None:
 
 
 def test_each_reason_of_a_search_and_the_whole_decision_are_timed() -> None:
-    recorded = life("a node becomes a cheaper one").told().metrics.take()
+    recorded = life("a node becomes a cheaper one").lived().metrics.take()
     durations = recorded.histograms[VOLUNTARY + "decision_evaluation_duration_seconds"]
     assert sorted(dict(labels)["reason"] for labels in durations) == [
         "drifted",

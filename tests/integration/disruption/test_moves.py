@@ -14,7 +14,7 @@ import pytest
 
 from nodesmith.controllers.disruption.disruption import disrupt
 from nodesmith.controllers.disruption.moves import moves as carrying
-from nodesmith.controllers.disruption.moves.look import Disruption, Memory
+from nodesmith.controllers.disruption.moves.runstate import Disruption, Memory
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
@@ -92,14 +92,14 @@ def disrupted(world: World) -> dict[str, int]:
     return {name: count for name, count in look.done.items() if count and name != "NodesBlocked"}
 
 
-def woken(world: World, why: str) -> list[tuple[Concern, timedelta]]:
+def hinted(world: World, why: str) -> list[tuple[Concern, timedelta]]:
     """Return the concerns that got a hint with this reason, each with its delay from now."""
     return [(m.concern, m.due_at - world.now) for m in world.hints.sent if m.hint.why == why]
 
 
 @BY_NAME
 def test_every_move_ends_cleanly(life: Life) -> None:
-    assert life.told().violations() == []
+    assert life.lived().violations() == []
 
 
 @pytest.mark.exhaustive
@@ -125,7 +125,7 @@ def test_a_function_that_hangs_until_its_timeout_does_no_harm_when_it_continues(
 @pytest.mark.parametrize("seed", range(6))
 def test_lost_duplicated_and_late_hints_change_only_when_a_move_ends(seed: int) -> None:
     life = LIVES[seed % len(LIVES)]
-    world = life.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
+    world = life.lived(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert world.violations() == []
 
 
@@ -133,7 +133,7 @@ def test_lost_duplicated_and_late_hints_change_only_when_a_move_ends(seed: int) 
 @pytest.mark.parametrize("visitor", [Concern.DISRUPTION, Concern.PROVISIONING])
 def test_a_complete_run_during_another_duplicates_nothing(visitor: Concern) -> None:
     undisturbed = Boundaries()
-    CHEAPER.told(undisturbed)
+    CHEAPER.lived(undisturbed)
     moments = [
         n for n, (where, _) in enumerate(undisturbed.moments, 1) if "commit" in where or "_move" in where
     ]
@@ -221,15 +221,15 @@ def test_a_valid_move_is_carried_out_without_conflicts_with_itself() -> None:
     world = validated(CHEAPER)
     world.concerns = tuple(each for each in world.concerns if each is not Concern.DISRUPTION)
     assert disrupted(world) == {"NodeClaimsLaunched": 1}
-    assert woken(world, "claims changed") == [(Concern.LIFECYCLE, timedelta())]
-    assert (Concern.DISRUPTION, timedelta(seconds=1)) not in woken(world, "moves are under way")
+    assert hinted(world, "claims changed") == [(Concern.LIFECYCLE, timedelta())]
+    assert (Concern.DISRUPTION, timedelta(seconds=1)) not in hinted(world, "moves are under way")
 
     (move,) = world.store.moves.values()
     until(world, lambda: world.store.claims[move.replacements[0]].phase is Phase.INITIALIZED)
     world.hints.sent.clear()
     assert disrupted(world) == {"NodesDisrupted": 1, "NodesDisruptedUnderutilized": 1}
-    assert woken(world, "nodes are disrupted") == [(Concern.PROVISIONING, timedelta())]
-    assert woken(world, "nodes end") == [(Concern.TERMINATION, timedelta())]
+    assert hinted(world, "nodes are disrupted") == [(Concern.PROVISIONING, timedelta())]
+    assert hinted(world, "nodes end") == [(Concern.TERMINATION, timedelta())]
     assert world.store.moves == {}
 
 
@@ -238,7 +238,7 @@ def test_if_another_run_has_bought_nodes_since_the_validation_the_move_is_valida
     known = {key for key in world.blobs.objects if "/decisions/" in key}
     world.store.lose_next_commit()
     assert disrupted(world) == {"Conflict": 1}
-    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
+    assert hinted(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
     assert (stages(world), len(world.cloud.alive())) == ([Stage.PROPOSED], 1)
     records = [key for key in world.blobs.objects if "/decisions/" in key and key not in known]
     (record,) = (json.loads(gzip.decompress(world.blobs.objects[k])) for k in records if "snapshot" not in k)
@@ -254,7 +254,7 @@ def test_moves_beyond_those_of_one_validation_are_validated_a_second_later(
     world.store.save_move(other)
     monkeypatch.setattr(carrying, "MOST_AT_ONCE", 1)
     disrupted(world)
-    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
+    assert hinted(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
 
 
 def test_a_pod_that_arrives_before_validation_is_moved_with_the_others() -> None:
@@ -352,7 +352,7 @@ def test_a_move_to_which_ec2_does_not_answer_is_over_at_once_and_says_why() -> N
     node = source(world).node_name
     assert disrupted(world) == {"NodeClaimsGivenUp": 1, "MovesRetried": 1}
     assert world.store.moves == {}
-    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=5))]
+    assert hinted(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=5))]
     (event,) = (e for e in world.cluster.events if e.kind == "Node" and e.reason == "ConsolidationRejected")
     assert (event.name, "InternalError" in event.message) == (node, True)
 
@@ -375,7 +375,7 @@ def test_ec2_being_away_neither_adds_to_failures_nor_forgets_them() -> None:
 
 def test_a_crash_between_back_off_and_abandonment_counts_the_failure_once() -> None:
     undisturbed = Boundaries()
-    life("nothing is to be had").told(undisturbed)
+    life("nothing is to be had").lived(undisturbed)
     at = next(
         n
         for n, (where, _) in enumerate(undisturbed.moments, 1)
@@ -425,7 +425,7 @@ def test_a_replacement_that_never_becomes_ready_is_removed_after_ten_minutes_and
 
 
 def test_the_replacement_of_a_node_that_is_interrupted_takes_its_pods() -> None:
-    world = life("the source is interrupted while its replacement starts").told()
+    world = life("the source is interrupted while its replacement starts").lived()
     assert len(world.cloud.instances) == 2
 
 
@@ -453,7 +453,7 @@ def test_a_run_for_an_unchanged_cluster_reads_only_snapshot_and_ledger() -> None
 
 
 def test_every_decision_about_a_move_leaves_a_record_that_replays_to_the_same_bytes() -> None:
-    world = CHEAPER.told()
+    world = CHEAPER.lived()
     found = [kind for kind in records(world) if kind["concern"] == "disruption"]
     assert [bool(each["again"]) for each in found] == [False, True]
     for written in found:
@@ -477,13 +477,13 @@ def test_pending_pods_are_not_placed_on_replacements_of_a_move() -> None:
 
 
 def test_a_decision_about_a_move_can_be_explained() -> None:
-    world = CHEAPER.told()
+    world = CHEAPER.lived()
     first, second = [kind for kind in records(world) if kind["concern"] == "disruption"]
     assert summary(first) == summary(second) == "1 move, saving $0.2140/hour"
-    told = "\n".join(explain(second))
+    reported = "\n".join(explain(second))
     move = "moving 2 pods from 1 node onto 1 new node saves 0.2140 USD an hour, eviction cost 2"
-    assert move in told
-    assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in told
+    assert move in reported
+    assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in reported
 
 
 def test_of_many_empty_nodes_only_one_that_has_got_a_pod_stays() -> None:
@@ -512,10 +512,10 @@ def test_the_reason_why_a_node_stays_is_reported_once_per_quarter_of_an_hour() -
     for pod in world.pods.values():
         pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     world.live(timedelta(minutes=12))
-    told = [
+    reported = [
         e for e in world.cluster.events if e.reason == "DisruptionBlocked" and "do-not-disrupt" in e.message
     ]
-    assert sorted(event.kind for event in told) == ["Node", "NodeClaim"]
+    assert sorted(event.kind for event in reported) == ["Node", "NodeClaim"]
 
 
 def test_a_replacement_shows_the_disruption_it_was_created_for() -> None:

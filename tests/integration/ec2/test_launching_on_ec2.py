@@ -175,8 +175,8 @@ def test_a_lack_of_capacity_is_an_answer_although_its_status_is_500(cloud: AwsCl
 
     def short(**_: object) -> tuple[SimpleNamespace, dict[str, object]]:
         error = {"Code": "InsufficientInstanceCapacity", "Message": "none left"}
-        told = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 500}}
-        return SimpleNamespace(status_code=500), told
+        reported = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 500}}
+        return SimpleNamespace(status_code=500), reported
 
     events = client("ec2").meta.events
     events.register("before-call.ec2.CreateFleet", short)

@@ -59,8 +59,8 @@ def test_in_an_ipv6_cluster_a_subnet_without_an_ipv6_block_is_left_out_and_named
     status = resolved(NODECLASS, IPV6)
     lacking = world.network.subnets["us-east-1c"]
     assert {subnet.zone for subnet in status.subnets} == {"us-east-1a", "us-east-1b"}
-    told = condition(status, "SubnetsReady")
-    assert (told.status, told.message) == (
+    reported = condition(status, "SubnetsReady")
+    assert (reported.status, reported.message) == (
         "True",
         f"left out: {lacking} has no IPv6 CIDR block, but the cluster is IPv6: associate one with it",
     )
@@ -69,9 +69,9 @@ def test_in_an_ipv6_cluster_a_subnet_without_an_ipv6_block_is_left_out_and_named
 
 def test_in_an_ipv6_cluster_without_such_a_subnet_nothing_is_launched() -> None:
     status = resolved(NODECLASS, IPV6)
-    told = condition(status, "SubnetsReady")
-    assert (told.status, told.reason) == ("False", "SubnetsNotFound")
-    assert "has no IPv6 CIDR block, but the cluster is IPv6" in told.message
+    reported = condition(status, "SubnetsReady")
+    assert (reported.status, reported.reason) == ("False", "SubnetsNotFound")
+    assert "has no IPv6 CIDR block, but the cluster is IPv6" in reported.message
     assert status.subnets == ()
 
 
@@ -91,12 +91,14 @@ def test_a_subnet_with_ipv6_only_serves_no_cluster(world: Account) -> None:
     )["Subnet"]["SubnetId"]
     nodeclass = replace(NODECLASS, subnet_selector_terms=(SubnetSelectorTerm(id=native),))
     for cluster in (CLUSTER, IPV6):
-        told = condition(resolved(nodeclass, cluster), "SubnetsReady")
-        assert told.reason == "SubnetsNotFound"
-        assert f"{native} has only IPv6 addresses" in told.message
+        reported = condition(resolved(nodeclass, cluster), "SubnetsReady")
+        assert reported.reason == "SubnetsNotFound"
+        assert f"{native} has only IPv6 addresses" in reported.message
 
 
-def test_a_misspelt_tag_value_is_told_with_the_one_that_is_meant_in_the_clusters_vpc(world: Account) -> None:
+def test_a_misspelt_tag_value_is_reported_with_the_one_that_is_meant_in_the_clusters_vpc(
+    world: Account,
+) -> None:
     nodeclass = replace(
         NODECLASS,
         subnet_selector_terms=(SubnetSelectorTerm({"karpenter.sh/discovery": "expres"}),),
@@ -110,11 +112,11 @@ def test_a_misspelt_tag_value_is_told_with_the_one_that_is_meant_in_the_clusters
     assert "but there are some with karpenter.sh/discovery=express: tag" in groups
 
 
-def test_a_dns_server_of_the_other_family_is_told_and_nothing_is_launched(world: Account) -> None:
+def test_a_dns_server_of_the_other_family_is_reported_and_nothing_is_launched(world: Account) -> None:
     give_ipv6(world, "us-east-1a")
     kubelet = replace(NODECLASS.kubelet, cluster_dns=("10.100.0.10",))
-    told = condition(resolved(replace(NODECLASS, kubelet=kubelet), IPV6), "ValidationSucceeded")
-    assert (told.status, told.reason) == ("False", "IPFamilyMismatch")
+    reported = condition(resolved(replace(NODECLASS, kubelet=kubelet), IPV6), "ValidationSucceeded")
+    assert (reported.status, reported.reason) == ("False", "IPFamilyMismatch")
 
 
 def test_each_nodeclass_has_a_profile_of_its_own_although_they_share_a_role() -> None:
@@ -137,11 +139,11 @@ def test_a_nodeclass_may_change_from_a_role_to_a_profile_and_back() -> None:
     assert [each.id for each in owned] == [with_role], "a user's own profile is never nodesmith's to delete"
 
 
-def test_a_profile_whose_role_somebody_has_exchanged_is_told() -> None:
+def test_a_profile_whose_role_somebody_has_exchanged_is_reported() -> None:
     name = resolved(NODECLASS).instance_profile
     make_role(client("iam"), "other")
     client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=NODECLASS.role)
     client("iam").add_role_to_instance_profile(InstanceProfileName=name, RoleName="other")
-    told = condition(resolved(NODECLASS), "InstanceProfileReady")
-    assert (told.status, told.reason) == ("False", "RoleMismatch")
-    assert f"holds role other instead of {NODECLASS.role}" in told.message
+    reported = condition(resolved(NODECLASS), "InstanceProfileReady")
+    assert (reported.status, reported.reason) == ("False", "RoleMismatch")
+    assert f"holds role other instead of {NODECLASS.role}" in reported.message

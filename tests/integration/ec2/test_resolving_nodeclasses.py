@@ -155,11 +155,14 @@ def test_an_image_that_serves_two_kinds_of_instance_is_listed_for_both() -> None
 )
 def test_a_windows_alias_yields_an_image_for_its_build(year: str, build: str) -> None:
     if year == "2025":
-        told = condition(
+        reported = condition(
             resolved(with_images(AMISelectorTerm(alias="windows2025@latest"), family="Windows2025")),
             "AMIsReady",
         )
-        assert (told.reason, "1.35 or later, found 1.33" in told.message) == ("UnsupportedAlias", True)
+        assert (reported.reason, "1.35 or later, found 1.33" in reported.message) == (
+            "UnsupportedAlias",
+            True,
+        )
         return
     status = resolved(with_images(AMISelectorTerm(alias=f"windows{year}@latest"), family=f"Windows{year}"))
     (image,) = status.images
@@ -197,17 +200,17 @@ def test_a_nodeclass_with_user_data_that_cannot_be_merged_is_not_ready(
     family: str, text: str, reason: str
 ) -> None:
     status = resolved(replace(NODECLASS, ami_family=family, user_data=text))
-    told = condition(status, "ValidationSucceeded")
-    assert (told.status, told.reason) == ("False", reason)
-    assert told.message.startswith("spec.userData: ")
+    reported = condition(status, "ValidationSucceeded")
+    assert (reported.status, reported.reason) == ("False", reason)
+    assert reported.message.startswith("spec.userData: ")
     assert not status.is_ready
 
 
 def test_a_missing_release_is_named() -> None:
-    told = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
-    assert told.reason == "AMINotFound"
-    assert "alias al2023@v20990101" in told.message
-    assert told.message.endswith("for Kubernetes 1.33: use v20261112, the newest, or @latest")
+    reported = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
+    assert reported.reason == "AMINotFound"
+    assert "alias al2023@v20990101" in reported.message
+    assert reported.message.endswith("for Kubernetes 1.33: use v20261112, the newest, or @latest")
 
 
 def test_a_missing_release_of_bottlerocket_is_named_with_the_newest() -> None:
@@ -216,9 +219,9 @@ def test_a_missing_release_of_bottlerocket_is_named_with_the_newest() -> None:
 
 
 def test_an_alias_that_is_too_old_for_the_cluster_is_unsupported() -> None:
-    told = condition(resolved(with_images(AMISelectorTerm(alias="al2@latest"))), "AMIsReady")
-    assert told.reason == "UnsupportedAlias"
-    assert "1.33" in told.message
+    reported = condition(resolved(with_images(AMISelectorTerm(alias="al2@latest"))), "AMIsReady")
+    assert reported.reason == "UnsupportedAlias"
+    assert "1.33" in reported.message
 
 
 def test_images_are_selected_by_id_name_tags_and_parameter() -> None:
@@ -239,9 +242,9 @@ def test_a_parameter_without_an_image_selects_none() -> None:
     client("ssm").put_parameter(Name="/team/image", Value="latest", Type="String")
     for name in ("/team/image", "/team/missing"):
         found = resolved(with_images(AMISelectorTerm(ssm_parameter=name)), who=ANYBODY)
-        told = condition(found, "AMIsReady")
-        assert told.reason == "AMINotFound"
-        assert name in told.message
+        reported = condition(found, "AMIsReady")
+        assert reported.reason == "AMINotFound"
+        assert name in reported.message
 
 
 def test_the_newest_of_equal_images_is_kept_and_a_deprecated_one_only_without_alternative(
@@ -281,9 +284,9 @@ def test_the_newest_of_equal_images_is_kept_and_a_deprecated_one_only_without_al
         (image_kept,) = resolved(with_images(AMISelectorTerm(id="ami-any"))).images
         assert image_kept.id == kept
         assert image_kept.deprecated == (kept == "ami-stale")
-        told = condition(resolved(with_images(AMISelectorTerm(id="ami-any"))), "AMIsReady")
-        assert told.status == "True"
-        assert told.message == (
+        reported = condition(resolved(with_images(AMISelectorTerm(id="ami-any"))), "AMIsReady")
+        assert reported.status == "True"
+        assert reported.message == (
             "deprecated, and nothing newer is selected: stale" if image_kept.deprecated else ""
         )
 
@@ -322,9 +325,9 @@ def test_another_role_has_another_profile_and_another_path_the_same() -> None:
 
 
 def test_a_missing_role_is_named() -> None:
-    told = condition(resolved(replace(NODECLASS, role="nobody"), who=ANYBODY), "InstanceProfileReady")
-    assert (told.status, told.reason) == ("False", "RoleNotFound")
-    assert "spec.role 'nobody'" in told.message
+    reported = condition(resolved(replace(NODECLASS, role="nobody"), who=ANYBODY), "InstanceProfileReady")
+    assert (reported.status, reported.reason) == ("False", "RoleNotFound")
+    assert "spec.role 'nobody'" in reported.message
 
 
 @pytest.mark.parametrize(
@@ -335,10 +338,10 @@ def test_a_missing_role_is_named() -> None:
     ],
 )
 def test_a_tag_that_ec2_takes_and_iam_does_not_is_named(tags: dict[str, str], where: str) -> None:
-    told = condition(resolved(replace(NODECLASS, tags=tags)), "InstanceProfileReady")
-    assert (told.status, told.reason) == ("False", "TagValidationFailed")
-    assert told.message.startswith(where)
-    assert "spec.instanceProfile" in told.message
+    reported = condition(resolved(replace(NODECLASS, tags=tags)), "InstanceProfileReady")
+    assert (reported.status, reported.reason) == ("False", "TagValidationFailed")
+    assert reported.message.startswith(where)
+    assert "spec.instanceProfile" in reported.message
 
 
 def test_a_nodeclass_without_a_role_gets_the_default_one_which_its_status_shows() -> None:
@@ -347,17 +350,17 @@ def test_a_nodeclass_without_a_role_gets_the_default_one_which_its_status_shows(
     iam = client("iam")
     profile = iam.get_instance_profile(InstanceProfileName=status.instance_profile)["InstanceProfile"]
     assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
-    told = condition(status, "InstanceProfileReady")
-    assert (told.status, told.message) == (
+    reported = condition(status, "InstanceProfileReady")
+    assert (reported.status, reported.message) == (
         "True",
         f"no role is named: nodes get the cluster's first node role, {NODECLASS.role}",
     )
 
 
 def test_a_nodeclass_without_a_role_is_not_ready_without_a_default() -> None:
-    told = condition(resolved(replace(NODECLASS, role="")), "InstanceProfileReady")
-    assert (told.status, told.reason) == ("False", "RoleNotFound")
-    assert "DEFAULT_NODE_ROLE is not set" in told.message
+    reported = condition(resolved(replace(NODECLASS, role="")), "InstanceProfileReady")
+    assert (reported.status, reported.reason) == ("False", "RoleNotFound")
+    assert "DEFAULT_NODE_ROLE is not set" in reported.message
 
 
 def test_a_role_that_is_only_a_path_is_refused() -> None:
@@ -380,9 +383,9 @@ def test_a_users_own_profile_is_used_without_calling_iam() -> None:
 
 
 def test_profiles_cannot_be_created_in_an_isolated_vpc_which_the_message_explains() -> None:
-    told = condition(resolved(NODECLASS, isolated_vpc=True), "InstanceProfileReady")
-    assert told.status == "False"
-    assert "spec.instanceProfile" in told.message
+    reported = condition(resolved(NODECLASS, isolated_vpc=True), "InstanceProfileReady")
+    assert reported.status == "False"
+    assert "spec.instanceProfile" in reported.message
 
 
 def test_conditions_have_the_time_of_the_resolution() -> None:

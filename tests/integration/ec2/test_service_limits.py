@@ -222,7 +222,7 @@ CASES: Mapping[Limit, Call] = {
     ),
     limits.TEMPLATE_NAME: lambda n: template("n" * n),
     limits.TEMPLATE_DESCRIPTION: lambda n: client("ec2").create_launch_template(
-        LaunchTemplateName=f"told-{n}", LaunchTemplateData={"ImageId": "ami-1"}, VersionDescription="d" * n
+        LaunchTemplateName=f"version-{n}", LaunchTemplateData={"ImageId": "ami-1"}, VersionDescription="d" * n
     ),
     limits.USER_DATA: lambda n: template(UserData=base64.b64encode(b"u" * n).decode()),
     limits.GROUPS_PER_INTERFACE: interface,

@@ -35,16 +35,16 @@ def test_data_of_every_released_version_can_be_read(path: Path) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_additions_of_a_later_version_are_ignored_and_the_rest_is_read(name: str) -> None:
-    told = FORMATS[name]
-    grown = changed(told, told.write(), later)
-    assert grown != told.write()
-    assert told.read(grown) == told.value
+    reported = FORMATS[name]
+    grown = changed(reported, reported.write(), later)
+    assert grown != reported.write()
+    assert reported.read(grown) == reported.value
 
 
 @pytest.mark.parametrize("name", LATELY)
 def test_fields_that_the_previous_version_does_not_write_have_defaults(name: str) -> None:
-    told = FORMATS[name]
-    shrunk = changed(told, told.write(), earlier)
-    assert shrunk != told.write()
-    assert changed(told, shrunk, earlier) == shrunk
-    assert told.read(shrunk) is not None
+    reported = FORMATS[name]
+    shrunk = changed(reported, reported.write(), earlier)
+    assert shrunk != reported.write()
+    assert changed(reported, shrunk, earlier) == shrunk
+    assert reported.read(shrunk) is not None

@@ -97,7 +97,7 @@ class Stage:
     def pods(self) -> set[str]:
         return {pod.key.split("/")[1] for pod in self.snapshot.pods} if self.blobs.objects else set()
 
-    def told(self, concern: Concern) -> int:
+    def hints_for(self, concern: Concern) -> int:
         return self.hints.concerns().count(concern)
 
 
@@ -123,7 +123,7 @@ def test_pending_pods_become_a_snapshot_and_a_hint(stage: Stage) -> None:
         eventually(lambda: bool(stage.blobs.puts))
         for name in ("a", "b"):
             created(stage.store, "pods", pending(name))
-        eventually(lambda: stage.told(Concern.PROVISIONING) > 0)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) > 0)
         assert stage.pods() == {"a", "b"}
         assert all(pod.unschedulable for pod in stage.snapshot.pods)
         assert stage.snapshot.cluster == "east"
@@ -154,10 +154,10 @@ def test_a_snapshot_is_written_before_hints_are_sent(stage: Stage) -> None:
 def test_a_pods_binding_is_in_the_next_snapshot_and_sends_no_hint(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
         bind(stage.store, "a")
         eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
-        assert stage.told(Concern.PROVISIONING) == 1
+        assert stage.hints_for(Concern.PROVISIONING) == 1
 
 
 def test_with_a_capacity_buffer_a_pods_binding_sends_a_hint_although_no_pod_is_pending(stage: Stage) -> None:
@@ -167,14 +167,14 @@ def test_with_a_capacity_buffer_a_pods_binding_sends_a_hint_although_no_pod_is_p
     spec = {"podTemplateRef": {"name": "room"}, "replicas": 1}
     with stage.forwarding():
         created(stage.store, "capacitybuffers", {"metadata": about, "spec": spec})
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
         assert [each["metadata"]["name"] for each in stage.snapshot.capacitybuffers] == ["room"]
-        eventually(lambda: stage.told(Concern.DISRUPTION) == 1)
+        eventually(lambda: stage.hints_for(Concern.DISRUPTION) == 1)
         unseen = pending("a")
         del unseen["status"]
         created(stage.store, "pods", unseen)
         bind(stage.store, "a")
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 2)
         assert [pod.node for pod in stage.snapshot.pods] == ["n1"]
 
 
@@ -190,9 +190,9 @@ def test_a_workload_that_grows_sends_a_hint_before_its_pods_exist(stage: Stage) 
         assert not stage.snapshot.grown
         asks = {"annotations": {"nodesmith.dev/proactive-scale-up": "true"}}
         stage.store.patch("namespaces", "default", {"metadata": asks})
-        before = stage.told(Concern.PROVISIONING)
+        before = stage.hints_for(Concern.PROVISIONING)
         stage.store.patch("replicasets", "web", {"spec": {"replicas": 30}}, namespace="default")
-        eventually(lambda: stage.told(Concern.PROVISIONING) > before)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) > before)
         assert [each.lacking for each in stage.snapshot.grown] == [30]
 
 
@@ -202,14 +202,14 @@ def test_a_late_volume_binding_sends_a_hint_and_adds_the_volumes_zone_to_the_sna
     created(stage.store, "pods", waiting)
     created(stage.store, "persistentvolumeclaims", claim("data"))
     with stage.forwarding():
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
         (pod,) = stage.snapshot.pods
         assert "binds immediately (Immediate), so its volume must exist first" in pod.refusal
 
         created(stage.store, "persistentvolumes", volume("pv-1", "us-east-1b", claim="default/data"))
         bound_claim = {"spec": {"volumeName": "pv-1"}, "metadata": claim("data", bound_to="pv-1")["metadata"]}
         stage.store.patch("persistentvolumeclaims", "data", bound_claim, namespace="default")
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 2)
         (pod,) = stage.snapshot.pods
         assert pod.refusal == ""
         assert [str(term["topology.kubernetes.io/zone"]) for term in pod.shape.terms] == [
@@ -220,10 +220,10 @@ def test_a_late_volume_binding_sends_a_hint_and_adds_the_volumes_zone_to_the_sna
 def test_nodes_that_join_or_are_deleted_wake_lifecycle(stage: Stage) -> None:
     with stage.forwarding():
         created(stage.store, "nodes", node(1, rolled(1)))
-        eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
+        eventually(lambda: stage.hints_for(Concern.LIFECYCLE) == 1)
         assert len(stage.snapshot.nodes) == 1
         stage.store.delete("nodes", stage.snapshot.nodes[0].name)
-        eventually(lambda: stage.told(Concern.LIFECYCLE) == 2)
+        eventually(lambda: stage.hints_for(Concern.LIFECYCLE) == 2)
         assert not stage.snapshot.nodes
 
 
@@ -238,46 +238,46 @@ def test_termination_is_woken_until_a_nodes_pods_and_volumes_are_gone(stage: Sta
     created(stage.store, "volumeattachments", attachment("pv-1", name))
     with stage.forwarding():
         eventually(lambda: stage.pods() == {"a"})
-        assert (stage.told(Concern.TERMINATION), stage.snapshot.attachments) == (0, ())
+        assert (stage.hints_for(Concern.TERMINATION), stage.snapshot.attachments) == (0, ())
 
         stage.store.delete("nodes", name)
-        eventually(lambda: stage.told(Concern.TERMINATION) == 1)
+        eventually(lambda: stage.hints_for(Concern.TERMINATION) == 1)
         assert stage.snapshot.nodes[0].deleting
         assert list(stage.snapshot.attachments) == [VolumeAttachment(name, "pv-1")]
 
         stage.store.delete("pods", "a", "team-1", at_once)
-        eventually(lambda: stage.told(Concern.TERMINATION) == 2)
+        eventually(lambda: stage.hints_for(Concern.TERMINATION) == 2)
         assert stage.pods() == set()
 
         stage.store.delete("volumeattachments", f"csi-pv-1-{name}")
-        eventually(lambda: stage.told(Concern.TERMINATION) == 3)
+        eventually(lambda: stage.hints_for(Concern.TERMINATION) == 3)
         assert list(stage.snapshot.attachments) == []
 
 
 def test_a_new_nodepool_wakes_readiness_and_a_new_status_only_provisioning(stage: Stage) -> None:
     with stage.forwarding():
         created(stage.store, "nodepools", POOL)
-        eventually(lambda: stage.told(Concern.READINESS) == 1)
-        assert stage.told(Concern.PROVISIONING) == 0
+        eventually(lambda: stage.hints_for(Concern.READINESS) == 1)
+        assert stage.hints_for(Concern.PROVISIONING) == 0
         created(stage.store, "pods", pending("a"))
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
         condition = {"type": "Ready", "status": "True", "reason": "", "message": ""}
         ready = {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-11-21T08:00:00Z"}]}}
         stage.store.patch("nodepools", "default", ready, subresource="status")
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
-        assert stage.told(Concern.READINESS) == 1
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 2)
+        assert stage.hints_for(Concern.READINESS) == 1
 
 
 def test_the_hint_is_renewed_while_a_pod_stays_pending(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     intervals = ReportingIntervals(renewal=timedelta(seconds=5))
     with stage.forwarding(intervals):
-        eventually(lambda: stage.told(Concern.PROVISIONING) >= 3)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) >= 3)
         bind(stage.store, "a")
         eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
-        told = stage.told(Concern.PROVISIONING)
+        reported = stage.hints_for(Concern.PROVISIONING)
         stage.clock.sleep(12)
-        assert stage.told(Concern.PROVISIONING) == told
+        assert stage.hints_for(Concern.PROVISIONING) == reported
 
 
 def test_an_unchanged_snapshot_is_written_once_while_heartbeats_continue(stage: Stage) -> None:
@@ -315,7 +315,7 @@ def test_changes_that_can_wait_are_written_with_the_next_heartbeat(stage: Stage)
 def test_changes_that_no_decision_reads_are_not_written_with_a_heartbeat(stage: Stage) -> None:
     created(stage.store, "nodes", node(1, rolled(1)))
     with stage.forwarding(BRISK):
-        eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
+        eventually(lambda: stage.hints_for(Concern.LIFECYCLE) == 1)
         written = len(stage.blobs.puts)
         name = stage.snapshot.nodes[0].name
         stage.store.patch("nodes", name, {"metadata": {"annotations": {"example.com/seen": "now"}}})
@@ -384,30 +384,32 @@ def test_an_api_server_restored_from_an_older_state_is_listed_again(stage: Stage
 
 
 def test_nothing_is_written_while_the_api_server_is_unreachable(stage: Stage) -> None:
-    told = stage.heartbeats.beats
+    reported = stage.heartbeats.beats
     with stage.forwarding(ReportingIntervals(heartbeat=timedelta(seconds=2))):
-        eventually(lambda: len(told) >= 2)
+        eventually(lambda: len(reported) >= 2)
         stage.server.stop()
 
         def is_silent() -> bool:
-            known = len(told)
+            known = len(reported)
             stage.clock.sleep(20)  # away for longer than a heartbeat and 15 s, so that it writes again
-            return len(told) == known
+            return len(reported) == known
 
         eventually(is_silent)
-        known, written = len(told), len(stage.blobs.puts)
+        known, written = len(reported), len(stage.blobs.puts)
         stage.restart()
-        eventually(lambda: len(told) > known and len(stage.blobs.puts) > written)
+        eventually(lambda: len(reported) > known and len(stage.blobs.puts) > written)
 
 
 def test_a_restarted_forwarder_sends_hints_about_what_it_missed(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
     created(stage.store, "pods", pending("b"))
     created(stage.store, "nodes", node(1, rolled(1)))
     with stage.forwarding():
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 2 and stage.told(Concern.LIFECYCLE) == 1)
+        eventually(
+            lambda: stage.hints_for(Concern.PROVISIONING) == 2 and stage.hints_for(Concern.LIFECYCLE) == 1
+        )
         assert stage.pods() == {"a", "b"}
 
 
@@ -420,7 +422,9 @@ def test_no_hint_is_lost_while_the_bucket_is_down(stage: Stage) -> None:
         stage.clock.sleep(5)
         assert stage.hints.sent == []
         stage.blobs.down = False
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1 and stage.told(Concern.READINESS) == 1)
+        eventually(
+            lambda: stage.hints_for(Concern.PROVISIONING) == 1 and stage.hints_for(Concern.READINESS) == 1
+        )
         assert stage.pods() == {"a"}
 
 
@@ -431,7 +435,7 @@ def test_no_hint_is_lost_while_hints_cannot_be_sent(stage: Stage) -> None:
         created(stage.store, "pods", pending("a"))
         eventually(lambda: stage.pods() == {"a"})
         stage.hints.down = False
-        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) == 1)
 
 
 def test_crds_are_detected_once_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +449,7 @@ def test_crds_are_detected_once_they_are_installed(monkeypatch: pytest.MonkeyPat
                 stage.store.create("customresourcedefinitions", crd)
             created(stage.store, "nodepools", POOL)
             eventually(lambda: [pool["metadata"]["name"] for pool in stage.snapshot.nodepools] == ["default"])
-            eventually(lambda: stage.told(Concern.READINESS) == 1)
+            eventually(lambda: stage.hints_for(Concern.READINESS) == 1)
 
 
 def test_a_watch_that_crashes_stops_the_forwarder(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +474,7 @@ def test_a_large_cluster_is_written_as_a_base_and_deltas_until_a_new_forwarder_s
         assert head == snapshot_key("east")
         assert first.startswith("clusters/east/snapshot.")
         created(stage.store, "pods", pending("a"))
-        eventually(lambda: stage.told(Concern.PROVISIONING) > 0)
+        eventually(lambda: stage.hints_for(Concern.PROVISIONING) > 0)
         assert stage.pods() == {"a", "z"}
         assert set(stage.blobs.puts) == {first, head}
     created(stage.store, "pods", pending("b"))

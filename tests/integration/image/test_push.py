@@ -406,10 +406,10 @@ def test_the_last_line_on_standard_output_is_the_reference_by_digest(
 def test_json_output_is_complete(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13")
     status, out, _ = run(registry, options, "-o", "json", "--dry-run", "--platform", "linux/amd64")
-    told = json.loads(out)
-    assert (status, told["dryRun"], list(told["platforms"])) == (0, True, ["linux/amd64"])
-    assert told["reference"] == f"{registry.address}/{TARGET}@{told['digest']}"
-    assert {part["state"] for part in told["parts"]} == {"missing"}
+    reported = json.loads(out)
+    assert (status, reported["dryRun"], list(reported["platforms"])) == (0, True, ["linux/amd64"])
+    assert reported["reference"] == f"{registry.address}/{TARGET}@{reported['digest']}"
+    assert {part["state"] for part in reported["parts"]} == {"missing"}
 
 
 @pytest.mark.usefixtures("own_pins")

@@ -52,7 +52,7 @@ def test_ten_thousand_foreign_events_are_dropped_and_do_not_delay_ours() -> None
     ours = dice.randrange(EVENTS)
     events[ours] = builders.spot_warning(claim.instance_id, world.now)
     kinds[ours] = "ours"
-    told = Counter(kinds)
+    reported = Counter(kinds)
     rejected, counts, launched_in = 0, Counter[str](), -1
     for start in range(0, EVENTS, BATCH):
         world.notices.keep_all(*events[start : start + BATCH])
@@ -65,6 +65,6 @@ def test_ten_thousand_foreign_events_are_dropped_and_do_not_delay_ours() -> None
     assert launched_in == ours // BATCH
     assert world.store.claims[claim.name].phase is Phase.TERMINATING
     assert counts["NodeClaimsLaunched"] == 1
-    assert counts["NoticesOfOthers"] == told["of instances that are not ours"]
-    silent = told["of instances that are not ours"] + told["of states that say nothing"] + 1
+    assert counts["NoticesOfOthers"] == reported["of instances that are not ours"]
+    silent = reported["of instances that are not ours"] + reported["of states that say nothing"] + 1
     assert rejected == EVENTS - silent

@@ -124,8 +124,8 @@ def test_a_pod_that_a_budget_protects_is_deleted_just_in_time_for_its_grace_peri
     world.live(LIFE)
     assert world.harm == []
     assert timedelta(seconds=75) <= deletions[0] - began <= timedelta(seconds=90)
-    (told,) = {event.message for event in world.cluster.events if event.reason == "Disrupted"}
-    assert f"ends at {format_time(began + timedelta(minutes=2))}" in told
+    (reported,) = {event.message for event in world.cluster.events if event.reason == "Disrupted"}
+    assert f"ends at {format_time(began + timedelta(minutes=2))}" in reported
 
 
 def test_launches_are_retried_while_ec2_throttles_for_half_a_minute() -> None:
@@ -379,7 +379,7 @@ def test_nodes_with_a_scheduled_change_are_replaced_within_the_budgets() -> None
     world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
     until = world.now + timedelta(days=5)
     for claim in claims(world):
-        world.cloud.told[claim.instance_id] = Notice(
+        world.cloud.reported[claim.instance_id] = Notice(
             InterruptionCause.SCHEDULED, claim.instance_id, until, "retirement"
         )
     most = 0
@@ -418,7 +418,7 @@ def test_an_instance_that_fails_ec2s_checks_is_replaced_first() -> None:
     world = settled(terminationGracePeriodSeconds=20)
     victim = claims(world)[0]
     until = world.now + timedelta(minutes=3)
-    world.cloud.told[victim.instance_id] = Notice(
+    world.cloud.reported[victim.instance_id] = Notice(
         InterruptionCause.IMPAIRED, victim.instance_id, until, "fails"
     )
     world.live(timedelta(seconds=65))

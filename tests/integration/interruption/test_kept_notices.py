@@ -202,7 +202,9 @@ def test_only_a_notice_whose_claim_cannot_be_written_is_kept_and_retried() -> No
 def test_ec2_is_polled_only_if_there_are_no_notices() -> None:
     here = scene()
     victim = here.claims[0].instance_id
-    here.world.cloud.told[victim] = Notice(InterruptionCause.SPOT, victim, here.world.now + WARNING, "marked")
+    here.world.cloud.reported[victim] = Notice(
+        InterruptionCause.SPOT, victim, here.world.now + WARNING, "marked"
+    )
     asked: list[Call] = []
     here.world.cloud.raise_before = lambda call: asked.append(call) if call.method == "notices" else None
     here.arrive(1, 2)
@@ -228,7 +230,7 @@ def test_a_scheduled_change_that_budgets_postpone_is_due_shortly_before_its_date
     here.world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}
     here.world.observe()
     victim, date = here.claims[0].instance_id, here.world.now + timedelta(days=3)
-    here.world.cloud.told[victim] = Notice(InterruptionCause.SCHEDULED, victim, date, "retirement")
+    here.world.cloud.reported[victim] = Notice(InterruptionCause.SCHEDULED, victim, date, "retirement")
     assert here.run().due == date - timedelta(minutes=30)
-    here.world.cloud.told.clear()
+    here.world.cloud.reported.clear()
     assert here.run().due is None

@@ -81,7 +81,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_nodeclass_that_ec2_would_refuse_is_told_and_the_others_go_on(name: str) -> None:
+def test_a_nodeclass_that_ec2_would_refuse_is_reported_and_the_others_go_on(name: str) -> None:
     spec, reason, message = BROKEN[name]
     pods = {each: pod_manifest(each, nodeSelector={NODEPOOL: each}) for each in ("default", "broken")}
     world = World(pods)
@@ -119,7 +119,7 @@ ENDED = "Capacity Block cr-1 has ended at 2026-11-21T11:00:00Z: remove it"
         ),
     ],
 )
-def test_a_group_elsewhere_and_a_block_that_has_ended_are_told_and_the_others_go_on(
+def test_a_group_elsewhere_and_a_block_that_has_ended_are_reported_and_the_others_go_on(
     spec: dict[str, Any], condition: StatusCondition
 ) -> None:
     """Tests of the adapters show that EC2's answers lead to these conditions."""

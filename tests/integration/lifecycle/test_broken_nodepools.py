@@ -45,8 +45,8 @@ def dying(world: World) -> Callable[[Instance], bool]:
     def boots(instance: Instance) -> bool:
         broken = not never(world)(instance)
         if broken and world.now - instance.launched_at >= BOOT:
-            told = "Client.InternalError: Client error on launch"
-            world.cloud.instances[instance.id] = replace(instance, state="terminated", state_reason=told)
+            reported = "Client.InternalError: Client error on launch"
+            world.cloud.instances[instance.id] = replace(instance, state="terminated", state_reason=reported)
         return not broken
 
     return boots
@@ -144,9 +144,9 @@ def test_the_condition_and_the_pods_events_report_the_problem() -> None:
     world.settle(patience=timedelta(minutes=17))
 
     shown = world.cluster.nodepools["broken"]["status"]["conditions"]
-    told = {c["type"]: (c["status"], c["reason"]) for c in shown}
-    assert told["NodeRegistrationHealthy"] == ("False", "RegistrationFailed")
-    assert told["Ready"][0] == "True"
+    reported = {c["type"]: (c["status"], c["reason"]) for c in shown}
+    assert reported["NodeRegistrationHealthy"] == ("False", "RegistrationFailed")
+    assert reported["Ready"][0] == "True"
     events = [e for e in world.cluster.events if "did not join" in e.message]
     assert {event.name for event in events} >= {"default/broken-0"}
 

@@ -76,8 +76,8 @@ def test_events_on_node_and_nodeclaim_name_the_finalizer() -> None:
     world, claim = held_world()
     world.live(ENDED)
     message = f"Node {claim.node_name} is held by finalizer {BACKUP} of another controller"
-    told = [e for e in world.cluster.events if e.reason == "AwaitingNodeDeletion"]
-    assert [(e.kind, e.name, e.message, e.warning) for e in told] == [
+    reported = [e for e in world.cluster.events if e.reason == "AwaitingNodeDeletion"]
+    assert [(e.kind, e.name, e.message, e.warning) for e in reported] == [
         ("NodeClaim", claim.name, message, False),
         ("Node", claim.node_name, message, False),
     ]
@@ -132,7 +132,7 @@ def test_removing_a_node_during_instance_termination_leaves_nothing_behind(gone:
 @pytest.mark.exhaustive
 def test_a_crash_during_release_leaves_nothing_behind_and_keeps_the_order_of_deletion() -> None:
     undisturbed = Boundaries()
-    assert _told(undisturbed) == []
+    assert _violations(undisturbed) == []
     last_calls = "release_node", "delete_nodeclaim", "FakeStore.forget", "publish"
     moments = [
         moment for moment in undisturbed.distinct() if undisturbed.moments[moment - 1][0].endswith(last_calls)
@@ -140,10 +140,12 @@ def test_a_crash_during_release_leaves_nothing_behind_and_keeps_the_order_of_del
     assert len(moments) >= 8
     deaths = sampled(("after",), whole=("after", "before"))  # a call that is made, and not recorded, is worse
     for moment in [each for each in moments if undisturbed.moments[each - 1][0].startswith(deaths)]:
-        assert _told(Boundaries(frozenset({moment}), look=None)) == [], undisturbed.moments[moment - 1][0]
+        assert _violations(Boundaries(frozenset({moment}), look=None)) == [], undisturbed.moments[moment - 1][
+            0
+        ]
 
 
-def _told(boundaries: Boundaries) -> list[str]:
+def _violations(boundaries: Boundaries) -> list[str]:
     """Run the termination of a node that is held for some minutes, and return the violations."""
     world, claim = held_world()
     world.boundaries = boundaries

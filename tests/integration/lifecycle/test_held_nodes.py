@@ -106,14 +106,14 @@ def test_a_daemonset_that_never_starts_holds_a_node_for_five_minutes() -> None:
 
 @pytest.mark.exhaustive
 def test_a_crash_at_any_call_neither_leaves_a_node_cordoned_nor_admits_pods_early() -> None:
-    told = list(crashes.crashes(HELD, crashes.SAMPLE))
-    assert len(told) > crashes.SAMPLE + 1
-    assert {tuple(fatal): found for fatal, found in told if found} == {}
+    reported = list(crashes.crashes(HELD, crashes.SAMPLE))
+    assert len(reported) > crashes.SAMPLE + 1
+    assert {tuple(fatal): found for fatal, found in reported if found} == {}
 
 
 @pytest.mark.parametrize("seconds", [0, 90])
 def test_holding_a_node_succeeds_whenever_its_daemonsets_start(seconds: int) -> None:
     story = Story("held", nodepool=holding(), prepare=bound_after(timedelta(seconds=seconds)))
-    world = story.told()
+    world = story.lived()
     assert world.violations() == []
     assert not any(node["spec"].get("unschedulable") for node in world.cluster.nodes.values())

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.decisions.garbagecollection import Facts, garbage, next_change
+from nodesmith.decisions.garbagecollection import Inventory, garbage, next_change
 from nodesmith.decisions.lifecycle.lostnodes import LOST, lost_long, still_lost, without_node
 from nodesmith.errors import Transient
 from nodesmith.model.commands import EndClaim
@@ -120,9 +120,9 @@ def test_collection_looks_again_at_once_and_ends_only_claims_whose_instance_live
         phase=Phase.INITIALIZED, node_name="node-1", provider_id="aws:///a/i-1", instance_id="i-1"
     )
     ledger = builders.ledger(claims=(claim,))
-    facts = Facts(builders.snapshot(), (), {}, ledger, ["i-1"], {}, NOW, [claim.name])
+    facts = Inventory(builders.snapshot(), (), {}, ledger, ["i-1"], {}, NOW, [claim.name])
     assert next_change(facts) == NOW
     (end,) = garbage(facts)[0]
     assert isinstance(end, EndClaim)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "NodeNotFound")
-    assert garbage(Facts(builders.snapshot(), (), {}, ledger, [], {}, NOW, [claim.name]))[0] == []
+    assert garbage(Inventory(builders.snapshot(), (), {}, ledger, [], {}, NOW, [claim.name]))[0] == []

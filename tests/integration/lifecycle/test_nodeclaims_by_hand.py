@@ -112,9 +112,11 @@ def test_a_nodeclaim_that_cannot_be_launched_shows_the_reason_and_does_not_affec
     world.settle(patience=timedelta(minutes=5))
     assert set(world.store.claims) == {"good"}
     assert conditions(world, "bad")["Launched"] == ("Unknown", "LaunchFailed")
-    (told,) = (c for c in world.cluster.nodeclaims["bad"]["status"]["conditions"] if c["type"] == "Launched")
-    assert told["message"]
-    assert says in told["message"]
+    (reported,) = (
+        c for c in world.cluster.nodeclaims["bad"]["status"]["conditions"] if c["type"] == "Launched"
+    )
+    assert reported["message"]
+    assert says in reported["message"]
     assert world.runs < 60, "it causes no further runs"
 
 
@@ -134,8 +136,12 @@ def test_a_nodeclaim_that_no_offering_fits_is_deleted_at_once_with_an_event(
     while "bad" in world.cluster.nodeclaims:
         world.step()
         assert world.now - began <= timedelta(seconds=20)
-    (told,) = (event for event in world.cluster.events if event.name == "bad")
-    assert (told.kind, told.reason, told.warning) == ("NodeClaim", "InsufficientCapacityError", True)
+    (reported,) = (event for event in world.cluster.events if event.name == "bad")
+    assert (reported.kind, reported.reason, reported.warning) == (
+        "NodeClaim",
+        "InsufficientCapacityError",
+        True,
+    )
     world.settle()
     assert set(world.store.claims) == {"good"}
 
@@ -205,14 +211,14 @@ def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_launched_since() -> Non
     world.run(Concern.READINESS)
     world.run(Concern.PROVISIONING)
     assert len(world.cloud.instances) == 1
-    told: list[str] = []
+    reported: list[str] = []
 
     def note(_: Call) -> None:
-        told.append(conditions(world).get("Launched", ("absent",))[0])
+        reported.append(conditions(world).get("Launched", ("absent",))[0])
 
     world.cluster.raise_after = note
     world.run(Concern.LIFECYCLE)  # with a snapshot from before the launch
-    assert set(told) == {"True"}
+    assert set(reported) == {"True"}
 
 
 def set_ready(world: World, status: str, **fields: Any) -> None:
@@ -369,6 +375,6 @@ def asked(world: World) -> None:
 @pytest.mark.exhaustive
 def test_with_a_crash_at_any_call_exactly_one_node_is_bought() -> None:
     story = Story("a NodeClaim made by hand", {"web-0": {}}, prepare=asked)
-    told = list(crashes.crashes(story, crashes.SAMPLE))
-    assert len(told) > crashes.SAMPLE + 1
-    assert {tuple(fatal): found for fatal, found in told if found} == {}
+    reported = list(crashes.crashes(story, crashes.SAMPLE))
+    assert len(reported) > crashes.SAMPLE + 1
+    assert {tuple(fatal): found for fatal, found in reported if found} == {}

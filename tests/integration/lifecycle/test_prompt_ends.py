@@ -95,8 +95,8 @@ def test_a_protected_pod_is_deleted_its_grace_period_before_the_instance_termina
     world.cluster.delete("NodeClaim", claim.name)
     world.observe()
     world.run(Concern.TERMINATION)
-    told = until(world, lambda: world.pods["web-0"]["metadata"].get("deletionTimestamp"))
-    assert timedelta(0) <= told - (deadline - timedelta(seconds=30)) <= timedelta(seconds=2)
+    reported = until(world, lambda: world.pods["web-0"]["metadata"].get("deletionTimestamp"))
+    assert timedelta(0) <= reported - (deadline - timedelta(seconds=30)) <= timedelta(seconds=2)
     world.pods["web-0"]["metadata"]["finalizers"] = ["example.com/stays"]
     gone = until(world, lambda: world.terminations)
     assert timedelta(0) <= gone - deadline <= timedelta(seconds=2)

@@ -120,24 +120,24 @@ def test_the_limit_holds_if_a_node_is_interrupted_while_another_one_is_replaced(
 def test_failed_launches_are_shown_on_the_nodepool() -> None:
     world = world_of(1, nodeclass="missing")
     run(world, 2)
-    told = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]
-    assert told
-    assert "EC2NodeClass 'missing'" in told[0].message
+    reported = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]
+    assert reported
+    assert "EC2NodeClass 'missing'" in reported[0].message
 
 
 def test_a_limit_below_the_replicas_is_shown_on_the_nodepool() -> None:
     world = world_of(3, limits={"nodes": "2"})
     run(world, 4)
     assert sum(ready_zones(world).values()) == 2
-    told = [event.message for event in world.cluster.events if event.reason == "ReplicasMissing"]
-    assert told
-    assert "limits.nodes is 2" in told[0]
+    reported = [event.message for event in world.cluster.events if event.reason == "ReplicasMissing"]
+    assert reported
+    assert "limits.nodes is 2" in reported[0]
 
 
 @pytest.mark.exhaustive
 def test_a_crash_at_any_call_does_not_change_the_number_of_nodes() -> None:
     pool = builders.nodepool_manifest()
     pool["spec"]["replicas"] = 1
-    told = list(crashes.crashes(Story("a static NodePool", {"web-0": {}}, nodepool=pool), crashes.SAMPLE))
-    assert len(told) > crashes.SAMPLE + 1
-    assert {tuple(fatal): found for fatal, found in told if found} == {}
+    reported = list(crashes.crashes(Story("a static NodePool", {"web-0": {}}, nodepool=pool), crashes.SAMPLE))
+    assert len(reported) > crashes.SAMPLE + 1
+    assert {tuple(fatal): found for fatal, found in reported if found} == {}

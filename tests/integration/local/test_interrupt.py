@@ -16,7 +16,7 @@ from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_cli.simulator.localcommands.interruptcommand import interrupt
 from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at
 from nodesmith_cli.simulator.localcommands.shiftcommand import shift
-from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_cli.views.explaining.nodecommand import snapshot_of
 from nodesmith_cli.views.status import report_of
 from nodesmith_formats.localsystem.reaching import now_at, reachable
@@ -134,7 +134,7 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     assert f"EC2 reclaims {instance} at " in capsys.readouterr().out
     eventually(lambda: "SpotInterrupted" in reasons(system, claim), "its termination has started")
     now = now_at(str(kubeconfig))
-    snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
+    snapshot, _ = snapshot_of(RecordSource(), str(kubeconfig), now)
     (under_way,) = report_of(snapshot, now)["interruptions"]
     assert (under_way["name"], under_way["cause"]) == (name, "SpotInterrupted")
     assert 0 < under_way["secondsLeft"] < 90
@@ -189,8 +189,8 @@ def test_a_zone_is_shifted_away_from_until_the_shift_is_ended(
         shift("us-east-1a", lasting="2h", end=False, kubeconfig=kubeconfig)
     eventually(lambda: shown_shift(system) == "True", "routing has noticed the shift within a minute")
     now = now_at(str(kubeconfig))
-    snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
-    (told,) = report_of(snapshot, now)["zonalShifts"]
-    assert told.startswith(f"zone {ZONE} (use1-az1) is shifted away from by a zonal shift until")
+    snapshot, _ = snapshot_of(RecordSource(), str(kubeconfig), now)
+    (reported,) = report_of(snapshot, now)["zonalShifts"]
+    assert reported.startswith(f"zone {ZONE} (use1-az1) is shifted away from by a zonal shift until")
     assert shift("use1-az1", lasting="30m", end=True, kubeconfig=kubeconfig) == 0
     eventually(lambda: shown_shift(system) != "True", "its end is known")

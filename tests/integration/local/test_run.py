@@ -104,11 +104,11 @@ def test_the_decision_is_kept_explained_and_replays_to_the_same_bytes(
 ) -> None:
     decision = purchase(outcome)
 
-    told = nodesmith("explain", "decision", decision, "--keep", str(kept), "--replay")
+    reported = nodesmith("explain", "decision", decision, "--keep", str(kept), "--replay")
 
-    assert told.exit_code == 0
-    assert f"decision {decision}: provisioning of cluster nodesmith-local" in told.stdout
-    assert "replay    the same plan, byte for byte" in told.stdout
+    assert reported.exit_code == 0
+    assert f"decision {decision}: provisioning of cluster nodesmith-local" in reported.stdout
+    assert "replay    the same plan, byte for byte" in reported.stdout
 
 
 def test_the_decision_is_reported_as_a_page_with_the_shapes_of_its_pods_and_alternatives(

@@ -148,8 +148,8 @@ def test_aliases_of_impossible_releases_are_refused(tmp_path: Path) -> None:
     assert ran.exit_code == 1
     assert len(json.loads(ran.stdout)["pendingPods"]) == 20
     for number, version in enumerate(versions):
-        (told,) = (
+        (reported,) = (
             line for line in ran.stderr.splitlines() if line.startswith(f"EC2NodeClass/pool-{number}: ")
         )
-        assert f"al2023@{version}" in told
-        assert "a date such as v20250821" in told
+        assert f"al2023@{version}" in reported
+        assert "a date such as v20250821" in reported

@@ -104,7 +104,7 @@ def _starves(world: ChaosWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harms", "told"),
+    ("harms", "reported"),
     [
         (
             lambda world: world.cloud.terminate([secondcluster.WARNED]),
@@ -121,7 +121,7 @@ def _starves(world: ChaosWorld) -> None:
     ],
 )
 def test_harm_to_a_second_cluster_of_the_account_is_noticed(
-    harms: Callable[[ChaosWorld], None], told: str
+    harms: Callable[[ChaosWorld], None], reported: str
 ) -> None:
     world = copied(before("drain", 0).world)
     world.second.served_at = world.second.asked_at = world.now
@@ -129,7 +129,7 @@ def test_harm_to_a_second_cluster_of_the_account_is_noticed(
     world.live(timedelta(minutes=1))
     assert world.harm_to_others() == []
     harms(world)
-    assert told in world.harm_to_others()
+    assert reported in world.harm_to_others()
 
 
 def test_a_lost_warning_for_a_second_cluster_is_noticed() -> None:

@@ -39,7 +39,7 @@ def broken(found: object) -> dict[object, list[str]]:
 
 def test_one_node_starts_without_disturbance() -> None:
     """`crashes` runs the other stories without disturbance, too."""
-    assert crashes.violations(ONE.told(), most=1000, disturbed=0) == []
+    assert crashes.violations(ONE.lived(), most=1000, disturbed=0) == []
 
 
 @pytest.mark.exhaustive
@@ -55,7 +55,7 @@ def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_sta
     for moment, parted in zip(moments, branches(begun, moments, steps), strict=True):
         parted.boundaries.fatal = frozenset({moment})
         parted.settle()
-        whole = THREE.told(Boundaries(frozenset({moment})))
+        whole = THREE.lived(Boundaries(frozenset({moment})))
         assert (parted.now, parted.runs, parted.held()) == (whole.now, whole.runs, whole.held())
 
 
@@ -66,7 +66,7 @@ def test_a_crash_during_other_faults_does_not_change_the_outcome(story: Story) -
 
 
 def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags() -> None:
-    world = THREE.told()
+    world = THREE.lived()
     assert len({instance.fleet for instance in world.cloud.instances.values()} - {""}) == 1
     tags = {each.id: world.cloud.tags[each.id] for each in world.cloud.instances.values()}
     owners = {claim.instance_id: name for name, claim in world.store.claims.items()}
@@ -121,7 +121,7 @@ def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> Non
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(sampled(2, whole=12)))
 def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> None:
-    world = THREE.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
+    world = THREE.lived(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
@@ -129,29 +129,29 @@ def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> 
 @pytest.mark.parametrize("seed", range(sampled(2, whole=6)))
 def test_reordered_messages_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
-    world = THREE.told(Boundaries(fatal, look=None), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
+    world = THREE.lived(Boundaries(fatal, look=None), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
 def test_with_every_message_lost_the_ticks_alone_serve_the_pods() -> None:
-    world = ONE.told(messages=Messages(lost=1.0))
+    world = ONE.lived(messages=Messages(lost=1.0))
     assert world.violations() == []
     assert world.now - builders.NOW <= timedelta(minutes=4)
 
 
 def test_without_disturbance_a_pod_waits_a_few_seconds_longer_than_the_boot() -> None:
-    world = ONE.told()
+    world = ONE.lived()
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
 
 
 def test_without_spot_capacity_on_demand_is_used_and_the_pools_back_off() -> None:
-    world = story("spot without capacity").told()
+    world = story("spot without capacity").lived()
     assert {c.capacity_type for c in world.store.claims.values()} == {"on-demand"}
     assert {key.capacity_type for key in world.store.unavailable} == {"spot"}
 
 
 def test_a_zone_without_capacity_is_avoided() -> None:
-    world = story("a zone without capacity").told()
+    world = story("a zone without capacity").lived()
     assert {c.zone for c in world.store.claims.values()}.isdisjoint({"us-east-1a"})
 
 
@@ -166,12 +166,12 @@ def test_without_any_capacity_pods_are_reported_and_served_once_it_returns() -> 
 
 
 def test_a_response_without_instance_or_error_is_no_capacity_and_other_pools_are_tried() -> None:
-    world = story("an empty answer").told()
+    world = story("an empty answer").lived()
     assert {b.reason for b in world.store.unavailable.values()} == {"UnfulfillableCapacity"}
 
 
 def test_an_exceeded_quota_is_recorded_with_its_own_reason() -> None:
-    world = story("over quota").told()
+    world = story("over quota").lived()
     assert {b.reason for b in world.store.unavailable.values()} == {"MaxSpotInstanceCountExceeded"}
 
 
@@ -188,14 +188,14 @@ def test_a_refused_launch_backs_off_the_nodepool_for_three_minutes_and_reports_t
 
 
 def test_a_throttled_launch_is_repeated_for_the_same_claim() -> None:
-    world = story("throttled twice").told()
+    world = story("throttled twice").lived()
     asked = {call.about for call in world.cloud.calls if call.method == "launch"}
     assert len(asked) == 1
     assert sum(call.method == "launch" for call in world.cloud.calls) == 3
 
 
 def test_pods_whose_launch_is_throttled_inside_the_response_wait_seconds_without_a_pool_back_off() -> None:
-    world = story("throttled inside two answers").told()
+    world = story("throttled inside two answers").lived()
     assert world.violations() == []
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=40)
     assert len({call.about for call in world.cloud.calls if call.method == "launch"}) == 3
@@ -204,13 +204,13 @@ def test_pods_whose_launch_is_throttled_inside_the_response_wait_seconds_without
 
 
 def test_a_launch_template_missing_inside_a_response_is_created_and_another_claim_launched_at_once() -> None:
-    world = story("a launch template missing inside the answer").told()
+    world = story("a launch template missing inside the answer").lived()
     assert world.violations() == []
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
 
 
 def test_an_instance_that_dies_before_it_joins_is_replaced() -> None:
-    world = story("an instance that dies before it joins").told()
+    world = story("an instance that dies before it joins").lived()
     assert sorted(i.state for i in world.cloud.instances.values()) == ["pending", "terminated"]
 
 
@@ -224,10 +224,10 @@ def test_an_instance_that_never_joins_is_terminated_after_fifteen_minutes_and_re
 
 
 def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -> None:
-    undisturbed = story("an EC2NodeClass that changes meanwhile").told(Boundaries())
+    undisturbed = story("an EC2NodeClass that changes meanwhile").lived(Boundaries())
     moments = [where for where, _ in undisturbed.boundaries.moments]
     killed = moments.index("before FakeCloud.ensure_templates") + 1
-    world = story("an EC2NodeClass that changes meanwhile").told(Boundaries(frozenset({killed})))
+    world = story("an EC2NodeClass that changes meanwhile").lived(Boundaries(frozenset({killed})))
     assert world.violations() == []
     hashes = {c.nodeclass_hash for c in world.store.claims.values()}
     cluster, resolved = world.store.cluster, world.store.nodeclasses["default"].hash
@@ -239,13 +239,13 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
 @pytest.mark.parametrize("story", PAIRED, ids=lambda story: story.name)
 def test_two_crashes_during_the_termination_of_a_node_do_not_change_the_outcome(story: Story) -> None:
     """At every pair of moments for one first crash per story. `make bench` covers every first crash."""
-    pairs = crashpairs.told_of(story, sample=1)
-    assert pairs.told
+    pairs = crashpairs.pairs_of(story, sample=1)
+    assert pairs.reported
     assert pairs.broken == {}
 
 
 def test_a_pair_of_crashes_that_violates_an_invariant_is_found() -> None:
-    assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
+    assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).enumerate().broken
 
 
 def test_a_copied_world_evolves_equally_and_independently() -> None:
@@ -286,7 +286,7 @@ def test_the_report_counts_crashes_and_violations() -> None:
 
 
 def test_an_instance_that_is_terminated_more_often_than_functions_crash_is_reported() -> None:
-    world = story("a Node deleted in its prime").told()
+    world = story("a Node deleted in its prime").lived()
     (gone,) = (each.id for each in world.cloud.instances.values() if not each.is_alive)
     assert crashes.violations(world, 2, disturbed=0) == []
     world.cloud.terminate([gone])
@@ -296,15 +296,15 @@ def test_an_instance_that_is_terminated_more_often_than_functions_crash_is_repor
 
 def test_a_function_that_dies_after_it_has_terminated_an_instance_books_the_node_until_ec2s_time() -> None:
     deleted = story("a Node deleted in its prime")
-    calls = [call for call, _ in deleted.told(Boundaries()).boundaries.moments]
+    calls = [call for call, _ in deleted.lived(Boundaries()).boundaries.moments]
     death = calls.index("after FakeCloud.terminate") + 1
-    world = deleted.told(Boundaries(frozenset({death})))
+    world = deleted.lived(Boundaries(frozenset({death})))
     (gone,) = (each for each in world.cloud.instances.values() if not each.is_alive)
     assert [call.method for call in world.cloud.calls].count("terminate") == 2
     assert [ended_at(claim) for claim in world.store.unbooked.all()[0]] == [gone.state_since]
 
 
 def test_leaks_of_a_world_are_detected() -> None:
-    world: World = ONE.told()
+    world: World = ONE.lived()
     world.store.claims.clear()
     assert [v.split()[0] for v in world.violations()] == ["leaked", "NodeClaim"]

@@ -89,9 +89,9 @@ def test_recreated_pods_do_not_reset_the_back_off() -> None:
 def test_pending_pods_have_an_event_with_the_reason() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     world.live(10 * MINUTE)
-    told = [event for event in world.cluster.events if event.reason == "ProvisioningBackOff"]
-    assert {event.name for event in told} == {"default/web-0"}
-    assert told[0].message.startswith(
+    reported = [event for event in world.cluster.events if event.reason == "ProvisioningBackOff"]
+    assert {event.name for event in reported} == {"default/web-0"}
+    assert reported[0].message.startswith(
         "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed"
     )
 

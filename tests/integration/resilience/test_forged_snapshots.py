@@ -40,8 +40,8 @@ def test_pod_events_report_that_readiness_has_read_something_else() -> None:
     world = forged_world(FORGERIES["user data"])
     world.observe()
     world.live(timedelta(minutes=1))
-    told = [event.message for event in world.cluster.events if event.reason == "FailedScheduling"]
-    assert any("differs from what readiness last read from the API server" in message for message in told)
+    reported = [event.message for event in world.cluster.events if event.reason == "FailedScheduling"]
+    assert any("differs from what readiness last read from the API server" in message for message in reported)
 
 
 def test_limits_raised_only_in_the_snapshot_have_no_effect() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.functions import Concern
-from tests.experiments.idleness import IdleWorld, invocations_a_month, lived, ticks_a_month, woken_otherwise
+from tests.experiments.idleness import IdleWorld, invocations_a_month, lived, other_wakes, ticks_a_month
 
 EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
 
@@ -29,7 +29,7 @@ def test_in_an_idle_cluster_only_schedules_invoke_functions(
 ) -> None:
     world = IdleWorld(3, 2, **disruption)
     lived(world, hours=2)
-    assert woken_otherwise(world) == 0
+    assert other_wakes(world) == 0
 
 
 def test_pods_that_cannot_be_disrupted_or_evicted_cause_no_endless_invocations() -> None:
@@ -38,7 +38,7 @@ def test_pods_that_cannot_be_disrupted_or_evicted_cause_no_endless_invocations()
     for number, pod in enumerate(world.pods.values()):
         pod["metadata"]["annotations"] = {DO_NOT_DISRUPT: "true" if number % 2 else "30m"}
     lived(world, hours=2)
-    assert woken_otherwise(world) == 0
+    assert other_wakes(world) == 0
 
 
 def test_an_idle_cluster_is_checked_every_thirty_minutes_except_for_resolutions() -> None:

@@ -171,7 +171,7 @@ SILENCED = sampled(_ONE_EACH, whole=tuple(STORIES.values()))
 """Stories that are also told with a concern that never reports when it is due: in a sample, one per concern."""
 
 
-def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
+def lived(kind: type[TracedWorld], story: Story) -> TracedWorld:
     """Run a story in a kind of world."""
     world = kind(story.nodes, 2, **story.disruption)
     pool = world.cluster.nodepools["default"]
@@ -199,12 +199,12 @@ class Forgetful(QuietWorld):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", TOLD.values(), ids=TOLD)
 def test_a_quiet_cluster_behaves_exactly_as_with_every_tick(story: Story) -> None:
-    busy, quiet = told(TracedWorld, story), told(QuietWorld, story)
+    busy, quiet = lived(TracedWorld, story), lived(QuietWorld, story)
     assert quiet.trace == busy.trace
     assert quiet.invoked.total() < 0.9 * busy.invoked.total()
     if story in SILENCED:
         silent = type("Silent", (Forgetful,), {"silent": story.relies_on})
-        assert told(silent, story).trace != busy.trace, (
+        assert lived(silent, story).trace != busy.trace, (
             f"the story does not depend on when {story.relies_on} is due"
         )
 

@@ -37,7 +37,7 @@ def test_a_runaway_buys_at_most_four_nodes_in_vain_and_says_why(name: str) -> No
     world = cause.world()
     pass_a_day(world, SPAN)
     assert in_vain(cause, world) <= MOST
-    assert cause.told in said(world)
+    assert cause.reported in said(world)
     assert bool(tripped(world)) == ("paused until" in said(world))
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.ledger.ledger import Handover
-from nodesmith_cli.migration.adopting.assessment import State, look
+from nodesmith_cli.migration.adopting.assessment import State, assess
 from nodesmith_cli.migration.adopting.sequence import adopt
 from tests.samples import sampled
 from tests.scenarios.takeovers import (
@@ -58,20 +58,20 @@ def test_an_adoption_that_is_complete_changes_nothing_when_it_runs_again(base: W
     assert tags.items() <= world.cloud.tags.items()
 
 
-def test_a_nodeclaim_without_an_instance_is_told_and_skipped(base: World) -> None:
-    rows = look(takeover(Load(base, random.Random(0))).read()).rows  # noqa: S311
+def test_a_nodeclaim_without_an_instance_is_reported_and_skipped(base: World) -> None:
+    rows = assess(takeover(Load(base, random.Random(0))).read()).rows  # noqa: S311
     (stray,) = (row for row in rows if row.object == f"NodeClaim/{STRAY}")
     assert stray.state is State.SKIPPED
     assert "status.providerID is missing" in stray.detail
 
 
-def test_an_instance_without_a_nodeclaim_is_told_and_stays_as_it_is(base: World) -> None:
+def test_an_instance_without_a_nodeclaim_is_reported_and_stays_as_it_is(base: World) -> None:
     read = takeover(Load(base, random.Random(0))).read()  # noqa: S311
     lost = read.machines[0].instance
     others = [
         each for each in read.nodeclaims if (each.get("status") or {}).get("providerID") != lost.provider_id
     ]
-    rows = look(
+    rows = assess(
         type(read)(**{name: getattr(read, name) for name in read.__slots__} | {"nodeclaims": others})
     ).rows
     (row,) = (row for row in rows if row.object == f"Instance/{lost.id}")
@@ -82,8 +82,8 @@ def test_an_instance_without_a_nodeclaim_is_told_and_stays_as_it_is(base: World)
 def test_a_nodeclaim_that_the_snapshot_does_not_show_yet_waits(base: World) -> None:
     read = takeover(Load(base, random.Random(0))).read()  # noqa: S311
     unseen = type(read)(**{name: getattr(read, name) for name in read.__slots__} | {"snapshot": None})
-    assert State.ADOPT not in {row.state for row in look(unseen).rows}
-    assert look(unseen).is_waiting
+    assert State.ADOPT not in {row.state for row in assess(unseen).rows}
+    assert assess(unseen).is_waiting
 
 
 def test_when_karpenter_comes_back_in_the_middle_the_command_stops_and_nodesmith_does_nothing_more(

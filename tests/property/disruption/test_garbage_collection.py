@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.garbagecollection import Facts, garbage, suspects
+from nodesmith.decisions.garbagecollection import Inventory, garbage, suspects
 from nodesmith.model.commands import EndClaim, Lift, ReleaseNode, TakeBack, Terminate
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import DECISION
@@ -77,7 +77,7 @@ class Rest:
     nodeclaims: set[str] = field(default_factory=set)
 
 
-def carried_out(facts: Facts) -> Rest:
+def carried_out(facts: Inventory) -> Rest:
     rest = Rest(
         {i.id: i for i in facts.instances},
         {c.name: c for c in facts.ledger.claims},
@@ -125,7 +125,7 @@ def test_needed_objects_stay_and_others_are_removed(
     ledger = builders.ledger(claims=tuple(known))
     living = set(suspects(snapshot, running, ledger)) & strangers
     alive = living | {instance.id for instance in running}
-    facts = Facts(snapshot, running, {}, ledger, living, {}, NOW)
+    facts = Inventory(snapshot, running, {}, ledger, living, {}, NOW)
 
     rest = carried_out(facts)
 

@@ -73,7 +73,7 @@ def test_moves_follow_every_rule_and_end_when_zones_are_rebalanced_too(seed: int
     raise AssertionError(f"there are still moves after {_MOST_PASSES} passes")
 
 
-def told(found: Proposals) -> object:
+def summary(found: Proposals) -> object:
     """Return the results of a pass without the names of claims."""
     return [
         (p.reason, p.sources, len(p.replacements), round(p.saving_hourly_usd, 9), sorted(p.destinations))
@@ -95,7 +95,7 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
         ledger=replace(inputs.ledger, claims=tuple(claims)),
     )
 
-    assert told(propose(other)) == told(propose(inputs))
+    assert summary(propose(other)) == summary(propose(inputs))
 
 
 @settings(max_examples=sampled(4, whole=15))

@@ -39,8 +39,8 @@ def test_every_pod_to_come_is_counted_once_and_none_is_told_of_as_unplaced(seen:
     bought = Counter(key for node in plan.nodes for key in node.claim.nominated if is_forthcoming(key))
     assert set(bought.values()) <= {1}
     assert sum(bought.values()) == sum(each.bought for each in plan.forthcoming)
-    told = [key for group in (*plan.unplaced, *plan.ignored) for key in group.pods]
-    assert not any(map(is_forthcoming, told))
+    reported = [key for group in (*plan.unplaced, *plan.ignored) for key in group.pods]
+    assert not any(map(is_forthcoming, reported))
     lacking = {each.template.key: each.lacking for each in seen.grown}
     for each in plan.forthcoming:
         assert 0 <= each.there + each.coming + each.bought <= each.pods <= lacking[each.workload]

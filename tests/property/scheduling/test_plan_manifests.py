@@ -207,6 +207,6 @@ def test_an_invalid_value_in_one_field_never_prevents_a_plan(place: tuple[int, P
 
     held = [pod for node in plan["nodes"] for pod in node["pods"]]
     held += [pod for node in plan["existing"] for pod in node["pods"]]
-    told = held + [entry["pod"] for entry in plan["unplaced"]]
-    assert "default/good" in told
-    assert len(told) == len(set(told))
+    reported = held + [entry["pod"] for entry in plan["unplaced"]]
+    assert "default/good" in reported
+    assert len(reported) == len(set(reported))

@@ -47,8 +47,8 @@ def run(folder: Path, command: str, *objects: Mapping[str, Any], output: str = "
 
 def findings(folder: Path, *objects: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return severity, field and message of each finding."""
-    told = json.loads(run(folder, "validate", *objects).stdout)
-    return [(each["severity"], each["field"], each["message"]) for each in told]
+    reported = json.loads(run(folder, "validate", *objects).stdout)
+    return [(each["severity"], each["field"], each["message"]) for each in reported]
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,20 @@ def test_validate_finds_nothing_wrong_with_sound_buffers_of_both_versions(tmp_pa
 
 def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
     objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, manifest())
-    told = json.loads(run(tmp_path, "plan", *objects).stdout)
-    assert all(node["forBuffers"] for node in told["nodes"])
-    price = told["capacityBuffers"]["toLaunchHourly"]
-    assert price == told["priceHourly"] == pytest.approx(sum(node["priceHourly"] for node in told["nodes"]))
-    assert told["capacityBuffers"]["held"] == []
-    assert [(room["buffer"], room["bought"]) for room in told["capacityBuffers"]["rooms"]] == [
+    reported = json.loads(run(tmp_path, "plan", *objects).stdout)
+    assert all(node["forBuffers"] for node in reported["nodes"])
+    price = reported["capacityBuffers"]["toLaunchHourly"]
+    assert (
+        price
+        == reported["priceHourly"]
+        == pytest.approx(sum(node["priceHourly"] for node in reported["nodes"]))
+    )
+    assert reported["capacityBuffers"]["held"] == []
+    assert [(room["buffer"], room["bought"]) for room in reported["capacityBuffers"]["rooms"]] == [
         ("default/room", 2)
     ]
     printed = run(tmp_path, "plan", *objects, output="table").stdout
-    assert f"{len(told['nodes'])} to launch at ~${price:.4f}/hour" in printed
+    assert f"{len(reported['nodes'])} to launch at ~${price:.4f}/hour" in printed
     assert printed.startswith("nothing to do: no pending pods")
 
 
@@ -150,11 +154,11 @@ def test_plan_counts_the_replicas_of_a_workload_in_the_files(tmp_path: Path) -> 
         },
     }
     share = manifest(**DEPLOYMENT, percentage=50)
-    told = json.loads(
+    reported = json.loads(
         run(tmp_path, "plan", nodepool_manifest(), nodeclass_manifest(), workload, share).stdout
     )
-    assert [room["count"] for room in told["capacityBuffers"]["rooms"]] == [2]
-    assert sum(len(node["pods"]) for node in told["nodes"] if not node.get("forBuffers")) == 4
+    assert [room["count"] for room in reported["capacityBuffers"]["rooms"]] == [2]
+    assert sum(len(node["pods"]) for node in reported["nodes"] if not node.get("forBuffers")) == 4
 
 
 def test_status_tells_what_the_nodes_held_for_buffers_cost() -> None:
@@ -218,7 +222,7 @@ def test_explain_says_that_a_node_is_held_for_a_buffer_and_at_what_price() -> No
 
 def test_a_decisions_summary_tells_pods_from_room() -> None:
     known = given(pods=pods(shape("3", "6Gi"), 2))
-    told = summary({"plan": plan_item(decide(known))})
+    reported = summary({"plan": plan_item(decide(known))})
     bare = summary({"plan": plan_item(decide(given()))})
-    assert told.endswith("for 2 pods and CapacityBuffers' room for 1 pod")
+    assert reported.endswith("for 2 pods and CapacityBuffers' room for 1 pod")
     assert bare.endswith("for CapacityBuffers' room for 2 pods")

@@ -30,7 +30,7 @@ from nodesmith.model.costs.allocations import (
     allocations_key,
     write_rows,
 )
-from nodesmith_cli.costs.showback.command import Wanted, run
+from nodesmith_cli.costs.showback.command import ShowbackRequest, run
 from nodesmith_cli.costs.showback.grouping import grouped, in_dollars
 from nodesmith_cli.costs.showback.reading import BookedCosts, read_month
 from nodesmith_cli.costs.showback.writing import ROW_COLUMNS, all_rows, to_csv, to_parquet
@@ -70,7 +70,7 @@ def put(folder: Folder, kind: str, window: str, rows: list[Allocation] | list[Mo
 
 def shown(folder: Folder, capsys: pytest.CaptureFixture[str], output: str = "table", **options: Any) -> str:
     view = options.pop("view", "costs")
-    assert run(Wanted("test", keep=folder.path, **options), view, output, NOW) == 0
+    assert run(ShowbackRequest("test", keep=folder.path, **options), view, output, NOW) == 0
     return capsys.readouterr().out
 
 
@@ -140,16 +140,16 @@ def test_days_are_read_instead_of_their_hours_and_a_month_instead_of_its_days(fo
     assert [each.nano_usd for each in BookedCosts(folder, "test").month(november, NOW)] == [10 * NANO]
 
 
-def test_an_object_that_is_damaged_or_missing_is_told_and_the_rest_is_shown(
+def test_an_object_that_is_damaged_or_missing_is_reported_and_the_rest_is_shown(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.put(allocations_key(HOURS, "test", "2026-11-26/01"), b"damaged")
     put(folder, HOURS, "2026-11-20/07", [row(9)])
-    run(Wanted("test", keep=folder.path), "costs", "table", NOW)
-    told = capsys.readouterr()
-    assert "total" in told.out
-    assert "2026-11-20: the object of the day is missing; 1 hours are used" in told.err
-    assert "allocations/hours/test/2026-11-26/01.jsonl.gz: not gzip-compressed (" in told.err
+    run(ShowbackRequest("test", keep=folder.path), "costs", "table", NOW)
+    reported = capsys.readouterr()
+    assert "total" in reported.out
+    assert "2026-11-20: the object of the day is missing; 1 hours are used" in reported.err
+    assert "allocations/hours/test/2026-11-26/01.jsonl.gz: not gzip-compressed (" in reported.err
 
 
 def test_json_has_whole_nano_dollars(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,11 +255,11 @@ def test_files_are_written_where_asked(
     assert shown(folder, capsys, "csv", to=str(target)) == f"written to {target}\n"
     assert target.read_text().startswith("cluster,window_start,")
     with pytest.raises(Rejected, match="No such file or directory"):
-        run(Wanted("test", keep=folder.path, to="/nowhere/x.csv"), "costs", "csv", NOW)
+        run(ShowbackRequest("test", keep=folder.path, to="/nowhere/x.csv"), "costs", "csv", NOW)
     with pytest.raises(Rejected, match="--to bucket: requires --bucket"):
-        run(Wanted("test", keep=folder.path, to="bucket"), "costs", "csv", NOW)
+        run(ShowbackRequest("test", keep=folder.path, to="bucket"), "costs", "csv", NOW)
     with pytest.raises(Rejected, match="-o csv: moves are shown as table or json"):
-        run(Wanted("test", keep=folder.path), "moves", "csv", NOW)
+        run(ShowbackRequest("test", keep=folder.path), "moves", "csv", NOW)
 
 
 @pytest.mark.parametrize(

@@ -93,21 +93,21 @@ QUICK: list[tuple[list[str], str]] = [
 _RUN = """
 import contextlib, io, json, sys
 from nodesmith_cli.main import main
-told, known = [], set()
+found, known = [], set()
 for arguments in json.load(sys.stdin):
     sys.argv, said = ["nodesmith", *arguments], io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
         main()
-    told.append((said.getvalue(), sorted({each.partition(".")[0] for each in set(sys.modules) - known})))
+    found.append((said.getvalue(), sorted({each.partition(".")[0] for each in set(sys.modules) - known})))
     known = set(sys.modules)
-json.dump(told, sys.stdout)
+json.dump(found, sys.stdout)
 """
 
 
 def imported_by(*commands: list[str]) -> list[tuple[str, list[str]]]:
     """Run commands in one new process; return what each said, and the packages that it was the first to import."""
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"}
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=json.dumps(commands),
         capture_output=True,
@@ -115,7 +115,7 @@ def imported_by(*commands: list[str]) -> list[tuple[str, list[str]]]:
         check=True,
         env=environment,
     )
-    found: list[tuple[str, list[str]]] = json.loads(told.stdout)
+    found: list[tuple[str, list[str]]] = json.loads(reported.stdout)
     return found
 
 
@@ -148,10 +148,10 @@ except SystemExit:
 print("imported:", *sys.modules)
 """
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"}
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    said, _, modules = told.stdout.partition("imported: ")
+    said, _, modules = reported.stdout.partition("imported: ")
     return said, frozenset(modules.split())
 
 
@@ -171,10 +171,10 @@ def test_collections_of_garbage_are_rare_from_the_first_import_on() -> None:
         "print(gc.get_stats()[0]['collections'] - before)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
-    assert int(told.stdout) <= 3
+    assert int(reported.stdout) <= 3
 
 
 VALUES: tuple[list[str], ...] = (
@@ -213,12 +213,12 @@ def test_options_have_the_values_that_typer_gives_them(arguments: list[str]) -> 
     own.command()(command)
 
     def ran(command: Any) -> tuple[str, int | str | None]:
-        told = io.StringIO()
+        reported = io.StringIO()
         try:
-            with redirect_stdout(told), redirect_stderr(told):
+            with redirect_stdout(reported), redirect_stderr(reported):
                 command(arguments, prog_name="own")
         except SystemExit as ended:
-            return told.getvalue(), ended.code
+            return reported.getvalue(), ended.code
         except Rejected as error:
             return str(error), None
         raise AssertionError
@@ -276,10 +276,10 @@ def test_asking_for_help_reads_no_yaml() -> None:
 
 
 def test_every_command_is_listed() -> None:
-    told = CliRunner().invoke(app, ["--help"]).stdout
+    reported = CliRunner().invoke(app, ["--help"]).stdout
 
     assert all(
-        f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "image", "version")
+        f"  {command} " in reported for command in ("demo", "catalog", "local", "explain", "image", "version")
     )
 
 
@@ -289,9 +289,9 @@ def test_short_help_fits_on_one_line(group: list[str]) -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    told = json.loads(CliRunner().invoke(app, ["version", "-o", "json"]).stdout)
-    assert told["version"] == __version__
-    assert told["formats"]["snapshot"] >= 4
+    reported = json.loads(CliRunner().invoke(app, ["version", "-o", "json"]).stdout)
+    assert reported["version"] == __version__
+    assert reported["formats"]["snapshot"] >= 4
 
 
 def test_a_checkout_tells_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,8 +372,8 @@ def test_output_to_a_full_disk_is_one_line_and_status_two(command: list[str]) ->
             check=False,
             env={"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"},
         )
-    told = "nodesmith: the output cannot be written: No space left on device\n"
-    assert (ran.returncode, ran.stderr) == (2, told)
+    reported = "nodesmith: the output cannot be written: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (2, reported)
 
 
 @pytest.mark.parametrize(

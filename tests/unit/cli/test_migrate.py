@@ -19,9 +19,9 @@ from nodesmith_cli.migration.nodegroups.groups import (
     NODEGROUP,
     SCALING_GROUP,
     TEMPLATE,
-    Around,
     Found,
     Group,
+    GroupContext,
     Kind,
 )
 from nodesmith_cli.migration.nodegroups.merging import Merged
@@ -47,7 +47,7 @@ from tests.aws.nodegroups import (
 )
 
 pytestmark = pytest.mark.xdist_group("migrate")  # tests of the thirty groups share one migration
-AROUND = Around(CLUSTER, "1.34", "sg-0c", embedded_catalog(REGION), {"subnet-00": "us-east-1a"})
+AROUND = GroupContext(CLUSTER, "1.34", "sg-0c", embedded_catalog(REGION), {"subnet-00": "us-east-1a"})
 
 
 def done(groups: list[Json], *, apart: bool = True, **fault: Any) -> Migration:
@@ -81,7 +81,7 @@ def requirement(name: str, key: str) -> list[str]:
     return next((each.get("values", [each["operator"]]) for each in found if each["key"] == key), [])
 
 
-def told(name: str, field: str) -> FieldReport:
+def report_of(name: str, field: str) -> FieldReport:
     (member,) = whole()[name].members
     return next(each for each in member.account.all() if each.field == field)
 
@@ -133,7 +133,7 @@ def test_sizes_become_limits_and_a_fixed_size_becomes_replicas() -> None:
     assert pool("on-demand")["limits"] == {"nodes": "5"}
     assert pool("fixed")["replicas"] == 3
     assert "limits" not in pool("fixed")
-    least = told("zone-c", "nodegroup.scalingConfig.minSize")
+    least = report_of("zone-c", "nodegroup.scalingConfig.minSize")
     assert (least.outcome, "CapacityBuffer" in least.why) == (Outcome.NO_EQUAL, True)
 
 
@@ -167,12 +167,12 @@ def test_images_that_no_alias_names_are_kept_by_id_or_parameter() -> None:
 
 def test_amazon_linux_2_stays_where_kubernetes_still_has_it() -> None:
     group = managed("old", amiType="AL2_x86_64", version="1.32", releaseVersion="1.32.3-20250801")
-    around = Around(CLUSTER, "1.32", "sg-0c", embedded_catalog(REGION))
+    around = GroupContext(CLUSTER, "1.32", "sg-0c", embedded_catalog(REGION))
     found = converted(Group(Kind.MANAGED, "old", {NODEGROUP: group}), around)
     assert isinstance(found, Converted)
     assert found.nodeclass["amiSelectorTerms"] == [{"alias": "al2@v20250801"}]
     assert spec("amazon-linux-2")["amiSelectorTerms"] == [{"alias": "al2023@latest"}]
-    assert told("amazon-linux-2", "nodegroup.amiType").outcome is Outcome.CHANGED
+    assert report_of("amazon-linux-2", "nodegroup.amiType").outcome is Outcome.CHANGED
 
 
 def test_capacity_types_are_those_of_the_group() -> None:
@@ -216,7 +216,7 @@ def test_attributes_without_a_label_are_named() -> None:
 
 def test_labels_and_taints_are_kept_and_those_of_instances_are_not_set() -> None:
     assert pool("labelled")["template"]["metadata"]["labels"] == {"team": "web"}
-    assert told("labelled", "nodegroup.labels[kubernetes.io/arch]").outcome is Outcome.NO_EQUAL
+    assert report_of("labelled", "nodegroup.labels[kubernetes.io/arch]").outcome is Outcome.NO_EQUAL
     assert pool("tainted")["template"]["spec"]["taints"] == [
         {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
         {"key": "slow", "effect": "PreferNoSchedule"},
@@ -226,7 +226,7 @@ def test_labels_and_taints_are_kept_and_those_of_instances_are_not_set() -> None
 def test_the_group_s_name_is_a_requirement_only_if_pods_select_by_it() -> None:
     def named(selected: frozenset[str]) -> list[Json]:
         sources = {NODEGROUP: managed("a")}
-        around = Around(CLUSTER, "1.34", "sg-0c", AROUND.catalog, selected=selected)
+        around = GroupContext(CLUSTER, "1.34", "sg-0c", AROUND.catalog, selected=selected)
         found = migrated(Found((Group(Kind.MANAGED, "a", sources),), around), apart=False).found
         return [
             each
@@ -247,14 +247,14 @@ def test_tags_of_cluster_autoscaler_describe_the_nodes() -> None:
     assert found.overlay is not None
     assert found.overlay["spec"]["capacity"] == {"example.com/dongle": "2"}
     assert spec("tagged")["tags"] == {"Name": "node"}
-    assert "scaledownutilizationthreshold" in told("tagged", "autoScalingGroup.Tags").why
+    assert "scaledownutilizationthreshold" in report_of("tagged", "autoScalingGroup.Tags").why
 
 
 def test_volumes_metadata_and_network_are_those_of_the_launch_template() -> None:
     (root,) = spec("volumes")["blockDeviceMappings"]
     assert root["ebs"]["volumeSize"] == "80Gi"
     assert root["ebs"]["kmsKeyID"] == "alias/nodes"
-    assert "/dev/sdb" in told("volumes", "launchTemplate.BlockDeviceMappings").why
+    assert "/dev/sdb" in report_of("volumes", "launchTemplate.BlockDeviceMappings").why
     assert spec("volumes")["metadataOptions"] == {
         "httpTokens": "optional",
         "httpPutResponseHopLimit": 3,
@@ -279,8 +279,8 @@ def test_what_has_no_equal_has_a_remedy() -> None:
         ("script", "launchTemplate.CreditSpecification"): "modify-default-credit-specification",
     }
     for (name, field), remedy in lost.items():
-        assert told(name, field).outcome is Outcome.NO_EQUAL
-        assert remedy in told(name, field).why
+        assert report_of(name, field).outcome is Outcome.NO_EQUAL
+        assert remedy in report_of(name, field).why
 
 
 def test_lifetime_repair_and_rebalance_are_kept() -> None:
@@ -299,7 +299,7 @@ def test_a_bootstrap_call_is_removed_and_its_flags_move() -> None:
     assert found.kubelet == {"maxPods": 58}
 
 
-def test_what_a_script_does_not_say_plainly_is_told() -> None:
+def test_what_a_script_does_not_say_plainly_is_reported() -> None:
     found = carried(
         '/etc/eks/bootstrap.sh web --kubelet-extra-args "--node-labels=a=$B" --pause 1 && reboot\n', "AL2"
     )
@@ -369,7 +369,7 @@ def test_user_data_that_cannot_be_merged_is_left_out_and_told() -> None:
         decoded(base64.b64encode(b"\x1f\x8bxx").decode())
 
 
-def test_a_group_that_cannot_be_converted_is_told_and_the_rest_goes_on() -> None:
+def test_a_group_that_cannot_be_converted_is_reported_and_the_rest_goes_on() -> None:
     groups = [
         managed("fine"),
         managed("leaving", status="DELETING"),
@@ -415,7 +415,7 @@ def test_a_missing_right_is_named_and_the_rest_goes_on(action: str, left: int) -
     assert len(result.found) == left
 
 
-def test_a_degraded_group_is_converted_and_its_issues_are_told() -> None:
+def test_a_degraded_group_is_converted_and_its_issues_are_reported() -> None:
     issues = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": "no capacity"}]}
     (found,) = done([managed("ill", status="DEGRADED", health=issues)]).found
     said = {each.field: each for each in found.members[0].account.all()}

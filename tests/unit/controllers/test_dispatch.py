@@ -144,10 +144,10 @@ def test_if_marks_cannot_be_read_everything_is_ticked_and_the_error_reported(err
     sent = Sent()
     run = dispatching(sent, CLUSTERS, Marked("east", "west", error=error))
 
-    told = says(run)
+    reported = says(run)
 
     assert dict(sent.ticks) == {concern: ["east", "west"] for concern in TICK_MINUTES}
-    assert str(error) in told
+    assert str(error) in reported
 
 
 @pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
@@ -157,10 +157,10 @@ def test_a_cluster_with_unreadable_records_is_ticked_as_if_it_had_changed(
     sent = Sent()
     run = dispatching(sent, CLUSTERS, Marked("east", "west"), Recorded(broken={"west": error}))
 
-    told = says(run)
+    reported = says(run)
 
     assert dict(sent.ticks) == {concern: ["west"] for concern in TICK_MINUTES}
-    assert str(error) in told
+    assert str(error) in reported
 
 
 def says(run: Dispatch) -> str:
@@ -184,14 +184,14 @@ class Deployed:
     """Functions outside VPCs, which record their invocations."""
 
     def __init__(self) -> None:
-        self.told: dict[Concern, set[str]] = {concern: set() for concern in TICK_MINUTES}
+        self.hinted: dict[Concern, set[str]] = {concern: set() for concern in TICK_MINUTES}
 
     def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any]) -> None:
         if vpc:
             raise Rejected(f"the function {function_name(concern, vpc)} does not exist")
         if concern == Concern.ROUTING:
             return
-        self.told[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
+        self.hinted[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
 
 
 def test_a_cluster_in_an_undeployed_vpc_does_not_stop_other_ticks() -> None:
@@ -201,9 +201,9 @@ def test_a_cluster_in_an_undeployed_vpc_does_not_stop_other_ticks() -> None:
 
     report = send_ticks(dispatching(ticks, [lost, *CLUSTERS], Marked(error=Rejected("none"))), NOON)
 
-    for concern, told in deployed.told.items():
-        assert told - {"lost"} == {"east", "west"}
-        assert ("lost" in told) is (concern not in TALKING)
+    for concern, reported in deployed.hinted.items():
+        assert reported - {"lost"} == {"east", "west"}
+        assert ("lost" in reported) is (concern not in TALKING)
     _, *missing = report.rejected
     assert len(missing) == len(TALKING)
     assert all("-nowhere-" in why and "does not exist" in why for why in missing)

@@ -263,8 +263,8 @@ def test_closing_tells_of_the_interruption_and_of_the_deadline() -> None:
     late = replace(interrupted, deadline=NOW + timedelta(minutes=2))
     end(outside, Close(late, "node-a"))
     both = ("NodeClaim", RUNNING.name), ("Node", "node-a")
-    told = ("SpotInterrupted", "TerminationGracePeriodExpiring")
-    assert reasons(outside) == [(*about, reason) for reason in told for about in both]
+    reported = ("SpotInterrupted", "TerminationGracePeriodExpiring")
+    assert reasons(outside) == [(*about, reason) for reason in reported for about in both]
 
 
 @pytest.mark.parametrize("kind", [Wait, Advance])

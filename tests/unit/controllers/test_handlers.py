@@ -16,7 +16,7 @@ from nodesmith.composition.handlers import Handler, looking
 from nodesmith.composition.parts import ClusterParts, Parts
 from nodesmith.composition.telemetry import Telemetry
 from nodesmith.controllers.runs import Report
-from nodesmith.errors import PutOff, Rejected, Transient
+from nodesmith.errors import Rejected, RetryScheduled, Transient
 from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
@@ -88,7 +88,7 @@ class Looks:
         self.parts, self.errors = parts, errors
         self.composed: list[str] = []
         self.seen: list[str] = []
-        self.told = RecordingTelemetry()
+        self.telemetry = RecordingTelemetry()
         self.delayed = Delayed()
 
     def __call__(self, own: ClusterParts) -> handlers.Run:
@@ -107,7 +107,7 @@ class Looks:
         made = Parts(Concern.LIFECYCLE)
         if invoked is not None:
             made.invocations = cast("LambdaInvocations", invoked)
-        made.telemetry = self.told
+        made.telemetry = self.telemetry
         made.delayed = cast("SqsDelayedInvocations", self.delayed)
         return looking(made, self)
 
@@ -129,17 +129,17 @@ def test_a_failure_for_one_cluster_is_retried_for_that_cluster_alone(error: Exce
 
     assert looks.seen == ["east", "west"]
     assert looks.delayed.hints == [(5, "east", 1)]
-    assert looks.told.lines == [f"east failed: {error}"]
+    assert looks.telemetry.lines == [f"east failed: {error}"]
 
 
 def test_a_run_that_scheduled_its_own_retry_is_logged_as_failed_and_not_retried() -> None:
-    looks = Looks(east=PutOff("EC2 throttles"))
+    looks = Looks(east=RetryScheduled("EC2 throttles"))
 
     looks.handler()(hints("east", "west"), None)
 
     assert looks.seen == ["east", "west"]
     assert looks.delayed.put_off == []
-    assert looks.told.lines == ["east failed: EC2 throttles"]
+    assert looks.telemetry.lines == ["east failed: EC2 throttles"]
 
 
 def test_a_run_that_failed_in_part_is_retried() -> None:
@@ -148,7 +148,7 @@ def test_a_run_that_failed_in_part_is_retried() -> None:
     looks.handler()(hints("east", "west"), None)
 
     assert looks.delayed.hints == [(5, "west", 1)]
-    assert looks.told.lines == []
+    assert looks.telemetry.lines == []
 
 
 def test_each_failure_of_a_run_delays_its_next_retry() -> None:
@@ -204,7 +204,7 @@ def test_a_rejection_for_one_cluster_is_logged_and_not_retried() -> None:
     looks.handler()(hints("east", "west"), None)
 
     assert looks.delayed.put_off == []
-    assert looks.told.lines == ["east rejected: the snapshot is damaged"]
+    assert looks.telemetry.lines == ["east rejected: the snapshot is damaged"]
 
 
 @pytest.mark.parametrize("cluster", ["nobody", "x", "../east", "e" * 300])
@@ -214,7 +214,7 @@ def test_a_message_for_an_unknown_cluster_is_logged_and_dropped(cluster: str) ->
     looks.handler()(hints(cluster, "east"), None)
 
     assert (looks.seen, looks.delayed.put_off) == (["east"], [])
-    (line,) = looks.told.lines
+    (line,) = looks.telemetry.lines
     assert f"cluster '{cluster[:100]}' is not registered" in line
 
 
@@ -246,7 +246,7 @@ def test_an_invalid_registration_affects_only_its_own_cluster() -> None:
     looks.handler()(hints("east", "west"), None)
 
     assert (looks.seen, looks.delayed.put_off) == (["west"], [])
-    (line,) = looks.told.lines
+    (line,) = looks.telemetry.lines
     assert "vpcId: expected the id of the cluster's VPC, found None" in line
 
 
@@ -348,7 +348,7 @@ def test_an_event_that_cannot_be_read_is_logged_and_dropped(event: Mapping[str, 
     looks.handler()(event, None)
 
     assert looks.seen == []
-    (line,) = looks.told.lines
+    (line,) = looks.telemetry.lines
     assert " rejected: " in line
 
 
@@ -383,7 +383,7 @@ def test_a_cluster_is_left_to_the_function_that_reaches_its_api_server(
     looks.handler()(hints("east", "west"), None)
 
     assert (looks.seen, looks.delayed.put_off) == (["west"], [])
-    (line,) = looks.told.lines
+    (line,) = looks.telemetry.lines
     assert f"{function_name('lifecycle', there)} serves it" in line
 
 

@@ -238,15 +238,15 @@ class Kept:
 
 
 def test_checking_a_healthy_region_writes_nothing() -> None:
-    kept, told = Kept(well()), PublishedEvents()
+    kept, reported = Kept(well()), PublishedEvents()
 
-    assert check_health(HealthCheck(kept, Waiting(), told, OnTrial()), [EAST], {}, NOW) == []
-    assert (kept.writes, told.changes) == (0, [])
+    assert check_health(HealthCheck(kept, Waiting(), reported, OnTrial()), [EAST], {}, NOW) == []
+    assert (kept.writes, reported.changes) == (0, [])
 
 
 def test_new_and_resolved_findings_are_reported_once() -> None:
-    kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), PublishedEvents()
-    check = HealthCheck(kept, Waiting(), told, OnTrial())
+    kept, reported = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), PublishedEvents()
+    check = HealthCheck(kept, Waiting(), reported, OnTrial())
     for _ in range(2):
         assert len(check_health(check, [EAST], {}, NOW)) == 1
     kept.records = well()
@@ -254,17 +254,17 @@ def test_new_and_resolved_findings_are_reported_once() -> None:
         assert check_health(check, [EAST], {}, NOW) == []
 
     said = ("east", "lifecycle", "NoSuccess")
-    assert told.changes == [("unwell", *said), ("well", *said)]
+    assert reported.changes == [("unhealthy", *said), ("healthy", *said)]
 
 
 def test_findings_about_limits_hold_while_limits_cannot_be_read() -> None:
-    kept, told = Kept(well()), PublishedEvents()
-    check = HealthCheck(kept, Waiting(), told, OnTrial())
+    kept, reported = Kept(well()), PublishedEvents()
+    check = HealthCheck(kept, Waiting(), reported, OnTrial())
     full = Finding("", "", "LimitReached", "SpendingLimit team: 100 USD a month")
     assert check_health(check, [EAST], {}, NOW, [full]) == [full]
     assert check_health(check, [EAST], {}, NOW, None) == [full]
     assert check_health(check, [EAST], {}, NOW, []) == []
-    assert [state for state, *_ in told.changes] == ["unwell", "well"]
+    assert [state for state, *_ in reported.changes] == ["unhealthy", "healthy"]
 
 
 def test_dead_letters_and_unreadable_registrations_are_findings() -> None:
@@ -534,18 +534,18 @@ class Bus:
 def test_any_number_of_changes_is_sent_to_the_bus_with_the_region() -> None:
     bus = Bus()
 
-    HealthEvents(bus, "eu-west-1").publish({"state": "unwell", "kind": str(n)} for n in range(23))
+    HealthEvents(bus, "eu-west-1").publish({"state": "unhealthy", "kind": str(n)} for n in range(23))
 
     assert len(bus.entries) == 23
     assert {(each["Source"], each["DetailType"]) for each in bus.entries} == {
         ("nodesmith", "nodesmith Health Change")
     }
-    assert bus.entries[0]["Detail"] == '{"region": "eu-west-1", "state": "unwell", "kind": "0"}'
+    assert bus.entries[0]["Detail"] == '{"region": "eu-west-1", "state": "unhealthy", "kind": "0"}'
 
 
 def test_an_event_that_is_not_accepted_is_sent_again_by_the_next_check() -> None:
     with pytest.raises(Transient, match="1 events were not accepted"):
-        HealthEvents(Bus(failed=1), "eu-west-1").publish([{"state": "unwell"}])
+        HealthEvents(Bus(failed=1), "eu-west-1").publish([{"state": "unhealthy"}])
 
 
 @pytest.mark.usefixtures("aws")

@@ -192,7 +192,7 @@ def test_reserved_capacity_has_the_on_demand_price_and_is_paid_for_already() -> 
     assert (row.nano_usd, row.committed_nano_usd, row.estimated) == (DIME, DIME, False)
 
 
-def test_the_part_that_commitments_pay_for_is_told_apart() -> None:
+def test_the_part_that_commitments_pay_for_is_reported_apart() -> None:
     hour = Hour([], START, (), lambda kind, zone: 0.25 if (kind, zone) == ("m5.large", ZONES[0]) else 0.0)
     (row,) = hour.allocations(booked(bought()))
     (spot,) = hour.allocations(booked(bought(capacity_type="spot")))
@@ -241,7 +241,7 @@ def test_pods_that_request_more_than_the_node_has_share_its_cost() -> None:
     assert parts["__idle__"].nano_usd == 0
 
 
-def test_daemonsets_are_told_apart() -> None:
+def test_daemonsets_are_reported_apart() -> None:
     parts = divided(bought(), view(*builders.bind(builders.daemon(), "node-default-a")))
     assert parts["DaemonSet/agent"].owner.kind is Kind.DAEMONSET
 
@@ -342,7 +342,7 @@ def test_a_move_is_booked_with_what_it_promised_and_settled_a_day_later() -> Non
     assert followed(move, {}, claims, START + 25 * HOUR) == move
 
 
-def test_a_replacement_that_ends_again_within_the_day_is_told_with_its_cause() -> None:
+def test_a_replacement_that_ends_again_within_the_day_is_reported_with_its_cause() -> None:
     again = bought("default-b", cause="Underutilized", terminating_at=START + 40 * MINUTE)
     move = followed(opened(MOVE, {}), {}, {"default-b": again}, START)
     assert (move.moved_again, move.causes) == (("default-b",), ("Underutilized",))
@@ -386,7 +386,7 @@ def test_merged_hours_have_the_sum_of_their_costs() -> None:
     assert {(row.window_start, row.window_end, row.pods) for row in day} == {(START, START + DAY, 3)}
 
 
-def test_a_row_that_cannot_be_read_is_told_and_left_out() -> None:
+def test_a_row_that_cannot_be_read_is_reported_and_left_out() -> None:
     good = json.dumps(rows()[0].to_row())
     data = gzip.compress(f"{good}\n{{}}\n[]\n{good.replace('nano_usd', 'x')}\n{good}\n".encode())
     found, faults = read_rows(data, "hours/13", Allocation.from_row)
@@ -404,7 +404,7 @@ def test_of_a_document_that_is_cut_off_the_rows_before_are_used() -> None:
     assert faults == [f"hours/13: it is cut off; the {len(found)} rows before that are used"]
 
 
-def test_a_document_that_is_not_compressed_or_unpacks_to_too_much_is_told() -> None:
+def test_a_document_that_is_not_compressed_or_unpacks_to_too_much_is_reported() -> None:
     assert read_rows(b"{}", "x", Allocation.from_row)[1][0].startswith("x: not gzip-compressed (")
     bomb = gzip.compress(b" " * 100_000)
     assert read_rows(bomb, "x", Allocation.from_row, 1000)[1] == [

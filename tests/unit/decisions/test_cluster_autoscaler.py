@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.controllers.launching.unschedulable import publish_pods, publish_unplaced, write_unplaced
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.lifecycle import next_steps as lifecycle_steps
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.reporting.events import of_waiting, pod_events
@@ -228,8 +228,8 @@ def test_a_drained_node_waits_for_other_controllers_and_says_for_which() -> None
     assert wait.claim.reason == "DeletionDelayed"
     assert f"annotated {HOLD} and 1 more" in wait.claim.message
     assert "12:02:00" in wait.claim.message
-    told = {(event.kind, event.warning) for event in of_waiting(replace(wait.claim, node_name="node-a"))}
-    assert told == {("NodeClaim", False), ("Node", False)}
+    reported = {(event.kind, event.warning) for event in of_waiting(replace(wait.claim, node_name="node-a"))}
+    assert reported == {("NodeClaim", False), ("Node", False)}
     assert not steps(wait.claim, node=held, now=NOW + MINUTE)
 
 
@@ -364,7 +364,7 @@ def test_no_node_is_a_candidate_while_too_many_are_unready_and_purchases_go_on()
     inputs = builders.inputs(
         snapshot=builders.snapshot(nodes=(mine, *nodes), pods=pods), ledger=builders.ledger(claims=(claim,))
     )
-    survey = Survey(inputs)
+    survey = CandidateSelection(inputs)
     assert not survey.candidates
     assert survey.blocked[claim.name].rule == "Paused"
     assert bought(decide(inputs)) == ["default/web-0000"]

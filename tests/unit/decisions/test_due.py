@@ -13,7 +13,7 @@ from nodesmith.controllers.runs import AHEAD, tick_for, wait_until
 from nodesmith.decisions import garbagecollection as garbagecollection
 from nodesmith.decisions.disruption import expiration, repair
 from nodesmith.decisions.disruption.search import search as disruption
-from nodesmith.decisions.garbagecollection import Facts
+from nodesmith.decisions.garbagecollection import Inventory
 from nodesmith.decisions.lifecycle import steps as lifecycle_steps
 from nodesmith.decisions.provisioning.decide import next_change as provisioning_change
 from nodesmith.decisions.readiness.launchconditions import next_resolution
@@ -178,7 +178,7 @@ class TestGarbageCollection:
             "living": (),
             "detached_since": {},
         }
-        return garbagecollection.next_change(Facts(instances=instances, now=NOW, **known | fields))
+        return garbagecollection.next_change(Inventory(instances=instances, now=NOW, **known | fields))
 
     def instance(self, age: timedelta) -> Instance:
         return Instance(

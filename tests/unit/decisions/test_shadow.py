@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.shadow.actual import boot_shown
-from nodesmith.decisions.shadow.advance import KARPENTERS, OURS, is_news, step
+from nodesmith.decisions.shadow.advance import KARPENTERS, OURS, has_changed, step
 from nodesmith.decisions.shadow.fleet import lasting_claim, statuses
 from nodesmith.decisions.shadow.karpenter import first_fit_plan
 from nodesmith.errors import Rejected
@@ -248,7 +248,7 @@ def test_a_node_without_price_counts_for_neither_side_and_the_rest_goes_on() -> 
     )
 
 
-def test_two_karpenters_and_nodeclaims_without_an_instance_are_told() -> None:
+def test_two_karpenters_and_nodeclaims_without_an_instance_are_reported() -> None:
     old = worker("old", labels={"karpenter.sh/provisioner-name": "default", "karpenter.sh/nodepool": ""}).node
     old = replace(old, labels={k: v for k, v in old.labels.items() if k != "karpenter.sh/nodepool"})
     empty = {"kind": "NodeClaim", "metadata": {"name": "lost"}, "spec": {}}
@@ -300,9 +300,9 @@ def test_a_damaged_object_is_rejected_with_its_name() -> None:
 def test_only_news_must_be_kept_at_once() -> None:
     snapshot = seen([bound(BIG, "a", "one")], "one", nodepools=(pool(policy="WhenEmpty"),))
     first = stepped(None, snapshot, builders.NOW)
-    assert not is_news(first, stepped(first, snapshot, builders.NOW + MINUTE))
+    assert not has_changed(first, stepped(first, snapshot, builders.NOW + MINUTE))
     grown = replace(snapshot, pods=(*snapshot.pods, pending(BIG, "b", builders.NOW)))
-    assert is_news(first, stepped(first, grown, builders.NOW + MINUTE))
+    assert has_changed(first, stepped(first, grown, builders.NOW + MINUTE))
 
 
 def test_first_fit_opens_the_largest_node_that_would_hold_all_pods_while_the_plan_packs_them() -> None:

@@ -26,7 +26,7 @@ def rested(**due: datetime) -> list[Record]:
     return [Record("east", concern, NOON, due=due.get(str(concern))) for concern in TICK_MINUTES]
 
 
-def woken(
+def woken_concerns(
     marks: Marks | None, records: list[Record] | None, at: datetime = NOON, cluster: str = "east"
 ) -> set[Concern]:
     return set(due_concerns(cluster, marks, records, STALE, at))
@@ -37,7 +37,7 @@ def own_minute(cluster: str) -> int:
     (minute,) = (
         m
         for m in range(QUIET_TICK_MINUTES)
-        if woken(alive(NOON + m * MINUTE), rested(), NOON + m * MINUTE, cluster)
+        if woken_concerns(alive(NOON + m * MINUTE), rested(), NOON + m * MINUTE, cluster)
     )
     return minute
 
@@ -75,12 +75,14 @@ def test_noon_is_not_the_regular_minute_of_this_cluster() -> None:
 def test_which_concerns_are_woken(
     marks: Marks | None, records: list[Record] | None, expected: set[Concern]
 ) -> None:
-    assert woken(marks, records) == expected
+    assert woken_concerns(marks, records) == expected
 
 
 def test_a_due_concern_is_woken_at_its_interval_and_not_each_minute() -> None:
     records = rested(readiness=NOON, lifecycle=NOON)
-    hour = Counter(c for m in range(60) for c in woken(alive(NOON + m * MINUTE), records, NOON + m * MINUTE))
+    hour = Counter(
+        c for m in range(60) for c in woken_concerns(alive(NOON + m * MINUTE), records, NOON + m * MINUTE)
+    )
 
     assert hour[Concern.LIFECYCLE] == 60
     assert hour[Concern.READINESS] in {12, 14}  # with the two regular looks of each concern
@@ -91,7 +93,7 @@ def test_in_a_cluster_that_changes_each_concern_looks_at_its_interval() -> None:
     hour = Counter(
         c
         for at in (NOON + m * MINUTE for m in range(60))
-        for c in woken(alive(at, changed=at), rested(), at)
+        for c in woken_concerns(alive(at, changed=at), rested(), at)
         if c is not Concern.OBSERVATION
     )
     extra = {c: n - 60 // TICK_MINUTES[c] for c, n in hour.items()}

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 from nodesmith_cli.sharing.findings import findings
-from nodesmith_cli.sharing.ownership import LEASE_HELD, SHARED_CRDS, Survey
+from nodesmith_cli.sharing.ownership import LEASE_HELD, SHARED_CRDS, ClusterOwnership
 from tests.objects import foreign
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE, OPERATIONS = (DOCS / "coexistence.md").read_text(), (DOCS / "operations.md").read_text()
-EVERYTHING = Survey(
+EVERYTHING = ClusterOwnership(
     crds={SHARED_CRDS[0]: "eks", SHARED_CRDS[1]: "helm"},
     karpenter=(LEASE_HELD,),
     foreign_nodepools=(foreign.auto_mode_nodepool(),),
@@ -21,7 +21,7 @@ EVERYTHING = Survey(
 
 def test_every_finding_of_check_cluster_is_explained() -> None:
     explained = re.findall(r"^\| `([a-z-]+)`, (error|warning|info) \|", PAGE, re.MULTILINE)
-    unseen = Survey(crds={}, karpenter=("is Deployment kube-system/karpenter",))
+    unseen = ClusterOwnership(crds={}, karpenter=("is Deployment kube-system/karpenter",))
     found = [*findings(EVERYTHING), *findings(unseen)]
     assert sorted(explained) == sorted((each.check, str(each.severity)) for each in found)
 

@@ -71,8 +71,8 @@ def test_features_without_a_test_are_listed_with_the_reason() -> None:
 
 
 def test_every_row_of_cluster_autoscalers_page_has_a_test_that_exists() -> None:
-    told = (DOCS / "cluster-autoscaler.md").read_text().split("## Tests")[1]
-    table = [line for line in told.splitlines() if line.startswith("| ") and line != "| what | test |"]
+    reported = (DOCS / "cluster-autoscaler.md").read_text().split("## Tests")[1]
+    table = [line for line in reported.splitlines() if line.startswith("| ") and line != "| what | test |"]
     named = [TEST.findall(line) for line in table]
     assert len(table) > 12
     assert all(named)

@@ -43,7 +43,7 @@ from tests.objects.storage import attachment, claim, storage_class, volume
 from tests.scenarios.gangs import request_manifest
 
 
-def woken(
+def topics(
     kind: WatchedKind,
     *states: Manifest | None,
     awaited: str = "",
@@ -86,50 +86,50 @@ def pod(home: str = "", **metadata: Any) -> Manifest:
 def test_a_pod_found_unschedulable_wakes_provisioning() -> None:
     waiting = pod()
     waiting["status"]["conditions"] = []
-    assert woken(PODS, waiting) == set()
-    assert woken(PODS, waiting, pod()) == {Concern.PROVISIONING}
+    assert topics(PODS, waiting) == set()
+    assert topics(PODS, waiting, pod()) == {Concern.PROVISIONING}
 
 
 @pytest.mark.parametrize("after", [pod("n1"), None])
 def test_a_pod_that_is_bound_or_gone_wakes_nothing(after: Manifest | None) -> None:
-    assert woken(PODS, pod(), after) == set()
+    assert topics(PODS, pod(), after) == set()
 
 
 def test_a_pod_change_that_no_decision_reads_is_ignored() -> None:
-    assert woken(PODS, pod(), pod(annotations={"seen-by": "somebody"})) == set()
+    assert topics(PODS, pod(), pod(annotations={"seen-by": "somebody"})) == set()
 
 
 def test_daemonset_pods_wake_nothing() -> None:
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
-    assert woken(PODS, pod(ownerReferences=[owner])) == set()
+    assert topics(PODS, pod(ownerReferences=[owner])) == set()
 
 
 def test_nodes_that_appear_change_or_disappear_wake_lifecycle() -> None:
     machine = node(1, rolled(1))
     tainted = copy.deepcopy(machine)
     tainted["spec"]["taints"] = [{"key": "a", "effect": "NoSchedule"}]
-    assert woken(NODES, machine) == {Concern.LIFECYCLE}
-    assert woken(NODES, machine, tainted) == {Concern.LIFECYCLE}
-    assert woken(NODES, machine, None) == {Concern.LIFECYCLE}
+    assert topics(NODES, machine) == {Concern.LIFECYCLE}
+    assert topics(NODES, machine, tainted) == {Concern.LIFECYCLE}
+    assert topics(NODES, machine, None) == {Concern.LIFECYCLE}
 
 
 def test_a_nodes_heartbeat_wakes_nothing() -> None:
     machine = node(1, rolled(1))
     later = copy.deepcopy(machine)
     later["status"]["conditions"][0]["lastHeartbeatTime"] = "2027-01-01T00:00:00Z"
-    assert woken(NODES, machine, later) == set()
+    assert topics(NODES, machine, later) == set()
 
 
 def test_a_users_new_nodeclaim_also_wakes_readiness() -> None:
-    assert woken(NODECLAIMS, custom(expireAfter="720h")) == {Concern.LIFECYCLE, Concern.READINESS}
+    assert topics(NODECLAIMS, custom(expireAfter="720h")) == {Concern.LIFECYCLE, Concern.READINESS}
 
 
 def test_a_nodeclaims_spec_wakes_lifecycle_and_its_status_nothing() -> None:
     claim = custom(expireAfter="720h")
     claim["metadata"]["annotations"] = {"nodesmith.dev/decision": "20261121T120000Z-test"}
     status = {"status": {"conditions": [{"type": "Launched", "status": "True"}]}}
-    assert woken(NODECLAIMS, claim) == {Concern.LIFECYCLE}
-    assert woken(NODECLAIMS, claim, {**claim, **status}) == set()
+    assert topics(NODECLAIMS, claim) == {Concern.LIFECYCLE}
+    assert topics(NODECLAIMS, claim, {**claim, **status}) == set()
 
 
 @pytest.mark.parametrize("kind", [NODEPOOLS, NODECLASSES])
@@ -137,8 +137,8 @@ def test_a_pools_or_classs_spec_wakes_readiness_and_its_status_provisioning(
     kind: WatchedKind,
 ) -> None:
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    assert woken(kind, custom(weight=1), custom(weight=2)) == {Concern.READINESS, Concern.PROVISIONING}
-    assert woken(kind, custom(weight=1), {**custom(weight=1), **status}) == {Concern.PROVISIONING}
+    assert topics(kind, custom(weight=1), custom(weight=2)) == {Concern.READINESS, Concern.PROVISIONING}
+    assert topics(kind, custom(weight=1), {**custom(weight=1), **status}) == {Concern.PROVISIONING}
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown", "True"])
@@ -146,54 +146,54 @@ def test_a_nodeclass_that_is_not_ready_wakes_lifecycle(
     status: str,
 ) -> None:
     said = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-    found = woken(NODECLASSES, custom(weight=1), {**custom(weight=1), **said})
+    found = topics(NODECLASSES, custom(weight=1), {**custom(weight=1), **said})
     assert found == {Concern.PROVISIONING} | ({Concern.LIFECYCLE} if status == "False" else set())
 
 
 def test_a_deleted_nodeclass_also_wakes_lifecycle() -> None:
     everybody = {Concern.READINESS, Concern.PROVISIONING, Concern.LIFECYCLE}
-    assert woken(NODECLASSES, custom(), with_metadata(custom(), **LEAVING)) == everybody
-    assert woken(NODECLASSES, custom(), None) == everybody
-    assert woken(NODEPOOLS, custom(), None) == {Concern.READINESS, Concern.PROVISIONING}
+    assert topics(NODECLASSES, custom(), with_metadata(custom(), **LEAVING)) == everybody
+    assert topics(NODECLASSES, custom(), None) == everybody
+    assert topics(NODEPOOLS, custom(), None) == {Concern.READINESS, Concern.PROVISIONING}
 
 
 def test_a_pools_counts_wake_nothing() -> None:
     counted = {"status": {"nodes": 1, "resources": {"cpu": "4"}}}
-    assert woken(NODEPOOLS, custom(weight=1), {**custom(weight=1), **counted}) == set()
+    assert topics(NODEPOOLS, custom(weight=1), {**custom(weight=1), **counted}) == set()
 
 
 def test_a_daemonset_only_goes_into_the_snapshot() -> None:
     template = {"spec": {"containers": [{"name": "a"}]}}
     manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}
-    assert woken(DAEMONSETS, manifest) == set()
+    assert topics(DAEMONSETS, manifest) == set()
 
 
 def test_only_a_volume_claim_that_a_pod_waits_for_wakes_provisioning() -> None:
     unbound, bound = claim("data"), claim("data", bound_to="pv-1")
-    assert woken(VOLUME_CLAIMS, unbound, awaited="default/data") == {Concern.PROVISIONING}
-    assert woken(VOLUME_CLAIMS, unbound, bound, awaited="default/data") == {Concern.PROVISIONING}
-    assert woken(VOLUME_CLAIMS, unbound, bound, awaited="default/other") == set()
-    assert woken(VOLUME_CLAIMS, unbound, None, awaited="default/data") == set()
+    assert topics(VOLUME_CLAIMS, unbound, awaited="default/data") == {Concern.PROVISIONING}
+    assert topics(VOLUME_CLAIMS, unbound, bound, awaited="default/data") == {Concern.PROVISIONING}
+    assert topics(VOLUME_CLAIMS, unbound, bound, awaited="default/other") == set()
+    assert topics(VOLUME_CLAIMS, unbound, None, awaited="default/data") == set()
 
 
 def test_a_volume_for_an_awaited_claim_or_for_any_claim_wakes_provisioning() -> None:
     free, kept = volume("pv-1", phase="Available"), volume("pv-1", claim="default/data")
-    assert woken(VOLUMES, free) == {Concern.PROVISIONING}
-    assert woken(VOLUMES, kept, awaited="default/data") == {Concern.PROVISIONING}
-    assert woken(VOLUMES, kept, awaited="default/other") == set()
-    assert woken(VOLUMES, free, None) == set()
+    assert topics(VOLUMES, free) == {Concern.PROVISIONING}
+    assert topics(VOLUMES, kept, awaited="default/data") == {Concern.PROVISIONING}
+    assert topics(VOLUMES, kept, awaited="default/other") == set()
+    assert topics(VOLUMES, free, None) == set()
 
 
 def test_a_new_or_changed_storage_class_wakes_provisioning() -> None:
-    assert woken(STORAGE_CLASSES, storage_class("gp3")) == {Concern.PROVISIONING}
-    assert woken(STORAGE_CLASSES, storage_class("gp3"), None) == set()
+    assert topics(STORAGE_CLASSES, storage_class("gp3")) == {Concern.PROVISIONING}
+    assert topics(STORAGE_CLASSES, storage_class("gp3"), None) == set()
 
 
 def test_a_namespace_wakes_provisioning_only_when_its_labels_change() -> None:
     plain, teamed = {"metadata": {"name": "shop"}}, {"metadata": {"name": "shop", "labels": {"team": "a"}}}
-    assert woken(NAMESPACES, plain) == set()
-    assert woken(NAMESPACES, plain, teamed) == {Concern.PROVISIONING}
-    assert woken(NAMESPACES, plain, None) == set()
+    assert topics(NAMESPACES, plain) == set()
+    assert topics(NAMESPACES, plain, teamed) == {Concern.PROVISIONING}
+    assert topics(NAMESPACES, plain, None) == set()
 
 
 MACHINE = node(1, rolled(1))
@@ -220,33 +220,33 @@ def test_a_node_that_is_deleted_or_disrupted_wakes_termination() -> None:
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
     for after in (with_metadata(MACHINE, **LEAVING), disrupted):
-        assert woken(NODES, MACHINE, after) == {Concern.LIFECYCLE, Concern.TERMINATION}
-        assert woken(NODES, after) == {Concern.LIFECYCLE, Concern.TERMINATION}, (
+        assert topics(NODES, MACHINE, after) == {Concern.LIFECYCLE, Concern.TERMINATION}
+        assert topics(NODES, after) == {Concern.LIFECYCLE, Concern.TERMINATION}, (
             "as a new forwarder first sees it"
         )
-        assert woken(NODES, after, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
+        assert topics(NODES, after, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
 
 
 def test_a_deletion_wakes_lifecycle_only_at_its_beginning_and_its_end() -> None:
     going, claim = with_metadata(MACHINE, **LEAVING), with_metadata(custom(expireAfter="720h"), **LEAVING)
     further = with_metadata(going, labels={"a": "b"})
-    assert woken(NODES, going, further) == {Concern.TERMINATION}
-    assert woken(NODES, going, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
-    assert woken(NODECLAIMS, claim, with_metadata(claim, labels={"a": "b"})) == {Concern.TERMINATION}
+    assert topics(NODES, going, further) == {Concern.TERMINATION}
+    assert topics(NODES, going, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
+    assert topics(NODECLAIMS, claim, with_metadata(claim, labels={"a": "b"})) == {Concern.TERMINATION}
 
 
 def test_any_change_of_a_node_whose_claim_ends_wakes_termination() -> None:
     labelled = with_metadata(MACHINE, labels={"a": "b"})
-    assert woken(NODES, MACHINE, labelled) == {Concern.LIFECYCLE}
-    assert woken(NODES, MACHINE, labelled, ending=[NAME]) == {Concern.LIFECYCLE, Concern.TERMINATION}
+    assert topics(NODES, MACHINE, labelled) == {Concern.LIFECYCLE}
+    assert topics(NODES, MACHINE, labelled, ending=[NAME]) == {Concern.LIFECYCLE, Concern.TERMINATION}
 
 
 def test_a_nodeclaims_deletion_wakes_termination_and_its_status_nothing() -> None:
     before = custom(expireAfter="720h")
     deleting = with_metadata(before, **LEAVING)
     status = {"conditions": [{"type": "Drained", "status": "Unknown"}]}
-    assert woken(NODECLAIMS, before, deleting) == {Concern.LIFECYCLE, Concern.TERMINATION}
-    assert woken(NODECLAIMS, deleting, {**deleting, "status": status}) == set()
+    assert topics(NODECLAIMS, before, deleting) == {Concern.LIFECYCLE, Concern.TERMINATION}
+    assert topics(NODECLAIMS, deleting, {**deleting, "status": status}) == set()
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_a_nodeclaims_deletion_wakes_termination_and_its_status_nothing() -> Non
     ids=["gone", "being deleted", "at its end", "not ready"],
 )
 def test_a_pod_that_leaves_an_ending_node_wakes_termination(after: Manifest | None) -> None:
-    assert woken(PODS, pod(NAME), after, ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(PODS, pod(NAME), after, ending=[NAME]) == {Concern.TERMINATION}
     assert Concern.TERMINATION not in (topics_of(PODS, pod(NAME), after, ending=["another"]) or ())
 
 
 def test_a_pod_that_loses_do_not_disrupt_wakes_termination() -> None:
     kept = pod(NAME, annotations={"karpenter.sh/do-not-disrupt": "true"})
-    assert woken(PODS, kept, pod(NAME), ending=[NAME]) == {Concern.TERMINATION}
-    assert woken(PODS, kept, pod(NAME), ending=["another"]) == {Concern.DISRUPTION}
+    assert topics(PODS, kept, pod(NAME), ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(PODS, kept, pod(NAME), ending=["another"]) == {Concern.DISRUPTION}
 
 
 def test_a_terminating_pod_that_becomes_unready_can_wait() -> None:
@@ -286,11 +286,11 @@ def test_a_pod_whose_containers_start_can_wait_for_the_next_snapshot() -> None:
 
 def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None:
     fewer, more = allowing(0), allowing(1)
-    assert woken(BUDGETS, fewer, more, ending=[NAME]) == {Concern.TERMINATION}
-    assert woken(BUDGETS, fewer, None, ending=[NAME]) == {Concern.TERMINATION}
-    assert woken(BUDGETS, fewer, allowing(0, maxUnavailable="50%"), ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(BUDGETS, fewer, more, ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(BUDGETS, fewer, None, ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(BUDGETS, fewer, allowing(0, maxUnavailable="50%"), ending=[NAME]) == {Concern.TERMINATION}
     assert topics_of(BUDGETS, more, fewer, ending=[NAME]) == []
-    assert woken(BUDGETS, more, ending=[NAME]) == set()
+    assert topics(BUDGETS, more, ending=[NAME]) == set()
 
 
 def test_a_budgets_counts_can_wait_while_no_node_ends() -> None:
@@ -310,39 +310,39 @@ def test_a_budget_that_begins_to_allow_disruptions_wakes_disruption(after: Manif
     ids=["gone", "being deleted", "at its end"],
 )
 def test_a_pod_that_leaves_a_remaining_node_wakes_disruption(after: Manifest | None) -> None:
-    assert woken(PODS, pod(NAME), after) == {Concern.DISRUPTION}
+    assert topics(PODS, pod(NAME), after) == {Concern.DISRUPTION}
 
 
 def test_a_pod_with_smaller_requests_wakes_disruption() -> None:
     smaller = copy.deepcopy(pod(NAME))
     smaller["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
-    assert woken(PODS, pod(NAME), smaller) == {Concern.DISRUPTION}
+    assert topics(PODS, pod(NAME), smaller) == {Concern.DISRUPTION}
 
 
 def test_a_daemonsets_pod_and_an_already_deleted_pod_free_no_node() -> None:
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
-    assert woken(PODS, pod(NAME, ownerReferences=[owner]), None) == set()
-    assert woken(PODS, pod(NAME, **LEAVING), pod(NAME, **LEAVING, labels={"a": "b"})) == set()
+    assert topics(PODS, pod(NAME, ownerReferences=[owner]), None) == set()
+    assert topics(PODS, pod(NAME, **LEAVING), pod(NAME, **LEAVING, labels={"a": "b"})) == set()
 
 
 def test_a_node_that_loses_do_not_disrupt_or_is_ready_again_wakes_disruption() -> None:
     kept = with_metadata(MACHINE, annotations={"karpenter.sh/do-not-disrupt": "true"})
-    assert woken(NODES, kept, MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
-    assert woken(NODES, MACHINE, kept) == {Concern.LIFECYCLE}
-    assert woken(NODES, unready(MACHINE), MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
-    assert Concern.DISRUPTION not in woken(NODES, kept, MACHINE, ending=[NAME])
+    assert topics(NODES, kept, MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
+    assert topics(NODES, MACHINE, kept) == {Concern.LIFECYCLE}
+    assert topics(NODES, unready(MACHINE), MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
+    assert Concern.DISRUPTION not in topics(NODES, kept, MACHINE, ending=[NAME])
 
 
 def test_a_node_whose_move_is_abandoned_wakes_disruption() -> None:
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
-    assert woken(NODES, disrupted, MACHINE) == {Concern.LIFECYCLE, Concern.TERMINATION, Concern.DISRUPTION}
-    assert Concern.DISRUPTION not in woken(NODES, MACHINE, disrupted)
+    assert topics(NODES, disrupted, MACHINE) == {Concern.LIFECYCLE, Concern.TERMINATION, Concern.DISRUPTION}
+    assert Concern.DISRUPTION not in topics(NODES, MACHINE, disrupted)
 
 
 def test_a_volume_detached_from_an_ending_node_wakes_termination() -> None:
     held = attachment("pv-1", NAME)
-    assert woken(ATTACHMENTS, held, None, ending=[NAME]) == {Concern.TERMINATION}
+    assert topics(ATTACHMENTS, held, None, ending=[NAME]) == {Concern.TERMINATION}
     assert topics_of(ATTACHMENTS, held, ending=[NAME]) == [None]
 
 
@@ -362,7 +362,7 @@ def test_auto_modes_nodepools_and_nodeclaims_wake_nothing_and_cause_no_snapshot(
 
 
 def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() -> None:
-    assert Concern.READINESS in woken(
+    assert Concern.READINESS in topics(
         NODEPOOLS,
         custom(template={"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}}}),
         custom(template={"spec": {"nodeClassRef": {"group": "eks.amazonaws.com"}}}),
@@ -372,11 +372,11 @@ def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() ->
 def test_an_overlays_spec_wakes_who_compares_prices_and_its_status_nobody() -> None:
     before, after = custom(requirements=[], price="1"), custom(requirements=[], price="2")
     concerned = {Concern.PROVISIONING, Concern.DISRUPTION}
-    assert woken(NODE_OVERLAYS, before) == concerned
-    assert woken(NODE_OVERLAYS, before, after) == concerned
-    assert woken(NODE_OVERLAYS, before, None) == concerned
-    told = {**before, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    assert woken(NODE_OVERLAYS, before, told) == set()
+    assert topics(NODE_OVERLAYS, before) == concerned
+    assert topics(NODE_OVERLAYS, before, after) == concerned
+    assert topics(NODE_OVERLAYS, before, None) == concerned
+    reported = {**before, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert topics(NODE_OVERLAYS, before, reported) == set()
 
 
 def buffer_for(**spec: Any) -> Manifest:
@@ -405,20 +405,20 @@ def test_a_buffer_wakes_provisioning_and_disruption_but_its_status_wakes_nothing
     both = {Concern.PROVISIONING, Concern.DISRUPTION}
     shown = {**FOR_TEMPLATE, "status": {"replicas": 1}}
     larger = buffer_for(podTemplateRef={"name": "room"}, replicas=2)
-    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE) == both
-    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, larger) == both
-    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, None) == both
-    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, shown) == set()
+    assert topics(CAPACITY_BUFFERS, FOR_TEMPLATE) == both
+    assert topics(CAPACITY_BUFFERS, FOR_TEMPLATE, larger) == both
+    assert topics(CAPACITY_BUFFERS, FOR_TEMPLATE, None) == both
+    assert topics(CAPACITY_BUFFERS, FOR_TEMPLATE, shown) == set()
 
 
 def test_templates_and_workloads_wake_something_only_if_a_buffer_refers_to_them() -> None:
     both = {Concern.PROVISIONING, Concern.DISRUPTION}
     template, workload = of_template("room", "1"), deployment("web", 3)
-    assert woken(POD_TEMPLATES, template, buffers=[FOR_TEMPLATE]) == both
-    assert woken(POD_TEMPLATES, template, buffers=[FOR_DEPLOYMENT]) == set()
-    assert woken(POD_TEMPLATES, template) == set()
-    assert woken(DEPLOYMENTS, workload, deployment("web", 4), buffers=[FOR_DEPLOYMENT]) == both
-    assert woken(DEPLOYMENTS, deployment("api", 3), buffers=[FOR_DEPLOYMENT]) == set()
+    assert topics(POD_TEMPLATES, template, buffers=[FOR_TEMPLATE]) == both
+    assert topics(POD_TEMPLATES, template, buffers=[FOR_DEPLOYMENT]) == set()
+    assert topics(POD_TEMPLATES, template) == set()
+    assert topics(DEPLOYMENTS, workload, deployment("web", 4), buffers=[FOR_DEPLOYMENT]) == both
+    assert topics(DEPLOYMENTS, deployment("api", 3), buffers=[FOR_DEPLOYMENT]) == set()
 
 
 def test_a_workload_wakes_something_if_a_buffer_refers_to_the_custom_resource_that_controls_it() -> None:
@@ -428,31 +428,31 @@ def test_a_workload_wakes_something_if_a_buffer_refers_to_the_custom_resource_th
     )
     reference = {"kind": "Rollout", "apiGroup": "argoproj.io", "name": "web"}
     for_rollout = buffer_for(scalableRef=reference, percentage=10)
-    assert woken(REPLICA_SETS, mine, buffers=[for_rollout]) == {Concern.PROVISIONING, Concern.DISRUPTION}
-    assert woken(REPLICA_SETS, deployment("api", 3), buffers=[for_rollout]) == set()
+    assert topics(REPLICA_SETS, mine, buffers=[for_rollout]) == {Concern.PROVISIONING, Concern.DISRUPTION}
+    assert topics(REPLICA_SETS, deployment("api", 3), buffers=[for_rollout]) == set()
 
 
 def test_a_pod_that_comes_to_a_node_wakes_provisioning_while_there_are_buffers() -> None:
     waiting, bound = (deployment_pod(1, Random(1), name) for name in ("", "n1"))  # noqa: S311
-    assert woken(PODS, waiting, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
-    assert woken(PODS, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
-    assert woken(PODS, waiting, bound) == set()
+    assert topics(PODS, waiting, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
+    assert topics(PODS, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
+    assert topics(PODS, waiting, bound) == set()
 
 
 def test_a_change_of_a_node_wakes_provisioning_while_there_are_buffers() -> None:
     there = node(1, rolled(1))
     cordoned = {**there, "spec": {**(there.get("spec") or {}), "unschedulable": True}}
-    assert Concern.PROVISIONING in woken(NODES, there, cordoned, buffers=[FOR_TEMPLATE])
-    assert Concern.PROVISIONING in woken(NODES, there, None, buffers=[FOR_TEMPLATE])
-    assert Concern.PROVISIONING not in woken(NODES, there, cordoned)
+    assert Concern.PROVISIONING in topics(NODES, there, cordoned, buffers=[FOR_TEMPLATE])
+    assert Concern.PROVISIONING in topics(NODES, there, None, buffers=[FOR_TEMPLATE])
+    assert Concern.PROVISIONING not in topics(NODES, there, cordoned)
 
 
 def test_a_new_provisioning_request_wakes_provisioning_and_its_status_lifecycle() -> None:
     new = request_manifest("job", 3)
-    told = {**new, "status": {"conditions": [{"type": "Accepted", "status": "True"}]}}
-    assert woken(REQUESTS, new) == {Concern.PROVISIONING}
-    assert woken(REQUESTS, new, told) == {Concern.LIFECYCLE}
-    assert woken(REQUESTS, told, None) == {Concern.PROVISIONING, Concern.LIFECYCLE}
+    reported = {**new, "status": {"conditions": [{"type": "Accepted", "status": "True"}]}}
+    assert topics(REQUESTS, new) == {Concern.PROVISIONING}
+    assert topics(REQUESTS, new, reported) == {Concern.LIFECYCLE}
+    assert topics(REQUESTS, reported, None) == {Concern.PROVISIONING, Concern.LIFECYCLE}
 
 
 def test_claims_and_devices_wake_who_waits_for_them() -> None:
@@ -461,8 +461,8 @@ def test_claims_and_devices_wake_who_waits_for_them() -> None:
     made = {"metadata": about, "spec": asked}
     results = [{"request": "r", "driver": "d", "pool": "p", "device": "x"}]
     allocated = {**made, "status": {"allocation": {"devices": {"results": results}}}}
-    assert woken(DEVICE_CLAIMS, made) == {Concern.PROVISIONING}
-    assert woken(DEVICE_CLAIMS, made, allocated) == set()
-    assert woken(CLAIM_TEMPLATES, {"metadata": about, "spec": {"spec": asked}}) == {Concern.PROVISIONING}
+    assert topics(DEVICE_CLAIMS, made) == {Concern.PROVISIONING}
+    assert topics(DEVICE_CLAIMS, made, allocated) == set()
+    assert topics(CLAIM_TEMPLATES, {"metadata": about, "spec": {"spec": asked}}) == {Concern.PROVISIONING}
     piece = {"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n"}}}
-    assert woken(SLICES, piece) == {Concern.PROVISIONING, Concern.LIFECYCLE}
+    assert topics(SLICES, piece) == {Concern.PROVISIONING, Concern.LIFECYCLE}

@@ -276,8 +276,8 @@ def test_a_kind_that_an_earlier_releases_roles_do_not_grant_counts_as_empty(
             Scripted([Transient("403 Forbidden: podtemplates", "Forbidden")]), 3, POD_TEMPLATES
         )
     assert "PodTemplate" not in world.missing
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told.startswith("PodTemplate may not be read until this release's roles are applied")
+    (reported,) = [record.getMessage() for record in caplog.records]
+    assert reported.startswith("PodTemplate may not be read until this release's roles are applied")
 
 
 def test_devices_are_read_only_while_a_pod_claims_any() -> None:

@@ -44,7 +44,7 @@ class Seen:
     def put(self, kind: WatchedKind, *manifests: Manifest) -> None:
         self.world.put(kind, manifests)
 
-    def woken(self) -> Mapping[Topic, int]:
+    def topics(self) -> Mapping[Topic, int]:
         """Return the topics of the windows that have closed since the last call, and forget them."""
         self.clock.time += timedelta(seconds=30)
         taken = self.world.take()
@@ -58,18 +58,18 @@ def seen() -> Seen:
     made.put(STORAGE_CLASSES, storage_class(mode="Immediate"))
     made.put(PODS, pod_with("data"))
     made.put(VOLUME_CLAIMS, claim("data"), claim("other"))
-    made.woken()
+    made.topics()
     return made
 
 
 def test_binding_the_claim_of_a_pending_pod_wakes_provisioning(seen: Seen) -> None:
     seen.put(VOLUME_CLAIMS, claim("data", bound_to="pv"))
-    assert seen.woken() == {Concern.PROVISIONING: 1}
+    assert seen.topics() == {Concern.PROVISIONING: 1}
 
 
 def test_binding_a_claim_that_no_pending_pod_mounts_wakes_nothing(seen: Seen) -> None:
     seen.put(VOLUME_CLAIMS, claim("other", bound_to="pv"))
-    assert seen.woken() == {}
+    assert seen.topics() == {}
 
 
 @pytest.mark.parametrize("end", ["bound", "gone"])
@@ -79,15 +79,15 @@ def test_a_claim_wakes_nothing_once_its_pod_is_bound_or_gone(seen: Seen, end: st
     else:
         seen.world.keep_only(PODS, ())
     seen.put(VOLUME_CLAIMS, claim("data", bound_to="pv"))
-    assert seen.woken() == {}
+    assert seen.topics() == {}
 
 
 def test_a_claim_wakes_as_long_as_one_of_its_pods_is_pending(seen: Seen) -> None:
     seen.put(PODS, pod_with("data", name="web-1"))
     seen.put(PODS, pod_with("data", nodeName="n1"))
-    seen.woken()
+    seen.topics()
     seen.put(VOLUME_CLAIMS, claim("data", bound_to="pv"))
-    assert seen.woken() == {Concern.PROVISIONING: 1}
+    assert seen.topics() == {Concern.PROVISIONING: 1}
 
 
 def test_a_volume_provisioned_for_the_selected_node_wakes_nothing(seen: Seen) -> None:
@@ -95,13 +95,13 @@ def test_a_volume_provisioned_for_the_selected_node_wakes_nothing(seen: Seen) ->
     seen.put(VOLUME_CLAIMS, claim("data", annotations=chosen))
     seen.put(VOLUMES, volume("pv", "us-east-1a", claim="default/data"))
     seen.put(VOLUME_CLAIMS, claim("data", annotations=chosen, bound_to="pv"))
-    assert seen.woken() == {}
+    assert seen.topics() == {}
 
 
 def test_a_volume_that_cannot_be_provisioned_on_the_selected_node_wakes_provisioning(seen: Seen) -> None:
     seen.put(VOLUME_CLAIMS, claim("data", annotations={"volume.kubernetes.io/selected-node": "n1"}))
     seen.put(VOLUME_CLAIMS, claim("data"))
-    assert seen.woken() == {Concern.PROVISIONING: 1}
+    assert seen.topics() == {Concern.PROVISIONING: 1}
 
 
 class Ends:
@@ -116,30 +116,30 @@ class Ends:
         self.seen.put(NODES, self.machine)
         self.seen.put(NODECLAIMS, self.claim)
         self.seen.put(PODS, *self.pods)
-        self.seen.woken()
+        self.seen.topics()
 
     def put(self, kind: WatchedKind, manifest: Manifest, *, deleted: bool) -> None:
         leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
         self.seen.put(kind, {**manifest, "metadata": {**manifest["metadata"], **leaving}})
-        self.seen.woken()
+        self.seen.topics()
 
-    def is_told_of_a_pod(self) -> bool:
+    def wakes_for_a_pod(self) -> bool:
         """Return whether the end of a pod wakes termination; restore the pod afterwards."""
         self.seen.world.drop(PODS, self.pods[0])
-        woken = self.seen.woken()
+        woken = self.seen.topics()
         self.seen.put(PODS, self.pods[0])
-        self.seen.woken()
+        self.seen.topics()
         return Concern.TERMINATION in woken
 
 
 def test_a_pods_end_wakes_termination_only_while_its_node_or_claim_is_deleted() -> None:
     ends = Ends()
-    assert not ends.is_told_of_a_pod()
+    assert not ends.wakes_for_a_pod()
     for kind, manifest in ((NODES, ends.machine), (NODECLAIMS, ends.claim)):
         ends.put(kind, manifest, deleted=True)
-        assert ends.is_told_of_a_pod()
+        assert ends.wakes_for_a_pod()
         ends.put(kind, manifest, deleted=False)
-        assert not ends.is_told_of_a_pod()
+        assert not ends.wakes_for_a_pod()
 
 
 def test_a_node_ends_as_long_as_its_node_or_claim_is_deleted() -> None:
@@ -147,10 +147,10 @@ def test_a_node_ends_as_long_as_its_node_or_claim_is_deleted() -> None:
     ends.put(NODES, ends.machine, deleted=True)
     ends.put(NODECLAIMS, ends.claim, deleted=True)
     ends.put(NODES, ends.machine, deleted=False)
-    assert ends.is_told_of_a_pod()
+    assert ends.wakes_for_a_pod()
     ends.seen.world.keep_only(NODECLAIMS, ())
-    ends.seen.woken()
-    assert not ends.is_told_of_a_pod()
+    ends.seen.topics()
+    assert not ends.wakes_for_a_pod()
 
 
 def departure(seen: Seen, name: str) -> int | None:
@@ -209,7 +209,7 @@ class Proactive(Seen):
         self.put(NAMESPACES, {"metadata": {"name": "shop", "annotations": asks}})
         self.put(REPLICA_SETS, replica_set(1))
         self.put(PODS, owned("a"))
-        self.woken()
+        self.topics()
 
     def growths(self) -> Mapping[str, int]:
         """Return when workloads grew, in seconds since the start."""
@@ -233,16 +233,16 @@ def test_growth_wakes_provisioning_at_once_and_shrinking_does_not() -> None:
     due = seen.world.windows.next_due()
     assert due is not None
     assert due - seen.clock.time == timedelta(seconds=0.2)
-    assert seen.woken() == {Concern.PROVISIONING: 1}
+    assert seen.topics() == {Concern.PROVISIONING: 1}
     seen.put(REPLICA_SETS, replica_set(2))
-    assert seen.woken() == {}
+    assert seen.topics() == {}
 
 
 def test_growth_before_all_pods_are_there_does_not_renew_the_time_in_which_they_are_planned() -> None:
     seen = Proactive()
     seen.put(REPLICA_SETS, replica_set(3))
     assert seen.growths() == {"ReplicaSet/shop/web-1": 30}
-    seen.woken()
+    seen.topics()
     seen.put(REPLICA_SETS, replica_set(4))
     assert seen.growths() == {"ReplicaSet/shop/web-1": 30}
     seen.put(PODS, owned("b"), owned("c"), owned("d"))

@@ -16,7 +16,7 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.breakers import Breaker, InVain, Wasted
+from nodesmith.model.ledger.breakers import Breaker, PurchaseFailure, Wasted
 from nodesmith.model.ledger.items import health_item, read_health
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
@@ -221,8 +221,8 @@ def test_what_is_known_comes_back_as_it_was_written() -> None:
         "m",
         Backoff(NOW, 1),
         {OFFERING: Backoff(NOW, 2)},
-        Breaker((Wasted(NOW, 2, InVain.UNUSED, "a"),), 1, NOW),
-        Breaker((Wasted(NOW, 1, InVain.MOVED_AGAIN, "b"),)),
+        Breaker((Wasted(NOW, 2, PurchaseFailure.UNUSED, "a"),), 1, NOW),
+        Breaker((Wasted(NOW, 1, PurchaseFailure.MOVED_AGAIN, "b"),)),
         ("spec",),
         "2026-11-27T10:00:00Z",
         (NOW,),

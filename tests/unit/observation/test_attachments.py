@@ -234,8 +234,10 @@ class TestAnyOtherDriver:
                 csi_node("n4", disk=None),
             ],
         )
-        told = {kind: snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "large", "free", "new")}
-        assert told == {"small": 3, "large": 9, "free": UNLIMITED, "new": 3}
+        reported = {
+            kind: snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "large", "free", "new")
+        }
+        assert reported == {"small": 3, "large": 9, "free": UNLIMITED, "new": 3}
 
     def test_with_a_limit_of_zero_on_one_type_leaves_one_for_unseen_types(self) -> None:
         snapshot = seen(

@@ -120,20 +120,20 @@ def test_alternatives_selectors_and_constraints_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "reported"),
     [
         ({"exactly": {"deviceClassName": "gpu", "adminAccess": True}}, "adminAccess"),
         ({"exactly": {"deviceClassName": "gpu", "count": 33}}, "more than 32 devices"),
         ({"exactly": {"deviceClassName": "gpu", "allocationMode": "Some"}}, "'Some', which is not known"),
     ],
 )
-def test_what_is_not_simulated_is_told(request_: dict[str, Any], told: str) -> None:
+def test_what_is_not_simulated_is_reported(request_: dict[str, Any], reported: str) -> None:
     made = [template(asks({"name": "r", **request_}))]
     seen = read(pod("p", resourceClaimTemplateName="two"), resourceclaimtemplates=made)
-    assert told in claim_of(seen).problem
+    assert reported in claim_of(seen).problem
 
 
-def test_a_claim_or_template_that_does_not_exist_is_told() -> None:
+def test_a_claim_or_template_that_does_not_exist_is_reported() -> None:
     seen = read(pod("p", resourceClaimTemplateName="none"), pod("q", resourceClaimName="gone"))
     assert "ResourceClaimTemplate a/none does not exist" in claim_of(seen).problem
     assert "ResourceClaim a/gone does not exist" in claim_of(seen, "q").problem

@@ -259,7 +259,7 @@ def test_an_observed_departure_is_the_latest_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "reported"),
     [
         ("2026-11-21T11:40:00Z", "2026-11-21T11:40:00Z"),
         ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"),
@@ -269,7 +269,7 @@ def test_an_observed_departure_is_the_latest_event() -> None:
     ],
 )
 def test_a_departure_before_the_watch_began_is_known_from_the_nodeclaim(
-    written: str | None, told: str
+    written: str | None, reported: str
 ) -> None:
     machine = a_node(providerID="aws:///us-east-1a/i-1")
     nodeclaim = {
@@ -280,7 +280,7 @@ def test_a_departure_before_the_watch_began_is_known_from_the_nodeclaim(
     nameless = a_node("n2")
     nameless["spec"].pop("providerID", None)
     found = seen(bound_at("2026-11-21T11:00:00Z"), nodes=[machine, nameless], nodeclaims=[nodeclaim, others])
-    assert [each.last_pod_event_at for each in found.nodes] == [parse_time(told), None]
+    assert [each.last_pod_event_at for each in found.nodes] == [parse_time(reported), None]
 
 
 def test_finalizers_of_nodes_and_of_karpenters_objects_are_kept() -> None:

@@ -13,7 +13,7 @@ from nodesmith_cli.audit.reading.places import Place, pool_use
 from nodesmith_cli.audit.reading.pods import Pod
 from nodesmith_cli.audit.reading.pools import RESERVATION_ID, Pool
 from nodesmith_cli.audit.topology.antiaffinity import AntiAffinityTerms
-from nodesmith_cli.audit.topology.peers import Alike, Peers
+from nodesmith_cli.audit.topology.peers import EqualPods, Peers
 from nodesmith_cli.audit.violations import Kind
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -107,7 +107,7 @@ def _is_rooted(pod: Pod, aversions: AntiAffinityTerms) -> bool:
 
 def _affecting(result: Outcome, peers: Peers) -> set[int]:
     """Return the identities (see `Peers.alike`) of pods that affect others in domains wider than a node."""
-    found: dict[tuple[str, str], Sequence[Alike]] = {}
+    found: dict[tuple[str, str], Sequence[EqualPods]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
         constraints = dig(pod.spec, "topologySpreadConstraints") or ()
         hard = [c for c in constraints if c.get("whenUnsatisfiable") != "ScheduleAnyway"]

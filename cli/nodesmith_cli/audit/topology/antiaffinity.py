@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.reading.places import Place
 from nodesmith_cli.audit.reading.pods import Pod
-from nodesmith_cli.audit.topology.peers import Alike, Peers, Term
+from nodesmith_cli.audit.topology.peers import EqualPods, Peers, Term
 from nodesmith_cli.audit.violations import Kind
 
 
@@ -47,7 +47,7 @@ class AntiAffinityTerms:
             if domain is not None:
                 aversion.held[domain] += 1
 
-    def _meet(self, aversion: _AntiAffinityTerm, alike: Alike) -> None:
+    def _meet(self, aversion: _AntiAffinityTerm, alike: EqualPods) -> None:
         for name, count in alike.on.items():
             domain = self._places[name].labels.get(aversion.term.topology_key)
             if domain is not None:

@@ -34,7 +34,7 @@ class Term:
 
 
 @dataclass(slots=True)
-class Alike:
+class EqualPods:
     """Pods with the same namespace and labels: the number on each place (`on`), and those that stay (`staying`)."""
 
     one: Pod
@@ -47,9 +47,9 @@ class Peers:
 
     def __init__(self, result: Outcome) -> None:
         self._namespaces = result.cluster.namespaces
-        self._alike: dict[tuple[object, ...], Alike] = {}
-        self._by_label: dict[tuple[str, str], list[Alike]] = {}
-        self._selected: dict[str, list[Alike]] = {}
+        self._alike: dict[tuple[object, ...], EqualPods] = {}
+        self._by_label: dict[tuple[str, str], list[EqualPods]] = {}
+        self._selected: dict[str, list[EqualPods]] = {}
         self._terms: dict[tuple[str, str], tuple[Term, ...]] = {}
         for pod in result.cluster.pods.values():
             self.alike(pod)
@@ -59,23 +59,23 @@ class Peers:
                 alike.on[place.name] += 1
                 alike.staying[place.name] += not pod.deleting
 
-    def alike(self, pod: Pod) -> Alike:
+    def alike(self, pod: Pod) -> EqualPods:
         """Return the group of pods with the same namespace and labels."""
         key = (pod.namespace, frozenset(pod.labels.items()))
         if key not in self._alike:
-            self._alike[key] = Alike(pod)
+            self._alike[key] = EqualPods(pod)
             for label in pod.labels.items():
                 self._by_label.setdefault(label, []).append(self._alike[key])
         return self._alike[key]
 
-    def selected(self, term: Term) -> list[Alike]:
+    def selected(self, term: Term) -> list[EqualPods]:
         """Return the groups of pods that a term selects."""
         if term.key not in self._selected:
             candidates = self._candidates(term.selector)
             self._selected[term.key] = [alike for alike in candidates if term.takes(alike.one)]
         return self._selected[term.key]
 
-    def _candidates(self, selector: Manifest | None) -> Iterable[Alike]:
+    def _candidates(self, selector: Manifest | None) -> Iterable[EqualPods]:
         """Return the groups that may match, narrowed by the first entry of matchLabels if there is one."""
         label = next(iter((dig(selector, "matchLabels") or {}).items()), None)
         return self._alike.values() if label is None else self._by_label.get(label, ())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nodesmith_cli.audit.reading.places import Place
-from nodesmith_cli.audit.topology.peers import Alike
+from nodesmith_cli.audit.topology.peers import EqualPods
 
 Counts: TypeAlias = tuple[dict[str, int], int]
 
@@ -32,7 +32,7 @@ class Tally:
         self._levels: Counter[int] = Counter()
         self._least = 0
 
-    def count(self, selected: Iterable[Alike], *, leaving: bool) -> None:
+    def count(self, selected: Iterable[EqualPods], *, leaving: bool) -> None:
         """Count the selected pods. With `leaving`, include those that are being deleted."""
         for alike in selected:
             for name, number in (alike.on if leaving else alike.staying).items():

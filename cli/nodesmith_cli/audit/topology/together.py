@@ -18,7 +18,7 @@ from nodesmith_cli.audit.violations import Kind
 
 def check_company(result: Outcome, peers: Peers) -> None:
     """Check that all hard spreads and required affinities can be satisfied in some order of binding."""
-    board = _Board(result, peers)
+    board = _Tallies(result, peers)
     placed = list(result.placed())
     rules: list[list[Rule]] = [
         [*board.spreads(pod, place), *board.affinities(pod, place)] for pod, place in placed
@@ -33,7 +33,7 @@ def check_company(result: Outcome, peers: Peers) -> None:
         result.report(kind, pod_key, why)
 
 
-class _Board:
+class _Tallies:
     """All tallies of a plan, each created once."""
 
     def __init__(self, result: Outcome, peers: Peers) -> None:

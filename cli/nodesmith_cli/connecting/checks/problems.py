@@ -12,8 +12,8 @@ from nodesmith.settings import role_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.manifests import ADMISSION
-from nodesmith_cli.connecting.observed import Account, Inside, RegionStack
-from nodesmith_cli.connecting.request import Wanted, is_observed, registration, talking
+from nodesmith_cli.connecting.observed import Account, ClusterReading, RegionStack
+from nodesmith_cli.connecting.request import ConnectRequest, is_observed, registration, talking
 from nodesmith_cli.sharing import findings as sharing
 from nodesmith_formats.wording import some
 
@@ -25,7 +25,7 @@ _OTHER_MACHINES = frozenset({"EC2", "FARGATE_LINUX", "HYBRID_LINUX", "HYPERPOD_L
 """Types of access entries with which nodes of EKS Auto Mode (`EC2`) and other machines join a cluster."""
 
 
-def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def problems(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     """Yield the problems in AWS that connect does not fix."""
     for sentence in account.denied:
         yield error(
@@ -34,50 +34,50 @@ def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
             sentence,
             "ask an administrator of the account for this permission",
         )
-    yield from _cluster(wanted, account)
+    yield from _cluster(request, account)
     yield from _stack(account)
-    yield from _endpoint(wanted, account)
-    yield from _size(wanted, account)
-    if is_observed(wanted, account):
-        yield from _served_already(wanted, account)
+    yield from _endpoint(request, account)
+    yield from _size(request, account)
+    if is_observed(request, account):
+        yield from _served_already(request, account)
     else:
-        yield from _observed_before(wanted, account)
-        yield from node_problems(wanted, account)
+        yield from _observed_before(request, account)
+        yield from node_problems(request, account)
 
 
-def _observed_before(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def _observed_before(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     if account.watched is not None and account.parameter is None:
         yield warning(
             "registration",
-            f"cluster {wanted.cluster}",
+            f"cluster {request.cluster}",
             "nodesmith has only observed it so far, and will serve it: functions will launch and end nodes",
-            f"to keep it observed: nodesmith connect {wanted.cluster} --observe",
+            f"to keep it observed: nodesmith connect {request.cluster} --observe",
         )
 
 
-def _size(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    size = len(registration(wanted, account).to_json().encode())
+def _size(request: ConnectRequest, account: Account) -> Iterator[Finding]:
+    size = len(registration(request, account).to_json().encode())
     if size > LONGEST_VALUE:
         yield error(
             "registration",
-            f"cluster {wanted.cluster}",
+            f"cluster {request.cluster}",
             f"its settings take {size:,} bytes, and Parameter Store holds {LONGEST_VALUE:,} bytes",
             "shorten a setting, or remove one with --setting NAME=",
         )
 
 
-def _served_already(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def _served_already(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     if account.parameter is not None:
         yield error(
             "registration",
-            f"cluster {wanted.cluster}",
+            f"cluster {request.cluster}",
             "nodesmith serves it, so it cannot be only observed: functions would leave its nodes alone from then on",
-            f"leave out --observe, or hand its nodes over first: nodesmith release {wanted.cluster}, then "
-            f"nodesmith disconnect {wanted.cluster} --keep-nodes",
+            f"leave out --observe, or hand its nodes over first: nodesmith release {request.cluster}, then "
+            f"nodesmith disconnect {request.cluster} --keep-nodes",
         )
 
 
-def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def _cluster(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     cluster, where = account.cluster, f"cluster {account.cluster.name}"
     command = f"aws eks update-cluster-config --region {account.region} --name {cluster.name}"
     if not CLUSTER_NAME.fullmatch(cluster.name):
@@ -98,7 +98,7 @@ def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
             f"runs Kubernetes {cluster.version or 'of an unknown version'}; {wanted_version} is the oldest supported",
             f"aws eks update-cluster-version --region {account.region} --name {cluster.name}",
         )
-    if cluster.mode == "CONFIG_MAP" and not wanted.is_to_switch_mode:
+    if cluster.mode == "CONFIG_MAP" and not request.is_to_switch_mode:
         yield error(
             "authentication-mode",
             where,
@@ -124,8 +124,8 @@ def _stack(account: Account) -> Iterator[Finding]:
         )
 
 
-def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    cluster, vpc = account.cluster, registration(wanted, account).reached_from
+def _endpoint(request: ConnectRequest, account: Account) -> Iterator[Finding]:
+    cluster, vpc = account.cluster, registration(request, account).reached_from
     where = f"cluster {cluster.name}"
     if not cluster.is_open and not vpc:
         how = "private" if not cluster.is_public else f"public for {some(cluster.public_cidrs)} only"
@@ -135,7 +135,7 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
             f"the endpoint of its API server is {how}: functions outside the VPC cannot reach it",
             "add the VPC to `vpcs` in cdk.json, deploy, and use --vpc NAME",
         )
-    observed = is_observed(wanted, account)
+    observed = is_observed(request, account)
     missing = missing_roles(account, vpc, observed=observed)
     if account.stack is None or not missing:
         return
@@ -163,10 +163,10 @@ def talking_roles(region: str, vpc: str, *, observed: bool = False) -> list[str]
     return [role_name(concern, region, vpc) for concern in talking(observed=observed)]
 
 
-def node_problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def node_problems(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     """Yield findings about node roles, and about the discovery of subnets and security groups."""
-    yield from _node_roles(wanted, account)
-    yield from _discovery(wanted, account)
+    yield from _node_roles(request, account)
+    yield from _discovery(request, account)
 
 
 def deploy_command(region: str) -> str:
@@ -174,9 +174,9 @@ def deploy_command(region: str) -> str:
     return f".venv/bin/python -m infra.cdk deploy nodesmith-{region}"
 
 
-def _node_roles(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def _node_roles(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     default = default_node_role(account.cluster.name)
-    for name in registration(wanted, account).node_roles:
+    for name in registration(request, account).node_roles:
         role = account.node_roles.get(name)
         if role is None and name == default and len(default) > LONGEST_ROLE_NAME:
             yield error(
@@ -234,7 +234,7 @@ def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
         yield error("node-role", f"role {name}", f"functions may not pass it, only {passable}", remedy)
 
 
-def _discovery(wanted: Wanted, account: Account) -> Iterator[Finding]:
+def _discovery(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     name = account.cluster.name
     for what, found in (("subnets", account.subnets), ("security groups", account.groups)):
         if any(each.discovery == name for each in found):
@@ -247,7 +247,7 @@ def _discovery(wanted: Wanted, account: Account) -> Iterator[Finding]:
                 f"carry karpenter.sh/discovery={others[0].discovery}, the tag of another cluster",
                 "select them in EC2NodeClasses by id, or by another tag",
             )
-        elif not wanted.is_to_tag:
+        elif not request.is_to_tag:
             yield warning(
                 "discovery",
                 f"{what} of the VPC",
@@ -256,22 +256,22 @@ def _discovery(wanted: Wanted, account: Account) -> Iterator[Finding]:
             )
 
 
-def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
+def inside_problems(account: Account, reading: ClusterReading) -> Iterator[Finding]:
     """Yield findings about other software in the cluster, and about objects that cannot be installed."""
     where = f"cluster {account.cluster.name}"
-    for each in sharing.findings(inside.survey):
+    for each in sharing.findings(reading.ownership):
         if each.check == _SHARED:
             yield info(each.check, where, f"{each.message}: connect leaves them alone")
         else:
             yield Finding(each.check, each.severity, where, each.message, each.remedy)
-    if inside.autoscalers:
+    if reading.autoscalers:
         yield warning(
             "cluster-autoscaler",
-            f"Deployment {some(inside.autoscalers)}",
+            f"Deployment {some(reading.autoscalers)}",
             "scales node groups for the same pending pods, so that both may add a node for one pod",
             "scale it to zero replicas, or taint its node groups",
         )
-    unknown = [each for each in inside.objects if each.state is State.UNKNOWN_KIND]
+    unknown = [each for each in reading.objects if each.state is State.UNKNOWN_KIND]
     if any(each.manifest["kind"] in ADMISSION for each in unknown):
         yield warning(
             "admission-policies",
@@ -280,6 +280,6 @@ def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
             "functions",
             "run connect again after an upgrade to 1.30",
         )
-    for one in inside.objects:
+    for one in reading.objects:
         if one.leave:
             yield warning("crds", reference(one.manifest), f"{one.leave}: connect does not change it")

@@ -12,7 +12,7 @@ from nodesmith.model.karpenter.ownership import nodeclass_name
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.observation.observed import UNREADABLE
 from nodesmith_cli.connecting.checks.findings import Finding, error, warning
-from nodesmith_cli.sharing.ownership import Manifest, Survey, listed
+from nodesmith_cli.sharing.ownership import ClusterOwnership, Manifest, listed
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.manifests import Document
 
@@ -45,23 +45,23 @@ def budgets_of(server: ApiServer) -> tuple[Manifest, ...]:
     return listed(server, BUDGETS)
 
 
-def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
+def pool_findings(ownership: ClusterOwnership, region: str) -> Iterator[Finding]:
     """Yield findings about NodePools that cannot launch nodes, and EC2NodeClasses that are not ready."""
-    classes = {name_of(each): each for each in survey.nodeclasses}
+    classes = {name_of(each): each for each in ownership.nodeclasses}
     for name, nodeclass in classes.items():
         yield from _unready(f"EC2NodeClass {name}", nodeclass)
     sound = []
-    for pool in survey.nodepools:
+    for pool in ownership.nodepools:
         yield from _in_vain(pool)
         named = nodeclass_name(pool)
-        if named in classes or (named and any(name_of(each) == named for each in survey.nodetemplates)):
+        if named in classes or (named and any(name_of(each) == named for each in ownership.nodetemplates)):
             sound.append(pool)
             continue
         hint = did_you_mean(named, classes) or f"; existing: {', '.join(sorted(classes)) or 'none'}"
         found = f"its EC2NodeClass {named!r} does not exist{hint}"
         yield error("nodepool", f"NodePool {name_of(pool)}", found, f"kubectl edit nodepool {name_of(pool)}")
     if sound:
-        yield from _unbuyable(sound, survey.nodeclasses, region)
+        yield from _unbuyable(sound, ownership.nodeclasses, region)
 
 
 def _in_vain(pool: Manifest) -> Iterator[Finding]:

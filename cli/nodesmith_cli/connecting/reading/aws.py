@@ -15,7 +15,7 @@ from nodesmith_cli.connecting.checks.problems import talking_roles
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Account, Association, Cluster, Entry, is_made
 from nodesmith_cli.connecting.reading.account import AccountReading, possible_names
-from nodesmith_cli.connecting.request import Wanted, readable
+from nodesmith_cli.connecting.request import ConnectRequest, readable
 from nodesmith_cli.connecting.steps.actions import AGENT
 
 
@@ -86,17 +86,17 @@ class EksReading(AwsCaller):
 class AwsReading(AccountReading, EksReading):
     """Reads an account and EKS."""
 
-    def account(self, wanted: Wanted) -> Account:
+    def account(self, request: ConnectRequest) -> Account:
         """Return what AWS has for a cluster. Raises Rejected if the cluster does not exist, Transient."""
         caller = self.caller()
-        cluster = self.cluster(wanted.cluster)
+        cluster = self.cluster(request.cluster)
         stack = self.stack()
-        parameter = self.parameter(wanted.cluster)
-        watched = self.parameter(wanted.cluster, observed=True)
-        known = readable(wanted.cluster, parameter if parameter is not None else watched)
-        vpc = wanted.vpc if wanted.vpc is not None else (known.reached_from if known else "")
-        default = default_node_role(wanted.cluster)
-        named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
+        parameter = self.parameter(request.cluster)
+        watched = self.parameter(request.cluster, observed=True)
+        known = readable(request.cluster, parameter if parameter is not None else watched)
+        vpc = request.vpc if request.vpc is not None else (known.reached_from if known else "")
+        default = default_node_role(request.cluster)
+        named = [request.node_role or "", *(known.node_roles if known else ()), default]
         names = possible_names(named)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
         functions = talking_roles(self.region, vpc)
@@ -111,7 +111,7 @@ class AwsReading(AccountReading, EksReading):
             caller["Arn"],
             cluster,
             stack=stack,
-            cdk_stack=self.cdk_stack(wanted.cluster),
+            cdk_stack=self.cdk_stack(request.cluster),
             roles=roles,
             entries=self.entries(cluster, arns.values(), made),
             association=self.association(cluster.name),
@@ -119,7 +119,7 @@ class AwsReading(AccountReading, EksReading):
             has_spot_role=self.has_spot_role(),
             subnets=self.subnets(cluster),
             groups=self.groups(cluster),
-            node_roles=self.node_roles(wanted.cluster, names),
+            node_roles=self.node_roles(request.cluster, names),
             parameter=parameter,
             watched=watched,
             denied=tuple(dict.fromkeys(self.denied)),

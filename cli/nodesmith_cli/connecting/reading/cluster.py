@@ -10,8 +10,8 @@ from typing import Any
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.connecting.applying import Applier, State, path_of
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
-from nodesmith_cli.connecting.observed import Inside, Object
-from nodesmith_cli.sharing.ownership import Manifest, Survey, listed, take_survey
+from nodesmith_cli.connecting.observed import ClusterReading, Object
+from nodesmith_cli.sharing.ownership import ClusterOwnership, Manifest, listed, read_ownership
 from nodesmith_formats.kubernetes.objects import name_of
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -23,20 +23,22 @@ _CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 _AUTOSCALERS = ("cluster-autoscaler", "aws-cluster-autoscaler")
 
 
-def look_inside(server: Applier, manifests: Sequence[Mapping[str, Any]], survey: Survey) -> Inside:
+def look_inside(
+    server: Applier, manifests: Sequence[Mapping[str, Any]], ownership: ClusterOwnership
+) -> ClusterReading:
     """Compare the cluster with the manifests, without changing anything. Raises Transient, Rejected."""
-    return Inside(
-        survey,
-        tuple(_object(server, each, survey) for each in manifests),
+    return ClusterReading(
+        ownership,
+        tuple(_object(server, each, ownership) for each in manifests),
         tuple(_autoscalers(server)),
         without_credentials(server),
         image_of(server),
     )
 
 
-def survey_of(server: ApiServer, now: datetime) -> Survey:
+def ownership_of(server: ApiServer, now: datetime) -> ClusterOwnership:
     """Return what in the cluster belongs to nodesmith, and what to other software."""
-    return take_survey(server, now)
+    return read_ownership(server, now)
 
 
 def image_of(server: ApiServer) -> str:
@@ -64,20 +66,20 @@ def _has_credentials(pod: Mapping[str, Any]) -> bool:
     return any(each.get("name") == _CREDENTIALS for c in containers for each in c.get("env") or ())
 
 
-def _object(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> Object:
+def _object(server: Applier, manifest: Mapping[str, Any], ownership: ClusterOwnership) -> Object:
     state = server.state(manifest)
     leave = (
-        _why_left(server, manifest, survey) if state is State.DIFFERENT and manifest["kind"] == CRD else ""
+        _why_left(server, manifest, ownership) if state is State.DIFFERENT and manifest["kind"] == CRD else ""
     )
     return Object(manifest, state, leave)
 
 
-def _why_left(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> str:
+def _why_left(server: Applier, manifest: Mapping[str, Any], ownership: ClusterOwnership) -> str:
     """Return the reason why a CRD is not replaced, or an empty string.
 
     It is kept if it is newer than ours, or if other software manages it and both have fields the other lacks.
     """
-    there, manager = server.get(path_of(manifest)), survey.crds.get(name_of(manifest), "")
+    there, manager = server.get(path_of(manifest)), ownership.crds.get(name_of(manifest), "")
     found = age(there or {}, manifest)
     if found is Age.NEWER:
         return "is newer than the one in this release"

@@ -10,10 +10,10 @@ from typing import Any
 from nodesmith.registration import Registration, default_node_role, parameter_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.manifests import ADMISSION, CRD, FORWARDER, NAMESPACE
-from nodesmith_cli.connecting.observed import Account, Entry, Inside, Object, Tagged
+from nodesmith_cli.connecting.observed import Account, ClusterReading, Entry, Object, Tagged
 from nodesmith_cli.connecting.request import (
     NODE_POLICIES,
-    Wanted,
+    ConnectRequest,
     function_entries,
     readable,
     registration,
@@ -44,12 +44,12 @@ from nodesmith_formats.wording import some
 EC2_LINUX, EC2_WINDOWS, STANDARD = "EC2_LINUX", "EC2_WINDOWS", "STANDARD"
 
 
-def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
+def rows(request: ConnectRequest, account: Account, reading: ClusterReading) -> list[Row]:
     """Return a row for each resource of a connected cluster, in the order of creation."""
-    target = registration(wanted, account)
-    aws = list(_cluster(wanted, account))
+    target = registration(request, account)
+    aws = list(_cluster(request, account))
     if not target.observed:
-        aws += [_spot_role(account), *_network(wanted, account), *_nodes(target, account)]
+        aws += [_spot_role(account), *_network(request, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
     return [
         *aws,
@@ -57,15 +57,15 @@ def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
         _forwarder(account),
         _registered(target, account),
         *_no_longer_observed(target, account),
-        *installed(inside),
-        *restarted(inside),
+        *installed(reading),
+        *restarted(reading),
     ]
 
 
-def _cluster(wanted: Wanted, account: Account) -> Iterator[Row]:
+def _cluster(request: ConnectRequest, account: Account) -> Iterator[Row]:
     if account.cluster.mode != "CONFIG_MAP":
         yield present("authentication mode", account.cluster.mode)
-    elif wanted.is_to_switch_mode:
+    elif request.is_to_switch_mode:
         yield changed("authentication mode", "API_AND_CONFIG_MAP; this cannot be undone", SetMode())
     if account.has_agent or account.cluster.is_auto_mode:
         yield present(f"add-on {AGENT}", "part of EKS Auto Mode" if not account.has_agent else "")
@@ -78,7 +78,7 @@ def _spot_role(account: Account) -> Row:
     return present(role) if account.has_spot_role else made(role, "", MakeSpotRole())
 
 
-def _network(wanted: Wanted, account: Account) -> Iterator[Row]:
+def _network(request: ConnectRequest, account: Account) -> Iterator[Row]:
     tag = f"karpenter.sh/discovery={account.cluster.name}"
     own_subnets = [each for each in account.subnets if each.id in account.cluster.subnets]
     own_groups = [each for each in account.groups if each.id == account.cluster.security_group]
@@ -89,7 +89,7 @@ def _network(wanted: Wanted, account: Account) -> Iterator[Row]:
         found = [each for each in there if each.discovery == account.cluster.name]
         if found:
             yield present(f"{what} with {tag}", some(each.id for each in found))
-        elif wanted.is_to_tag and own and not any(each.discovery for each in own):
+        elif request.is_to_tag and own and not any(each.discovery for each in own):
             ids = _ids(own)
             yield made(f"{what} with {tag}", some(ids), Tag(ids))
 
@@ -197,7 +197,7 @@ def _difference(before: str, after: str) -> str:
     return ", ".join(f"{name}: {json.dumps(now[name])}" for name in names) or after
 
 
-def installed(inside: Inside) -> Iterator[Row]:
+def installed(reading: ClusterReading) -> Iterator[Row]:
     """Yield a row for each group of objects that connect installs."""
     for what, kinds in (
         ("CRDs", (CRD,)),
@@ -205,7 +205,7 @@ def installed(inside: Inside) -> Iterator[Row]:
         ("admission policies", ADMISSION),
         ("forwarder", ("Namespace", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Deployment")),
     ):
-        of_kinds = [each for each in inside.objects if each.manifest["kind"] in kinds]
+        of_kinds = [each for each in reading.objects if each.manifest["kind"] in kinds]
         found = [each for each in of_kinds if each.state is not State.UNKNOWN_KIND]
         if found:
             yield _group(what, found)
@@ -226,10 +226,10 @@ def is_due(object: Object) -> bool:  # noqa: A002
     return not object.leave and object.state in (State.MISSING, State.DIFFERENT)
 
 
-def restarted(inside: Inside) -> Iterator[Row]:
+def restarted(reading: ClusterReading) -> Iterator[Row]:
     """Yield the replacement of pods without credentials. EKS injects them only after the association exists."""
-    if inside.without_credentials:
-        detail = f"replace {some(inside.without_credentials)}, created before the Pod Identity association"
+    if reading.without_credentials:
+        detail = f"replace {some(reading.without_credentials)}, created before the Pod Identity association"
         yield changed("pods of the forwarder", detail, RestartForwarder())
 
 

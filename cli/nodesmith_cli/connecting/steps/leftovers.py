@@ -84,7 +84,7 @@ class Leftovers:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class KeepOptions:
     """What to keep: nodes and all that they need, the cluster's data, and the node role."""
 
     nodes: bool = False
@@ -92,12 +92,12 @@ class Keeping:
     node_role: bool = True
 
 
-def removals(left: Leftovers, keeping: Keeping) -> list[Row]:
+def removals(left: Leftovers, keep: KeepOptions) -> list[Row]:
     """Return the rows of what is removed, in order, and of what stays."""
-    return [*_access(left, keeping), *_made_at_run_time(left, keeping), *_roles(left, keeping)]
+    return [*_access(left, keep), *_made_at_run_time(left, keep), *_roles(left, keep)]
 
 
-def _access(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+def _access(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
     if left.is_registered:
         name = parameter_name(left.cluster, observed=left.is_observed)
         yield _goes(f"registration {name}", "", DeleteRegistration())
@@ -110,18 +110,18 @@ def _access(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
         yield _goes(f"add-on {AGENT}", "installed by connect", DeleteAgent())
     elif left.is_agent_made:
         yield _stays(f"add-on {AGENT}", "other Pod Identity associations need it")
-    if left.tagged and keeping.nodes:
+    if left.tagged and keep.nodes:
         yield _stays("discovery tags", some(left.tagged))
     elif left.tagged:
         yield _goes("discovery tags", some(left.tagged), Untag(left.tagged))
 
 
-def _made_at_run_time(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+def _made_at_run_time(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
     if left.templates:
         yield _goes(
             "launch templates", counted(len(left.templates), "template"), DeleteTemplates(left.templates)
         )
-    if left.profiles and keeping.nodes:
+    if left.profiles and keep.nodes:
         yield _stays("instance profiles", "used by remaining nodes")
     elif left.profiles:
         yield _goes("instance profiles", some(left.profiles), DeleteProfiles(left.profiles))
@@ -129,27 +129,27 @@ def _made_at_run_time(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
         ("snapshots, decisions and metrics in the bucket", left.objects, "object", DeleteObjects()),
         ("items in the table", left.items, "item", DeleteItems()),
     ):
-        if count and (keeping.data or keeping.nodes):
+        if count and (keep.data or keep.nodes):
             yield _stays(what, counted(count, noun))
         elif count:
             yield _goes(what, counted(count, noun), action)
 
 
-def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+def _roles(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
     for role in left.node_roles:
         entry = [
             each
             for each in left.entries
             if each.rpartition("/")[2] == role.name and left.entries[each].is_made
         ]
-        if keeping.nodes or left.has_nodes:
+        if keep.nodes or left.has_nodes:
             yield _stays(f"role {role.name}", "used by remaining nodes")
             continue
         if entry:
             yield _goes(f"access entry of {role.name}", "created by connect", DeleteEntries(tuple(entry)))
         if not role.is_made:
             continue
-        if keeping.node_role:
+        if keep.node_role:
             yield _stays(f"role {role.name}", "use --delete-node-role to delete it")
         elif holders := left.holders.get(role.name):
             # IAM roles belong to no region: a cluster of the same name in another one may have this role, too.

@@ -24,7 +24,7 @@ from nodesmith_cli.costs.commitments import covered_hourly_usd
 from nodesmith_cli.costs.savings.assumptions import assumed_nodepools, in_zones
 from nodesmith_cli.costs.savings.capacity import (
     Family,
-    Held,
+    KeptNodes,
     Parts,
     Workload,
     daemonsets,
@@ -72,8 +72,8 @@ class Analysis:
     on_demand: Repacked
     moves: Reached
     parts: Mapping[str, Parts]
-    held: tuple[Held, ...]
-    protections: tuple[tuple[Held, float], ...]
+    held: tuple[KeptNodes, ...]
+    protections: tuple[tuple[KeptNodes, float], ...]
     constraints: Costs
     spot: SpotOption | None
     families: tuple[Family, ...]

@@ -103,7 +103,7 @@ def parts_by_node(nodes: Iterable[PricedNode], snapshot: Snapshot) -> dict[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeptNodes:
     """Nodes that one rule keeps. Prices are USD an hour; `free` is what nothing requests on them."""
 
     rule: str
@@ -119,7 +119,7 @@ def held_by_rule(
     nodes: Iterable[PricedNode],
     parts: Mapping[str, Parts],
     pods: Iterable[Pod] = (),
-) -> list[Held]:
+) -> list[KeptNodes]:
     """Return the rules that keep nodes, the one with the most unrequested capacity first.
 
     What a rule says about a pod is counted for its workload.
@@ -131,7 +131,7 @@ def held_by_rule(
         on = blocked[name].object
         groups.setdefault((blocked[name].rule, workloads.get(on, on)), []).append(name)
     found = [
-        Held(
+        KeptNodes(
             rule,
             on,
             blocked[names[0]].message,

@@ -24,7 +24,7 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
-from nodesmith_cli.costs.savings.capacity import Held, workload_of
+from nodesmith_cli.costs.savings.capacity import KeptNodes, workload_of
 from nodesmith_cli.costs.savings.fleet import on_demand_only, reshaped
 from nodesmith_cli.costs.savings.repacking import Repacked, repacked
 
@@ -163,8 +163,8 @@ def _relaxed(snapshot: Snapshot, constraint: Constraint) -> Snapshot:
 
 
 def protection_costs(
-    inputs: Inputs, held: Iterable[Held], has_time: Callable[[], bool]
-) -> list[tuple[Held, float]]:
+    inputs: Inputs, held: Iterable[KeptNodes], has_time: Callable[[], bool]
+) -> list[tuple[KeptNodes, float]]:
     """Return what the rules that keep most cost: the plan with their nodes kept, less that without.
 
     The rules are those that keep pods where they are: do-not-disrupt and PodDisruptionBudgets.

@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources, form
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.costs.savings.analysis import Analysis
-from nodesmith_cli.costs.savings.capacity import Held, Parts, Workload
+from nodesmith_cli.costs.savings.capacity import KeptNodes, Parts, Workload
 from nodesmith_cli.costs.savings.constraints import MOST
 from nodesmith_cli.costs.savings.nodeprices import PricedNode, monthly
 from nodesmith_cli.costs.savings.owners import AUTO_MODE
@@ -241,7 +241,7 @@ def _spending(parts: Mapping[str, Parts]) -> Spending:
     }
 
 
-def _held(each: Held) -> HeldNodes:
+def _held(each: KeptNodes) -> HeldNodes:
     return {
         "rule": each.rule,
         "object": each.object,

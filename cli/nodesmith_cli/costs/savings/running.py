@@ -46,7 +46,7 @@ _USAGE_PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SavingsRequest:
     """What to do. `spot_prices` is auto, aws or estimate; `seconds` limits each optional part of
     the analysis."""
 
@@ -61,44 +61,44 @@ class Wanted:
     """Which nodes the report is about, and the text that says so."""
 
 
-def run(wanted: Wanted, output: str) -> int:
+def run(request: SavingsRequest, output: str) -> int:
     """Read the cluster, analyse it, print the result, and return the exit status.
 
     Raises Rejected or Transient if the cluster cannot be read or nothing in it has a price.
     """
     side, at = _console(sys.stderr), datetime.now(UTC)
-    server = server_of(wanted.kubeconfig)
+    server = server_of(request.kubeconfig)
     with progress("reading the cluster", to=side, key="savings-reading"):
-        cluster = read_cluster(server, f"cluster {wanted.kubeconfig}".rstrip())
-        usage = read_usage(server_of(wanted.kubeconfig, patience_seconds=_USAGE_PATIENCE_SECONDS))
-    if not wanted.selection.is_all:
-        cluster = cluster.of_nodes(wanted.selection, wanted.selector)
+        cluster = read_cluster(server, f"cluster {request.kubeconfig}".rstrip())
+        usage = read_usage(server_of(request.kubeconfig, patience_seconds=_USAGE_PATIENCE_SECONDS))
+    if not request.selection.is_all:
+        cluster = cluster.of_nodes(request.selection, request.selector)
     nodes, faults = parsed_nodes(cluster.of_kind("Node"))
-    catalog, spot = _priced_catalog(wanted, nodes, side)
+    catalog, spot = _priced_catalog(request, nodes, side)
     with progress("building the inputs", to=side, key="savings-inputs", size=len(nodes)):
         ready = prepared(cluster, nodes, catalog, node_settings(os.environ), at)
-        if wanted.commitments:
-            paid = commitments_in(wanted.commitments, catalog, at)
+        if request.commitments:
+            paid = commitments_in(request.commitments, catalog, at)
             ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     with progress("comparing", to=side, key="savings", size=len(nodes)):
-        found = analysed(ready, usage, lambda: for_seconds(wanted.seconds))
+        found = analysed(ready, usage, lambda: for_seconds(request.seconds))
     written = report(
         found,
         cluster,
         usage,
         catalog,
-        context=context_name(wanted.kubeconfig),
+        context=context_name(request.kubeconfig),
         spot=spot,
         at=at,
-        selector=wanted.selector,
+        selector=request.selector,
     )
     written["faults"] = [*faults, *written["faults"]]
     for fault in written["faults"][:_SHOWN]:
         side.print(printable(fault), style="yellow")
     if len(written["faults"]) > _SHOWN:
         side.print(f"and {len(written['faults']) - _SHOWN} more: see -o json", style="yellow")
-    if wanted.nodepools_file is not None:
-        _write_nodepools(wanted.nodepools_file, ready, side)
+    if request.nodepools_file is not None:
+        _write_nodepools(request.nodepools_file, ready, side)
     _print(written, output)
     return OK
 
@@ -116,21 +116,21 @@ def context_name(kubeconfig: str) -> str:
     return str((current or {}).get("name") or "")
 
 
-def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[Catalog, str]:
+def _priced_catalog(request: SavingsRequest, nodes: list[Node], side: Console) -> tuple[Catalog, str]:
     """Return the catalogue of the cluster's region, and the source of its spot prices: EC2 or estimates."""
     if not nodes:
         raise Rejected("the cluster has no nodes, so there is nothing to compare")
-    region = wanted.region or region_of_nodes(nodes)
+    region = request.region or region_of_nodes(nodes)
     if not region:
         raise Rejected("no node names its region by label or provider id: use --region")
     catalog = embedded_catalog(region)
-    if wanted.spot_prices == "estimate" or (wanted.spot_prices == "auto" and not has_credentials()):
+    if request.spot_prices == "estimate" or (request.spot_prices == "auto" and not has_credentials()):
         return catalog, "estimates"
     with progress("reading spot prices", to=side, key="spot-prices"):
         try:
             return with_spot_prices(catalog, current_spot_prices(region)), "EC2"
         except NodesmithError as error:
-            if wanted.spot_prices == "aws":
+            if request.spot_prices == "aws":
                 raise
             side.print(printable(f"spot prices are estimated: {error}"), style="yellow")
             return catalog, "estimates"

@@ -26,7 +26,7 @@ from nodesmith_cli.costs.showback.writing import (
 )
 from nodesmith_cli.output import printing
 from nodesmith_cli.output.progress import progress
-from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_formats.wording import counted, printable, some
 
 BUCKET, EXPORTS = "bucket", "exports"
@@ -36,7 +36,7 @@ _SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "parquet": "parquet",
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ShowbackRequest:
     """The options of the command."""
 
     cluster: str
@@ -48,28 +48,28 @@ class Wanted:
     to: str = ""
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RecordSource:
         """Where the objects are."""
-        return Where(self.cluster, self.bucket, self.region, self.keep)
+        return RecordSource(self.cluster, self.bucket, self.region, self.keep)
 
 
-def run(wanted: Wanted, view: str, output: str, now: datetime) -> int:
+def run(request: ShowbackRequest, view: str, output: str, now: datetime) -> int:
     """Show or write the costs or moves of a month, and return the exit status."""
-    if wanted.to == BUCKET and not wanted.bucket:
+    if request.to == BUCKET and not request.bucket:
         raise Rejected("--to bucket: requires --bucket, the bucket to read and to write")
     if view == "moves" and output not in {"table", "json"}:
         raise Rejected(f"-o {output}: moves are shown as table or json")
-    month = read_month(wanted.month, now)
-    _, blobs = wanted.where.records()
-    books = BookedCosts(blobs, wanted.cluster)
+    month = read_month(request.month, now)
+    _, blobs = request.where.records()
+    books = BookedCosts(blobs, request.cluster)
     with progress("reading hours of nodes", key="ledger-reading"):
         found = books.moves(month) if view == "moves" else ()
         rows = books.month(month, now) if view != "moves" else ()
-    text: str | bytes = _moves(found, output) if view == "moves" else _costs(wanted, rows, output, month)
+    text: str | bytes = _moves(found, output) if view == "moves" else _costs(request, rows, output, month)
     _put(
-        wanted,
+        request,
         text,
-        f"{month:%Y-%m}{f'-by-{_file_name(wanted.by)}' if wanted.by else ''}.{_SUFFIXES[output]}",
+        f"{month:%Y-%m}{f'-by-{_file_name(request.by)}' if request.by else ''}.{_SUFFIXES[output]}",
     )
     for fault in books.faults:
         print(printable(fault), file=sys.stderr)
@@ -80,13 +80,13 @@ def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in text)
 
 
-def _costs(wanted: Wanted, rows: Sequence[Allocation], output: str, month: datetime) -> str | bytes:
-    cluster = wanted.cluster
+def _costs(request: ShowbackRequest, rows: Sequence[Allocation], output: str, month: datetime) -> str | bytes:
+    cluster = request.cluster
     if output in {"csv", "parquet"}:
-        columns = GROUP_COLUMNS if wanted.by else ROW_COLUMNS
-        found = group_rows(cluster, grouped(rows, wanted.by)) if wanted.by else all_rows(cluster, rows)
+        columns = GROUP_COLUMNS if request.by else ROW_COLUMNS
+        found = group_rows(cluster, grouped(rows, request.by)) if request.by else all_rows(cluster, rows)
         return to_csv(found, columns) if output == "csv" else to_parquet(found, columns)
-    by = wanted.by or "namespace"
+    by = request.by or "namespace"
     groups = grouped(rows, by)
     if output == "opencost":
         return json.dumps(to_opencost(cluster, groups), indent=2) + "\n"
@@ -146,22 +146,22 @@ def _move_lines(moves: Sequence[MoveOutcome]) -> Iterator[str]:
     yield f"settled moves promised {in_dollars(day)} USD a day and saved {in_dollars(saved)}"
 
 
-def _put(wanted: Wanted, content: str | bytes, name: str) -> None:
+def _put(request: ShowbackRequest, content: str | bytes, name: str) -> None:
     """Print, or write to the file or the bucket that the options name. Raises Rejected if neither can be written."""
     data = content if isinstance(content, bytes) else content.encode()
-    if not wanted.to:
+    if not request.to:
         sys.stdout.write(data.decode())
         return
-    if wanted.to == BUCKET:
-        key = f"{ALLOCATIONS}/{EXPORTS}/{wanted.cluster}/{name}"
+    if request.to == BUCKET:
+        key = f"{ALLOCATIONS}/{EXPORTS}/{request.cluster}/{name}"
         try:
-            S3Blobs(aws_client("s3", wanted.region), wanted.bucket).put(key, data)
+            S3Blobs(aws_client("s3", request.region), request.bucket).put(key, data)
         except Transient as error:
             raise Rejected(str(error)) from None
-        print(f"written to s3://{wanted.bucket}/{key}")
+        print(f"written to s3://{request.bucket}/{key}")
         return
     try:
-        Path(wanted.to).write_bytes(data)
+        Path(request.to).write_bytes(data)
     except OSError as error:
-        raise Rejected(f"--to {wanted.to}: {error.strerror}") from None
-    print(f"written to {wanted.to}")
+        raise Rejected(f"--to {request.to}: {error.strerror}") from None
+    print(f"written to {request.to}")

@@ -73,7 +73,7 @@ class Repository:
 
     def manifest(self, tag_or_digest: str) -> Manifest:
         """Read a manifest, and verify its content against the requested digest, or the one from the registry."""
-        with self._told(f"the manifest {tag_or_digest}"):
+        with self._errors(f"the manifest {tag_or_digest}"):
             _, response = self._dxf.get_manifest_and_response(tag_or_digest)
         digest = f"sha256:{sha256(response.content).hexdigest()}"
         wanted = (
@@ -87,14 +87,14 @@ class Repository:
 
     def digest_of(self, tag_or_digest: str) -> str:
         """Return the digest of a manifest, or an empty string if it does not exist."""
-        with self._told(f"the manifest {tag_or_digest}", missing_is_fine=True):
+        with self._errors(f"the manifest {tag_or_digest}", missing_is_fine=True):
             digest, _ = self._dxf.head_manifest_and_response(tag_or_digest)
             return digest or ""
         return ""
 
     def has(self, blob: Descriptor) -> bool:
         """Return whether a blob exists."""
-        with self._told(f"the blob {blob.digest}", missing_is_fine=True):
+        with self._errors(f"the blob {blob.digest}", missing_is_fine=True):
             self._dxf.blob_size(blob.digest)
             return True
         return False
@@ -119,13 +119,13 @@ class Repository:
         def progress(_digest: str, chunk: bytes, _size: int) -> None:
             sent(len(chunk))
 
-        with self._told(f"the upload of {blob.digest}"):
+        with self._errors(f"the upload of {blob.digest}"):
             self._dxf.push_blob(str(path), progress=progress, check_exists=False)
 
     def mount(self, blob: Descriptor, source: Reference) -> bool:
         """Mount a blob from another repository of the same registry. Returns False if the registry does not do it."""
         try:
-            with self._told(f"mounting {blob.digest} from {source.repository}"):
+            with self._errors(f"mounting {blob.digest} from {source.repository}"):
                 self._dxf.mount_blob(source.repository, blob.digest)
         except (DXFMountFailed, Rejected):  # not supported, or no access to the source: copy the blob instead
             return False
@@ -133,7 +133,7 @@ class Repository:
 
     def put(self, manifest: Encoded, tag_or_digest: str) -> None:
         """Store a manifest under a tag or its digest, and verify that the registry has it."""
-        with self._told(f"the manifest {tag_or_digest}"):
+        with self._errors(f"the manifest {tag_or_digest}"):
             self._dxf.set_manifest(tag_or_digest, manifest.content.decode())
         found = self.digest_of(tag_or_digest)
         if found != manifest.descriptor.digest:
@@ -142,7 +142,7 @@ class Repository:
 
     def _chunks(self, blob: Descriptor) -> Iterator[bytes]:
         size = 0
-        with self._told(f"the blob {blob.digest}"):
+        with self._errors(f"the blob {blob.digest}"):
             for chunk in cast("Iterable[bytes]", self._dxf.pull_blob(blob.digest, chunk_size=_CHUNK)):
                 size += len(chunk)
                 if size > blob.size:
@@ -161,7 +161,7 @@ class Repository:
         actions = ["pull", "push"] if self._writes and is_of_one else None
         dxf.authenticate(name, password, actions, response)
 
-    def _told(self, about: str, *, missing_is_fine: bool = False) -> AbstractContextManager[None]:
+    def _errors(self, about: str, *, missing_is_fine: bool = False) -> AbstractContextManager[None]:
         return failure(self.reference, self._credentials, about, missing_is_fine=missing_is_fine)
 
 

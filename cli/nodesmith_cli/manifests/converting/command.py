@@ -13,7 +13,7 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.conversion.converting import convert
 from nodesmith.model.karpenter.conversion.drafts import Conversion, Converted, FieldOutcome
-from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
+from nodesmith.model.karpenter.conversion.nodeclasses import InstallationSettings
 from nodesmith_cli.manifests.converting.layout import Remarks, finder, remarks_of, write_yaml
 from nodesmith_cli.manifests.converting.objects import as_of_a_file, faults_of, unreadable
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
@@ -22,29 +22,29 @@ OK, REFUSED, BAD_INPUT = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConvertRequest:
     """What to convert, and how."""
 
     files: tuple[str, ...]
-    around: Surroundings
+    around: InstallationSettings
     report: bool = False
 
 
-def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
+def run(request: ConvertRequest, output: Literal["yaml", "json"]) -> int:
     """Convert and print objects, with findings on standard error. Returns the exit status.
 
     Raises Rejected if there is nothing to convert.
     """
-    found = list(read_documents(wanted.files))
+    found = list(read_documents(request.files))
     documents = [each for each in found if isinstance(each, Document)]
     faults = [each for each in found if isinstance(each, Fault)]
     for fault in faults:
         _say(fault, "red")
     if not documents:
-        raise Rejected(f"nothing to convert: {', '.join(wanted.files)}: no readable object")
-    conversion = convert([document.manifest for document in documents], wanted.around, workloads=True)
+        raise Rejected(f"nothing to convert: {', '.join(request.files)}: no readable object")
+    conversion = convert([document.manifest for document in documents], request.around, workloads=True)
     print(_WRITERS[output](documents, conversion), end="")
-    if wanted.report:
+    if request.report:
         _print_report(documents, conversion)
     else:
         for each in faults_of(documents, conversion):

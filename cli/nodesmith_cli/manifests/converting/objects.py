@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, Problem
-from nodesmith.model.karpenter.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.converting import convert, needing_attention
 from nodesmith.model.karpenter.conversion.drafts import Change, Conversion, Converted, FieldOutcome
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
@@ -23,16 +23,18 @@ READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = 
 }
 
 
-def todays_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Fault]]:
+def converted_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Fault]]:
     """Return the documents with Karpenter's objects converted to the current version, and notes about the conversion.
 
     Pods are not converted: their old keys are interpreted when they are parsed.
     """
     conversion = convert([document.manifest for document in documents])
-    return [_todays(documents, each) for each in conversion.objects], list(faults_of(documents, conversion))
+    return [_converted(documents, each) for each in conversion.objects], list(
+        faults_of(documents, conversion)
+    )
 
 
-def _todays(documents: Sequence[Document], converted: Converted) -> Document:
+def _converted(documents: Sequence[Document], converted: Converted) -> Document:
     document = documents[converted.number]
     if converted.manifest is document.manifest:
         return document
@@ -58,7 +60,7 @@ def as_of_a_file(converted: Converted) -> Converted:
 
 def faults_of(documents: Sequence[Document], conversion: Conversion) -> Iterator[Fault]:
     """Return the changes that users should review before they use the objects, as faults at their lines."""
-    return (fault_of(documents, change) for change in loud(conversion.changes))
+    return (fault_of(documents, change) for change in needing_attention(conversion.changes))
 
 
 def fault_of(documents: Sequence[Document], change: Change) -> Fault:

@@ -17,7 +17,7 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.schema.nodepools import NODE_OVERLAY, NODE_POOL
-from nodesmith_cli.manifests.converting.objects import todays_documents
+from nodesmith_cli.manifests.converting.objects import converted_documents
 from nodesmith_cli.manifests.validating.findings import Finding, in_order, warning
 from nodesmith_cli.manifests.validating.objects import object_findings
 from nodesmith_cli.manifests.validating.references import class_findings
@@ -102,9 +102,9 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
         from nodesmith_cli.manifests.validating.buffers import buffer_findings
 
         yield from buffer_findings(documents)
-    todays, _ = todays_documents(documents)
-    pools_there = {_name(each): each for each in todays if each.manifest["kind"] == "NodePool"}
-    classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}
+    converted, _ = converted_documents(documents)
+    pools_there = {_name(each): each for each in converted if each.manifest["kind"] == "NodePool"}
+    classes = {_name(each): each for each in converted if each.manifest["kind"] == "EC2NodeClass"}
     missing = list(class_findings(pools_there, classes))
     yield from missing
     yield from _unlaunchable(classes.values())

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from nodesmith.adapters.ec2.instances import Machine
-from nodesmith.decisions.disruption.drift import Today, drifted
+from nodesmith.decisions.disruption.drift import DesiredState, drifted
 from nodesmith.decisions.readiness.launchconditions import rehashed
 from nodesmith.decisions.takeover import KARPENTER, ClusterContext, claim_of, holders_of
 from nodesmith.errors import Rejected
@@ -79,7 +79,7 @@ class Read:
 
 
 @dataclass(slots=True)
-class Look:
+class Assessment:
     """The rows of all objects, and the NodeClaims that can be adopted now."""
 
     rows: list[Row] = field(default_factory=list)
@@ -91,13 +91,13 @@ class Look:
         return any(row.state is State.WAITS for row in self.rows)
 
 
-def look(read: Read) -> Look:
+def assess(read: Read) -> Assessment:
     """Return what becomes of each NodeClaim that Karpenter has created, and of each instance without a NodeClaim."""
-    around, found = _around(read), Look()
+    around, found = _around(read), Assessment()
     machines = {each.instance.id: each for each in read.machines}
     shown = {name_of(each): provider_id(each) for each in (read.snapshot.nodeclaims if read.snapshot else ())}
     known = {claim.name: claim for claim in read.ledger.claims}
-    today = _today(read)
+    desired = _desired_state(read)
     for manifest in sorted(read.nodeclaims, key=name_of):
         name = name_of(manifest)
         about = f"NodeClaim/{name}"
@@ -114,7 +114,7 @@ def look(read: Read) -> Look:
         if shown.get(name) != claim.provider_id:
             found.rows.append(Row(about, State.WAITS, "nodesmith's snapshot does not show it yet"))
             continue
-        found.rows.append(Row(about, State.ADOPT, _detail(claim, manifest, today)))
+        found.rows.append(Row(about, State.ADOPT, _detail(claim, manifest, desired)))
         found.due.append(Due(claim, manifest, machines[claim.instance_id]))
     found.rows += _left(read)
     return found
@@ -169,27 +169,27 @@ def _nodes(manifests: Iterable[Manifest]) -> Iterator[Node]:
             yield node
 
 
-def _renewed(claim: NodeClaim, around: ClusterContext, read: Read) -> NodeClaim:
+def _renewed(claim: NodeClaim, context: ClusterContext, read: Read) -> NodeClaim:
     """Return a claim with hashes of the current version, by Karpenter's rule. Raises Rejected."""
     cluster = read.ledger.cluster
     if cluster is None:
         raise Rejected("nodesmith has not described the cluster yet: see `nodesmith doctor`")
-    nodeclasses: Mapping[str, EC2NodeClass] = around.nodeclasses
-    return next(iter(rehashed([claim], around.pools, nodeclasses, cluster.ca_bundle)), claim)
+    nodeclasses: Mapping[str, EC2NodeClass] = context.nodeclasses
+    return next(iter(rehashed([claim], context.pools, nodeclasses, cluster.ca_bundle)), claim)
 
 
-def _today(read: Read) -> Today | None:
+def _desired_state(read: Read) -> DesiredState | None:
     if read.snapshot is None or read.catalog is None:
         return None
-    return Today.of(read.snapshot, read.ledger, read.catalog, read.now)
+    return DesiredState.of(read.snapshot, read.ledger, read.catalog, read.now)
 
 
-def _detail(claim: NodeClaim, manifest: Manifest, today: Today | None) -> str:
+def _detail(claim: NodeClaim, manifest: Manifest, desired: DesiredState | None) -> str:
     """Return what to know about a NodeClaim before it is adopted."""
     said = [f"instance {claim.instance_id}"]
     if manifest["metadata"].get("deletionTimestamp"):
         said.append("it is being deleted, and nodesmith completes that")
-    why = drifted(claim, today) if today else ""
+    why = drifted(claim, desired) if desired else ""
     if why:
         said.append(f"drifted: {why}" + (", as Karpenter says" if why == claim.drift else ""))
     if not claim.price_hourly_usd and claim.capacity_type != "reserved":

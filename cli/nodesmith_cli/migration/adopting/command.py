@@ -18,10 +18,10 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.decisions.takeover import is_closing
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
-from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
 from nodesmith_cli.connecting.reading.aws import AwsReading
-from nodesmith_cli.migration.adopting.assessment import Row, State, look
+from nodesmith_cli.migration.adopting.assessment import Row, State, assess
 from nodesmith_cli.migration.adopting.clients import Controller, Ec2Machines, ServedObjects
 from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
 from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_report
@@ -34,7 +34,7 @@ _POLL_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class AdoptOptions:
     """How a command runs: output format, dry run, confirmation, timeout, and for adopt: pause and scaling down."""
 
     output: str = "table"
@@ -51,51 +51,51 @@ class _Reached:
     objects: ServedObjects
 
 
-def adopt_cluster(name: str, around: Around, how: How) -> int:
+def adopt_cluster(name: str, environment: Environment, options: AdoptOptions) -> int:
     """Adopt Karpenter's nodes. Returns 0 if all that can be are adopted, 1 if some are left, 130 after Ctrl-C.
 
     Raises Rejected if Karpenter runs, or the cluster is not served by nodesmith; Transient.
     """
     with all_errors(f"cluster {name}"):
-        return interruptible(lambda: _adopt(name, around, how))
+        return interruptible(lambda: _adopt(name, environment, options))
 
 
-def release_cluster(name: str, around: Around, how: How) -> int:
+def release_cluster(name: str, environment: Environment, options: AdoptOptions) -> int:
     """Release all nodes to Karpenter. Returns 0 if that is done, 1 if something is left, 130 after Ctrl-C.
 
     Raises Rejected, Transient.
     """
     with all_errors(f"cluster {name}"):
-        return interruptible(lambda: _release(name, around, how))
+        return interruptible(lambda: _release(name, environment, options))
 
 
-def _adopt(name: str, around: Around, how: How) -> int:
-    reached = _reach(name, around)
+def _adopt(name: str, environment: Environment, options: AdoptOptions) -> int:
+    reached = _reach(name, environment)
     running = [each for each in reached.objects.controllers() if each.replicas]
     signs = reached.objects.karpenter()
-    hindrance = _obstacle(signs, running, how)
-    if hindrance and not how.is_dry:
+    hindrance = _obstacle(signs, running, options)
+    if hindrance and not options.is_dry:
         raise Rejected(f"{hindrance}. Nothing was changed")
     with printing.working("reading the cluster"):
-        seen = look(reached.run.read())
-    if how.is_dry:
-        _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, how)
+        seen = assess(reached.run.read())
+    if options.is_dry:
+        _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, options)
         return LEFT if hindrance else DONE
-    if how.is_asked:
-        _show(name, "planned", seen.rows, "", how)
+    if options.is_asked:
+        _show(name, "planned", seen.rows, "", options)
         scaled = f" scale {running[0]} to zero," if signs and running else ""
         count = sum(row.state in (State.ADOPT, State.WAITS) for row in seen.rows)
-        paused = f" pause disruption for {_span(how.pause)}," if how.pause else ""
-        _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", how)
+        paused = f" pause disruption for {_span(options.pause)}," if options.pause else ""
+        _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", options)
     if signs:
-        _scale_down(reached.objects, running[0], around)
-    with printing.working("adopting", how.timeout.total_seconds()):
-        result = adopt(reached.run, how.pause, how.timeout)
-    return _ended(name, "adopted", result, how)
+        _scale_down(reached.objects, running[0], environment)
+    with printing.working("adopting", options.timeout.total_seconds()):
+        result = adopt(reached.run, options.pause, options.timeout)
+    return _ended(name, "adopted", result, options)
 
 
-def _release(name: str, around: Around, how: How) -> int:
-    reached = _reach(name, around)
+def _release(name: str, environment: Environment, options: AdoptOptions) -> int:
+    reached = _reach(name, environment)
     run, objects = reached.run, reached.objects
     ledger, shown = run.store.load(), objects.nodeclaims()
     left = dict(unsettled(ledger, shown))
@@ -110,50 +110,50 @@ def _release(name: str, around: Around, how: How) -> int:
     is_settled = ledger.handover is not None and ledger.handover.is_settled
     if left and not is_settled and (signs := objects.karpenter()):
         hindrance = f"Karpenter runs (it {signs[0]}), so nodesmith stands by and cannot complete {min(left)}"
-    if hindrance and not how.is_dry:
+    if hindrance and not options.is_dry:
         raise Rejected(f"{hindrance}. Scale Karpenter to zero first; nothing was changed")
-    if how.is_dry:
-        _show(name, "hindered" if hindrance else "planned", rows, hindrance, how)
+    if options.is_dry:
+        _show(name, "hindered" if hindrance else "planned", rows, hindrance, options)
         return LEFT if hindrance else DONE
-    if how.is_asked:
-        _show(name, "planned", rows, "", how)
+    if options.is_asked:
+        _show(name, "planned", rows, "", options)
         again = "continue to " if is_closing(ledger) else ""
-        _confirm(f"In cluster {name}: {again}hand {counted(len(rows), 'object')} over to Karpenter?", how)
-    with printing.working("releasing", how.timeout.total_seconds()):
-        result = release(run, how.timeout)
-    return _ended(name, "released", result, how)
+        _confirm(f"In cluster {name}: {again}hand {counted(len(rows), 'object')} over to Karpenter?", options)
+    with printing.working("releasing", options.timeout.total_seconds()):
+        result = release(run, options.timeout)
+    return _ended(name, "released", result, options)
 
 
-def _reach(name: str, around: Around) -> _Reached:
+def _reach(name: str, environment: Environment) -> _Reached:
     """Return the ports of a cluster that nodesmith serves. Raises Rejected, Denied, Transient."""
-    reading = AwsReading(around.client, around.region)
+    reading = AwsReading(environment.client, environment.region)
     cluster = reading.cluster(name)
     stack = reading.stack()
     if stack is None or stack.missing or reading.parameter(name) is None:
         raise Rejected(f"nodesmith does not serve cluster {name}: run `nodesmith connect {name}` first")
-    server = around.server(cluster)
-    refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
-    blobs = S3Blobs(around.client("s3"), stack.bucket)
-    objects = ServedObjects(server, around.clock)
+    server = environment.server(cluster)
+    refuse_without_rights(server, cluster, environment.region, reading.caller()["Arn"])
+    blobs = S3Blobs(environment.client("s3"), stack.bucket)
+    objects = ServedObjects(server, environment.clock)
     run = Takeover(
         cluster=name,
-        store=DynamoStore(around.client("dynamodb"), stack.table_name, name, around.clock),
-        machines=Ec2Machines(around.client, name),
+        store=DynamoStore(environment.client("dynamodb"), stack.table_name, name, environment.clock),
+        machines=Ec2Machines(environment.client, name),
         objects=objects,
         snapshot=partial(newest_snapshot, blobs, name),
-        catalog=StoredCatalogs(around.region, blobs).latest(),
-        clock=around.clock,
-        sleep=around.sleep,
+        catalog=StoredCatalogs(environment.region, blobs).latest(),
+        clock=environment.clock,
+        sleep=environment.sleep,
         say=printing.say,
     )
     return _Reached(run, objects)
 
 
-def _obstacle(signs: Sequence[str], running: Sequence[Controller], how: How) -> str:
+def _obstacle(signs: Sequence[str], running: Sequence[Controller], options: AdoptOptions) -> str:
     """Return why adoption may not begin, empty if it may."""
     if not signs:
         return ""
-    if not how.is_to_scale_down:
+    if not options.is_to_scale_down:
         return f"Karpenter runs: it {signs[0]}. Scale it to zero, or use --scale-down-karpenter"
     if len(running) != 1:
         names = ", ".join(map(str, running)) or "none with replicas"
@@ -161,38 +161,38 @@ def _obstacle(signs: Sequence[str], running: Sequence[Controller], how: How) -> 
     return ""
 
 
-def _scale_down(objects: ServedObjects, controller: Controller, around: Around) -> None:
+def _scale_down(objects: ServedObjects, controller: Controller, environment: Environment) -> None:
     """Scale Karpenter to zero, and wait until no sign of it is left. Raises Rejected."""
     with printing.step(f"scaled {controller} to zero"):
         objects.scale_down(controller)
-        end = around.clock() + _GONE_WITHIN
+        end = environment.clock() + _GONE_WITHIN
         while signs := objects.karpenter():
-            if around.clock() >= end:
+            if environment.clock() >= end:
                 raise Rejected(
                     f"{controller} is scaled to zero, but Karpenter {signs[0]} after three minutes"
                 )
-            around.sleep(_POLL_SECONDS)
+            environment.sleep(_POLL_SECONDS)
 
 
-def _confirm(question: str, how: How) -> None:
-    printing.refuse_prompt(how.output)
+def _confirm(question: str, options: AdoptOptions) -> None:
+    printing.refuse_prompt(options.output)
     if not typer.confirm(question):
         raise Rejected("nothing was changed")
 
 
-def _ended(name: str, state: str, result: Result, how: How) -> int:
-    _show(name, state if result.is_done else "left", result.rows, result.why, how)
+def _ended(name: str, state: str, result: Result, options: AdoptOptions) -> int:
+    _show(name, state if result.is_done else "left", result.rows, result.why, options)
     return DONE if result.is_done else LEFT
 
 
-def _show(name: str, state: str, rows: Sequence[Row], why: str, how: How) -> None:
+def _show(name: str, state: str, rows: Sequence[Row], why: str, options: AdoptOptions) -> None:
     items: list[dict[str, Any]] = [
         {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
     ]
     report = {"cluster": name, "state": state, "rows": items, "why": why}
     lines = list(_lines(name, state, rows, why))
-    if lines or how.output not in IS_TEXT:
-        print_report(report, lines, how.output, names=(row.object for row in rows), schema="takeover")
+    if lines or options.output not in IS_TEXT:
+        print_report(report, lines, options.output, names=(row.object for row in rows), schema="takeover")
 
 
 def _lines(name: str, state: str, rows: Sequence[Row], why: str) -> Iterator[str]:

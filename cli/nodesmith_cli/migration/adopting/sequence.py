@@ -35,7 +35,7 @@ from nodesmith.model.karpenter.ownership import (
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Store
-from nodesmith_cli.migration.adopting.assessment import Due, Read, Row, State, look
+from nodesmith_cli.migration.adopting.assessment import Due, Read, Row, State, assess
 from nodesmith_cli.migration.adopting.clients import Machines, Objects
 from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
@@ -109,7 +109,7 @@ def adopt(run: Takeover, pause: timedelta, timeout: timedelta) -> Result:
     _pause(run, pause)
     is_served = False
     while True:
-        seen = look(run.read())
+        seen = assess(run.read())
         for part in _parts(seen.due, run.at_once):
             if signs := run.objects.karpenter():
                 return _stopped(run, signs)
@@ -124,7 +124,7 @@ def adopt(run: Takeover, pause: timedelta, timeout: timedelta) -> Result:
     if signs := run.objects.karpenter():
         return _stopped(run, signs)
     _pause(run, pause)
-    rows = look(run.read()).rows
+    rows = assess(run.read()).rows
     is_left = any(row.state in (State.ADOPT, State.WAITS) for row in rows)
     return Result(not is_left, rows, "run the command again" if is_left else "")
 
@@ -145,7 +145,7 @@ def _pause(run: Takeover, pause: timedelta) -> None:
 
 
 def _stopped(run: Takeover, signs: Sequence[str]) -> Result:
-    rows = look(run.read()).rows
+    rows = assess(run.read()).rows
     why = f"Karpenter is back: it {signs[0]}. Nothing more was adopted. nodesmith stands by while Karpenter runs"
     return Result(False, rows, f"{why}: scale it to zero, then run the command again")
 

@@ -1,4 +1,4 @@
 """Guided drains of node groups, and the way back: what exists, what keeps a group from being drained, and the steps.
 
-`look` compares groups, nodes and pods, `drain` and `undo` change them, and the commands ask and print.
+`assessment` compares groups, nodes and pods, `drain` and `undo` change them, and the commands ask and print.
 """

@@ -40,7 +40,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GroupAssessment:
     """A group, its nodes by instance, and the pods that its drain moves.
 
     `obstacles` are why it cannot be drained, and `notes` what its drain waits for, each a sentence.
@@ -78,7 +78,7 @@ def seen_of(
     snapshot: Snapshot,
     autoscalers: Sequence[Autoscaler],
     now: datetime,
-) -> Seen:
+) -> GroupAssessment:
     """Return what is known of a group before the plan of its pods."""
     pods = tuple(sorted(filter(leaves, snapshot.pods), key=lambda pod: pod.key))
     obstacles = [group.obstacle] if group.obstacle else []
@@ -88,7 +88,7 @@ def seen_of(
         for each in autoscalers
         if each.scales(group.scaling_group, group.tags)
     ]
-    return Seen(
+    return GroupAssessment(
         group,
         nodes,
         pods,
@@ -119,13 +119,15 @@ def _held(pods: Sequence[Pod], now: datetime) -> Iterator[str]:
             yield f"node {pod.node} is drained once pod {pod.key} is gone, which {why}"
 
 
-def with_room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Seen:
+def with_room(
+    seen: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime
+) -> GroupAssessment:
     """Return the same with the plan of its pods on what remains of the cluster."""
     found = _room(seen, documents, catalog, now)
     return replace(seen, planned=found.planned, obstacles=(*seen.obstacles, *found.obstacles))
 
 
-def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Room:
+def _room(seen: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Room:
     pools = [each.manifest for each in documents if each.manifest["kind"] == "NodePool"]
     ours = [each for each in pools if not is_foreign(each)]
     if standby := shown_standby(ours):
@@ -143,7 +145,7 @@ def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: date
 
 
 def _placed(
-    seen: Seen, remaining: Sequence[Document], catalog: Catalog, now: datetime
+    seen: GroupAssessment, remaining: Sequence[Document], catalog: Catalog, now: datetime
 ) -> tuple[int, list[str]]:
     """Return how many nodes are planned for a group's pods, and a sentence about those that find no place."""
     manifests, settings = read_manifests((), remaining), node_settings(os.environ)
@@ -168,7 +170,9 @@ def _unready(pool: Manifest) -> str:
     return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")[:MOST]
 
 
-def _without(seen: Seen, documents: Iterable[Document], unready: Collection[str]) -> Iterator[Document]:
+def _without(
+    seen: GroupAssessment, documents: Iterable[Document], unready: Collection[str]
+) -> Iterator[Document]:
     """Yield the cluster without the group's nodes and unready NodePools. The group's pods are pending."""
     gone = {name_of(each) for each in seen.nodes.values()}
     moved = {pod.key for pod in seen.pods}

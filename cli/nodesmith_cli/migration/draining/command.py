@@ -15,7 +15,7 @@ from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
-from nodesmith_cli.connecting.inspection import Around
+from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.draining.groups import AwsGroups, Size
 from nodesmith_cli.migration.draining.objects import ServedObjects
@@ -29,7 +29,7 @@ _AT_ONCE = re.compile(r"[1-9][0-9]{0,3}|(100|[1-9][0-9]?)%", re.ASCII)
 _SHOWN = 20
 
 
-class What(StrEnum):
+class Action(StrEnum):
     """What a command does with groups."""
 
     DRAIN = "drain"
@@ -38,7 +38,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class DrainOptions:
     """How a command runs: output format, dry run, confirmation, and the limits of a drain."""
 
     output: str = "table"
@@ -58,62 +58,66 @@ def rules_of(at_once: str, timeout: timedelta, failures: int) -> Rules:
     return Rules(at_once, timeout, failures)
 
 
-def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
+def run_on_groups(
+    action: Action, cluster: str, names: Sequence[str], environment: Environment, options: DrainOptions
+) -> int:
     """Drain groups one after another, undo that, or show how far it is. Return the exit status.
 
     That is 0 if nothing is left to do, 1 if something is, and 130 after Ctrl-C. Raises Rejected, Transient.
     """
-    if what is not What.STATUS and not names:
-        raise Rejected(f"--{what} needs the groups: --group NAME, which may be repeated")
+    if action is not Action.STATUS and not names:
+        raise Rejected(f"--{action} needs the groups: --group NAME, which may be repeated")
     with all_errors(f"cluster {cluster}"):
-        return interruptible(lambda: _run(what, cluster, names, around, how), ", or with --undo")
+        return interruptible(lambda: _run(action, cluster, names, environment, options), ", or with --undo")
 
 
-def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
-    is_reading = what is What.STATUS or how.is_dry
-    if how.is_asked and not is_reading:
-        printing.refuse_prompt(how.output)
-    server = around.server(AwsReading(around.client, around.region).cluster(cluster))
-    objects = ServedObjects(server, around.clock)
-    run = _reached(cluster, objects, around, how)
+def _run(
+    action: Action, cluster: str, names: Sequence[str], environment: Environment, options: DrainOptions
+) -> int:
+    is_reading = action is Action.STATUS or options.is_dry
+    if options.is_asked and not is_reading:
+        printing.refuse_prompt(options.output)
+    server = environment.server(AwsReading(environment.client, environment.region).cluster(cluster))
+    objects = ServedObjects(server, environment.clock)
+    run = _reached(cluster, objects, environment, options)
     names = names or run.groups.names()
     if is_reading:
         with printing.working("looking at the groups"):
-            looked = [_looked(run, what, name) for name in names]
-        return _shown(what, cluster, looked, how)
+            looked = [_looked(run, action, name) for name in names]
+        return _shown(action, cluster, looked, options)
     objects.refuse_without_rights(cluster)
     for name in names:
         run.groups.read(name)  # an unknown group is refused before the first one is changed
-    return _shown(what, cluster, list(_done(run, what, names)), how)
+    return _shown(action, cluster, list(_done(run, action, names)), options)
 
 
-def _reached(cluster: str, objects: ServedObjects, around: Around, how: How) -> Drain:
+def _reached(cluster: str, objects: ServedObjects, environment: Environment, options: DrainOptions) -> Drain:
     return Drain(
-        groups=AwsGroups(around.client, cluster),
+        groups=AwsGroups(environment.client, cluster),
         objects=objects,
-        catalog=embedded_catalog(around.region),
-        clock=around.clock,
-        sleep=around.sleep,
+        catalog=embedded_catalog(environment.region),
+        clock=environment.clock,
+        sleep=environment.sleep,
         say=printing.say,
-        ask=_ask if how.is_asked else lambda _: True,
-        rules=how.rules,
+        ask=_ask if options.is_asked else lambda _: True,
+        rules=options.rules,
     )
 
 
-def _done(run: Drain, what: What, names: Sequence[str]) -> Iterator[Result]:
+def _done(run: Drain, action: Action, names: Sequence[str]) -> Iterator[Result]:
     """Do it to one group after another. After a rollback, no other group is begun: it would fare no better."""
     for name in names:
-        result = drain(run, name) if what is What.DRAIN else undo(run, name)
+        result = drain(run, name) if action is Action.DRAIN else undo(run, name)
         yield result
         if result.state is State.ROLLED_BACK:
             return
 
 
-def _looked(run: Drain, what: What, name: str) -> Result:
+def _looked(run: Drain, action: Action, name: str) -> Result:
     """Return how far a group is, and what keeps it from being drained."""
-    seen = look(run, name, is_planned=what is What.DRAIN)
+    seen = look(run, name, is_planned=action is Action.DRAIN)
     state = state_of(seen.group)
-    if what is not What.DRAIN or state is State.DRAINED:
+    if action is not Action.DRAIN or state is State.DRAINED:
         return Result(state, seen)
     return Result(State.HINDERED if seen.obstacles else state, seen, (*seen.obstacles, *seen.notes))
 
@@ -122,17 +126,17 @@ def _ask(question: str) -> bool:
     return bool(typer.confirm(printable(question), err=True))
 
 
-def _is_done(what: What, result: Result, *, is_dry: bool) -> bool:
-    if is_dry and what is not What.STATUS:
+def _is_done(action: Action, result: Result, *, is_dry: bool) -> bool:
+    if is_dry and action is not Action.STATUS:
         return result.state is not State.HINDERED
-    if what is What.UNDO:
+    if action is Action.UNDO:
         return result.state in (State.RESTORED, State.UNTOUCHED)
     return result.state is State.DRAINED
 
 
-def _shown(what: What, cluster: str, results: Sequence[Result], how: How) -> int:
-    if how.output == "json":
-        print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, how.output, "drain")
+def _shown(action: Action, cluster: str, results: Sequence[Result], options: DrainOptions) -> int:
+    if options.output == "json":
+        print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, options.output, "drain")
     else:
         if not results:
             print(f"{cluster} has neither managed node groups nor Auto Scaling groups")
@@ -142,7 +146,7 @@ def _shown(what: What, cluster: str, results: Sequence[Result], how: How) -> int
                 print(printable(f"    {why}"))
             if len(each.why) > _SHOWN:
                 print(f"    and {len(each.why) - _SHOWN} more: see -o json")
-    return DONE if all(_is_done(what, each, is_dry=how.is_dry) for each in results) else LEFT
+    return DONE if all(_is_done(action, each, is_dry=options.is_dry) for each in results) else LEFT
 
 
 def _line(result: Result) -> str:

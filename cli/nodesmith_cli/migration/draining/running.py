@@ -11,7 +11,7 @@ from typing import TypeVar
 from nodesmith.adapters.aws.calls import EXPIRED
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith_cli.migration.draining.assessment import Seen, nodes_of, seen_of, with_room
+from nodesmith_cli.migration.draining.assessment import GroupAssessment, nodes_of, seen_of, with_room
 from nodesmith_cli.migration.draining.groups import Groups, NodeGroup
 from nodesmith_cli.migration.draining.objects import Objects
 from nodesmith_formats.kubernetes.objects import name_of
@@ -74,11 +74,11 @@ class Result:
     """What came of a group. `why` are sentences on what is left, and `seen` is the group afterwards."""
 
     state: State
-    seen: Seen
+    seen: GroupAssessment
     why: tuple[str, ...] = ()
 
 
-def look(run: Drain, name: str, *, is_planned: bool = True) -> Seen:
+def look(run: Drain, name: str, *, is_planned: bool = True) -> GroupAssessment:
     """Return a group with what keeps it from being drained. Raises Rejected, Transient, Denied."""
     group = run.groups.read(name)
     nodes = nodes_of(group, run.objects.nodes())

@@ -17,7 +17,7 @@ from functools import partial
 
 from nodesmith.errors import Rejected
 from nodesmith.model.snapshot import Snapshot
-from nodesmith_cli.migration.draining.assessment import Seen, nodes_of
+from nodesmith_cli.migration.draining.assessment import GroupAssessment, nodes_of
 from nodesmith_cli.migration.draining.evictions import Progress, by_node, looked_at
 from nodesmith_cli.migration.draining.groups import Before, NodeGroup, Size
 from nodesmith_cli.migration.draining.objects import cordoned_for, is_cordoned, is_ready
@@ -60,7 +60,7 @@ def drain(run: Drain, name: str) -> Result:
     return _ended(run, name, progress)
 
 
-def _question(seen: Seen) -> str:
+def _question(seen: GroupAssessment) -> str:
     group = seen.group
     doing = "Continue the drain of" if group.before else "Drain"
     where = f", for which {counted(seen.planned, 'new node')} would be bought" if seen.planned else ""

@@ -35,7 +35,7 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MigrateRequest:
     """What to convert. `kubeconfig` is None if no pods are planned; no names in `groups` mean all groups."""
 
     cluster: str
@@ -60,30 +60,33 @@ class Migration:
 
 
 def run(
-    wanted: Wanted, client: Callable[[str], Any], region: str, output: Literal["yaml", "table", "json"]
+    request: MigrateRequest,
+    client: Callable[[str], Any],
+    region: str,
+    output: Literal["yaml", "table", "json"],
 ) -> int:
     """Convert the groups, print the result, and return the exit status.
 
     Raises Rejected for an unknown cluster or group, and Rejected or Transient if AWS does not answer.
     """
     with progress("reading the cluster and its node groups", key="migrate-reading"):
-        cluster, unread = _documents(wanted)
-        found = GroupReading(client, region).found(wanted.cluster)
+        cluster, unread = _documents(request)
+        found = GroupReading(client, region).found(request.cluster)
     if cluster:
         from nodesmith_cli.costs.savings.assumptions import selected_labels
 
         pods = (each.manifest for each in cluster if each.manifest["kind"] == "Pod")
-        found = replace(found, around=replace(found.around, selected=selected_labels(pods)))
-    done = migrated(_restricted(found, wanted), apart=wanted.one_per_group)
+        found = replace(found, context=replace(found.context, selected=selected_labels(pods)))
+    done = migrated(_restricted(found, request), apart=request.one_per_group)
     if cluster:
         with progress("planning the pods", key="migrate-placing", size=len(cluster)):
-            placed = placing(cluster, done.found, found.around)
-        unread += _other_cluster(done.found, placed, wanted)
+            placed = placing(cluster, done.found, found.context)
+        unread += _other_cluster(done.found, placed, request)
         done = replace(done, placing=placed)
     done = replace(done, problems=(*unread, *done.problems))
-    if wanted.path is not None:
-        _write(wanted.path, done.found)
-    _print(done, wanted, output)
+    if request.path is not None:
+        _write(request.path, done.found)
+    _print(done, request, output)
     return OK if done.is_complete else INCOMPLETE
 
 
@@ -92,28 +95,28 @@ def migrated(found: Found, *, apart: bool) -> Migration:
     problems = list(found.problems)
     sound: list[Converted] = []
     for group in found.groups:
-        result = group.obstacle or converted(group, found.around)
+        result = group.obstacle or converted(group, found.context)
         if isinstance(result, str):
             problems.append(f"{group}: not converted: {result}")
         else:
             sound.append(proven(result))
-    kept, refused = valid(merged(sound, apart=apart), found.around)
+    kept, refused = valid(merged(sound, apart=apart), found.context)
     return Migration(tuple(kept), (*problems, *refused))
 
 
-def _documents(wanted: Wanted) -> tuple[list[Document], list[str]]:
+def _documents(request: MigrateRequest) -> tuple[list[Document], list[str]]:
     """Return the objects of the live cluster, none with the reason if it cannot be read."""
-    if wanted.kubeconfig is None:
+    if request.kubeconfig is None:
         return [], []
     from nodesmith_cli.access.cluster import cluster_documents
 
     try:
-        return list(cluster_documents(wanted.kubeconfig)), []
+        return list(cluster_documents(request.kubeconfig)), []
     except NodesmithError as error:
         return [], [f"pods were not planned: {error}"]
 
 
-def _other_cluster(found: Sequence[Merged], placed: Placing, wanted: Wanted) -> list[str]:
+def _other_cluster(found: Sequence[Merged], placed: Placing, request: MigrateRequest) -> list[str]:
     """Return a sentence if groups have nodes in AWS, but none in the cluster that was read."""
     desired = [
         member.account.get(*path)
@@ -123,23 +126,23 @@ def _other_cluster(found: Sequence[Merged], placed: Placing, wanted: Wanted) -> 
     ]
     if placed.nodes or not any(desired):
         return []
-    where = f"the kubeconfig's cluster {wanted.kubeconfig}".rstrip()
-    return [f"{where} has no node of these groups, so no pod was planned: is it {wanted.cluster}?"]
+    where = f"the kubeconfig's cluster {request.kubeconfig}".rstrip()
+    return [f"{where} has no node of these groups, so no pod was planned: is it {request.cluster}?"]
 
 
-def _restricted(found: Found, wanted: Wanted) -> Found:
+def _restricted(found: Found, request: MigrateRequest) -> Found:
     """Return only the named groups, all if none is named. Raises Rejected for a group that does not exist."""
     names = [group.name for group in found.groups]
-    for name in wanted.groups:
+    for name in request.groups:
         if name not in names:
             hint = did_you_mean(name, names) or f"; groups: {', '.join(names) or 'none'}"
-            raise Rejected(f"--group {name}: {wanted.cluster} has no such group{hint}")
+            raise Rejected(f"--group {name}: {request.cluster} has no such group{hint}")
     if not names and not found.problems:
         raise Rejected(
-            f"{wanted.cluster} has no managed node groups, and no Auto Scaling group has the tag "
-            f"kubernetes.io/cluster/{wanted.cluster} or k8s.io/cluster-autoscaler/{wanted.cluster}"
+            f"{request.cluster} has no managed node groups, and no Auto Scaling group has the tag "
+            f"kubernetes.io/cluster/{request.cluster} or k8s.io/cluster-autoscaler/{request.cluster}"
         )
-    kept = [group for group in found.groups if not wanted.groups or group.name in wanted.groups]
+    kept = [group for group in found.groups if not request.groups or group.name in request.groups]
     return replace(found, groups=tuple(kept))
 
 
@@ -191,12 +194,12 @@ def _write(path: Path, found: Sequence[Merged]) -> None:
         raise Rejected(f"--write {path}: cannot be written: {error.strerror}") from None
 
 
-def _print(done: Migration, wanted: Wanted, output: str) -> None:
+def _print(done: Migration, request: MigrateRequest, output: str) -> None:
     if output == "json":
         print_data(json.loads(json.dumps(report(done), default=str)), output, "migration")
         return
     side = console(stderr=output == "yaml")
-    if output == "yaml" and wanted.path is None:
+    if output == "yaml" and request.path is None:
         print(as_yaml(manifests_of(done.found)), end="")
     for each in done.found:
         _print_pool(side, each)
@@ -204,7 +207,7 @@ def _print(done: Migration, wanted: Wanted, output: str) -> None:
     for problem in done.problems:
         side.print(printable(problem), style="red")
     said = f"{counted(sum(len(each.members) for each in done.found), 'group')}, {counted(len(done.found), 'NodePool')}"
-    side.print(f"{said}{f', written to {wanted.path}' if wanted.path else ''}", style="dim")
+    side.print(f"{said}{f', written to {request.path}' if request.path else ''}", style="dim")
 
 
 def _print_pool(side: Console, each: Merged) -> None:

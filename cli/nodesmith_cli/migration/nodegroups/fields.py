@@ -58,15 +58,15 @@ class Account:
 
     def kept(self, path: Path, became: str, why: str = "") -> None:
         """Record that a field has the same effect as before. Absent fields are ignored, here and below."""
-        self._tell(path, Outcome.KEPT, became, why, is_quiet=True)
+        self._report(path, Outcome.KEPT, became, why, is_quiet=True)
 
     def changed(self, path: Path, became: str, why: str, *, is_quiet: bool = False) -> None:
         """Record that a field's effect differs, and why."""
-        self._tell(path, Outcome.CHANGED, became, why, is_quiet=is_quiet)
+        self._report(path, Outcome.CHANGED, became, why, is_quiet=is_quiet)
 
     def lost(self, path: Path, remedy: str, *, is_quiet: bool = False) -> None:
         """Record that a field has no equal, and what to do about it."""
-        self._tell(path, Outcome.NO_EQUAL, "", remedy, is_quiet=is_quiet)
+        self._report(path, Outcome.NO_EQUAL, "", remedy, is_quiet=is_quiet)
 
     def about(self, paths: Mapping[Path, str]) -> None:
         """Record fields that describe the group's identity or state, each with what it is."""
@@ -76,7 +76,7 @@ class Account:
     def retell(self, path: Path, outcome: Outcome, why: str) -> None:
         """Replace what was recorded about a field."""
         self._reports.pop(path, None)
-        self._tell(path, outcome, "", why, is_quiet=False)
+        self._report(path, outcome, "", why, is_quiet=False)
 
     def all(self) -> list[FieldReport]:
         """Return all fields in their order. Those that nothing has accounted for have no equal."""
@@ -91,7 +91,7 @@ class Account:
                 found.append(self._reports[covering])
         return found
 
-    def _tell(self, path: Path, outcome: Outcome, became: str, why: str, *, is_quiet: bool) -> None:
+    def _report(self, path: Path, outcome: Outcome, became: str, why: str, *, is_quiet: bool) -> None:
         value = self.get(*path)
         if value is not None and path not in self._reports:
             self._reports[path] = FieldReport(_text(path), _short(value), outcome, became, why, is_quiet)

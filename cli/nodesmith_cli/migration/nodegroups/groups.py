@@ -54,7 +54,7 @@ class MachineImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class GroupContext:
     """What is known around the groups: the cluster, and what their fields refer to."""
 
     cluster: str
@@ -77,5 +77,5 @@ class Found:
     """The groups of a cluster and their surroundings. `problems` are sentences, each about what could not be read."""
 
     groups: tuple[Group, ...]
-    around: Around
+    context: GroupContext
     problems: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from nodesmith_cli.migration.nodegroups.fields import Account
-from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, TEMPLATE, Around, Group, MachineImage
+from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, TEMPLATE, Group, GroupContext, MachineImage
 
 _LAST_OF_AL2 = (1, 32)
 """The last version of Kubernetes with images of Amazon Linux 2."""
@@ -64,50 +64,50 @@ class Chosen:
         return "alias" in self.term
 
 
-def chosen(group: Group, around: Around, account: Account, user_data: str) -> Chosen | None:
+def chosen(group: Group, context: GroupContext, account: Account, user_data: str) -> Chosen | None:
     """Return the images of a group, None if it names none. `user_data` decides the family of a custom image."""
     kind = str(account.get(NODEGROUP, "amiType") or "")
     given = str(account.get(TEMPLATE, "ImageId") or "")
     if given:
-        found = _custom(given, around, account, user_data)
+        found = _custom(given, context, account, user_data)
         account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiFamily: {found.family}")
         account.lost((NODEGROUP, "releaseVersion"), "the image's id: nothing to do", is_quiet=True)
         account.about({(NODEGROUP, "version"): "the version of Kubernetes in the image"})
         return found
-    return _managed(kind, around, account) if kind and group.is_managed else None
+    return _managed(kind, context, account) if kind and group.is_managed else None
 
 
-def _managed(kind: str, around: Around, account: Account) -> Chosen | None:
+def _managed(kind: str, context: GroupContext, account: Account) -> Chosen | None:
     arch = "arm64" if "ARM_64" in kind else "amd64"
     path = (NODEGROUP, "amiType")
     if kind.startswith("WINDOWS_"):
         return _windows(kind, account)
     if "FIPS" in kind and kind.startswith("BOTTLEROCKET_"):
-        return _fips(kind, arch, around, account)
+        return _fips(kind, arch, context, account)
     prefix = kind.partition("_")[0]
     alias = {"AL2": "al2", "AL2023": "al2023", "BOTTLEROCKET": "bottlerocket"}.get(prefix)
     if alias is None:
         return None
-    if alias == "al2" and not _has_al2(around.version):
-        account.changed(path, "al2023@latest", _DEPRECATED.format(around.version))
+    if alias == "al2" and not _has_al2(context.version):
+        account.changed(path, "al2023@latest", _DEPRECATED.format(context.version))
         account.changed((NODEGROUP, "releaseVersion"), "al2023@latest", _LATEST)
         account.about({(NODEGROUP, "version"): "the version of Kubernetes: new nodes get the cluster's"})
         return Chosen({"alias": "al2023@latest"}, "AL2023", arch)
-    version = _pinned(alias, around, account)
+    version = _pinned(alias, context, account)
     term = f"{alias}@{version}"
     account.kept(path, f"EC2NodeClass spec.amiSelectorTerms: {term}")
     return Chosen({"alias": term}, _FAMILIES[alias], arch)
 
 
-def _pinned(alias: str, around: Around, account: Account) -> str:
+def _pinned(alias: str, context: GroupContext, account: Account) -> str:
     """Return the alias's version that gives the group's own images, latest if there is none."""
     release, version = str(account.get(NODEGROUP, "releaseVersion") or ""), account.get(NODEGROUP, "version")
     match = _RELEASE[alias].search(release)
-    if match is None or (version and version != around.version):
+    if match is None or (version and version != context.version):
         why = f"the group's release is of Kubernetes {version}" if match else "the release has no version"
         account.changed((NODEGROUP, "releaseVersion"), f"{alias}@latest", f"{why}, so {_LATEST}")
         account.changed(
-            (NODEGROUP, "version"), around.version, "nodes have the cluster's version of Kubernetes"
+            (NODEGROUP, "version"), context.version, "nodes have the cluster's version of Kubernetes"
         )
         return "latest"
     pinned = f"v{match['version']}"
@@ -132,8 +132,8 @@ def _windows(kind: str, account: Account) -> Chosen | None:
     return Chosen({"alias": alias}, f"Windows{year}", "amd64")
 
 
-def _fips(kind: str, arch: str, around: Around, account: Account) -> Chosen:
-    variant = f"aws-k8s-{around.version}{'-nvidia' if 'NVIDIA' in kind else ''}-fips"
+def _fips(kind: str, arch: str, context: GroupContext, account: Account) -> Chosen:
+    variant = f"aws-k8s-{context.version}{'-nvidia' if 'NVIDIA' in kind else ''}-fips"
     parameter = (
         f"/aws/service/bottlerocket/{variant}/{'arm64' if arch == 'arm64' else 'x86_64'}/latest/image_id"
     )
@@ -146,7 +146,7 @@ def _fips(kind: str, arch: str, around: Around, account: Account) -> Chosen:
     return Chosen({"ssmParameter": parameter}, "Bottlerocket", arch)
 
 
-def _custom(given: str, around: Around, account: Account, user_data: str) -> Chosen:
+def _custom(given: str, context: GroupContext, account: Account, user_data: str) -> Chosen:
     """Return the images for an AMI in a launch template. EKS's own images become their alias and version."""
     path = (TEMPLATE, "ImageId")
     if given.startswith("resolve:ssm:"):
@@ -154,8 +154,8 @@ def _custom(given: str, around: Around, account: Account, user_data: str) -> Cho
         family = _family(None, user_data)
         account.kept(path, "EC2NodeClass spec.amiSelectorTerms: ssmParameter")
         return Chosen({"ssmParameter": parameter}, family)
-    image = around.images.get(given)
-    alias = _own_alias(image, around.version) if image and image.alias == "amazon" else ""
+    image = context.images.get(given)
+    alias = _own_alias(image, context.version) if image and image.alias == "amazon" else ""
     if image and alias:
         account.kept(path, f"EC2NodeClass spec.amiSelectorTerms: {alias}", f"it is {image.name}")
         name = alias.partition("@")[0]

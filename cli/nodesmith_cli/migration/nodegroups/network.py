@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nodesmith_cli.migration.nodegroups.fields import Account
-from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around
+from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, GroupContext
 
 _INTERFACES = (TEMPLATE, "NetworkInterfaces")
 _TIMEOUTS = {
@@ -16,7 +16,7 @@ _TIMEOUTS = {
 }
 
 
-def subnets_of(around: Around, account: Account) -> list[str]:
+def subnets_of(context: GroupContext, account: Account) -> list[str]:
     """Return the subnets of a group, those in the zone that its launch template names if it names one."""
     zone = account.get(TEMPLATE, "Placement", "AvailabilityZone")
     named = account.get(NODEGROUP, "subnets") or [
@@ -29,16 +29,16 @@ def subnets_of(around: Around, account: Account) -> list[str]:
     ids = ids or sorted({str(each["SubnetId"]) for each in interfaces if each.get("SubnetId")})
     if not ids:
         zones = account.get(SCALING_GROUP, "AvailabilityZones") or []
-        ids = [around.default_subnets[each] for each in zones if each in around.default_subnets]
+        ids = [context.default_subnets[each] for each in zones if each in context.default_subnets]
         account.kept((SCALING_GROUP, "AvailabilityZones"), "EC2NodeClass spec.subnetSelectorTerms")
     for path in ((SCALING_GROUP, "AvailabilityZones"), (SCALING_GROUP, "AvailabilityZoneIds")):
         account.kept(path, "the zones of the subnets")
     account.kept((TEMPLATE, "Placement", "AvailabilityZone"), "EC2NodeClass spec.subnetSelectorTerms")
     account.kept((TEMPLATE, "Placement", "AvailabilityZoneId"), "the zones of the subnets")
-    return [each for each in ids if not zone or around.zones.get(each, zone) == zone]
+    return [each for each in ids if not zone or context.zones.get(each, zone) == zone]
 
 
-def security_groups_of(around: Around, account: Account) -> Iterator[dict[str, Any]]:
+def security_groups_of(context: GroupContext, account: Account) -> Iterator[dict[str, Any]]:
     """Yield selectors of the security groups of a group, the cluster's own if it names none."""
     became = "EC2NodeClass spec.securityGroupSelectorTerms"
     interfaces = account.get(*_INTERFACES) or []
@@ -50,7 +50,7 @@ def security_groups_of(around: Around, account: Account) -> Iterator[dict[str, A
     yield from ({"id": str(each)} for each in sorted(set(ids)))
     yield from ({"name": str(each)} for each in sorted(set(names)))
     if not ids and not names:  # EKS's own choice for a group that names none
-        yield {"id": around.security_group} if around.security_group else _cluster_group(around.cluster)
+        yield {"id": context.security_group} if context.security_group else _cluster_group(context.cluster)
 
 
 def _cluster_group(cluster: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
 from nodesmith.model.nodeclasses.instancesettings import DEFAULT_BLOCK_DEVICES
 from nodesmith_cli.migration.nodegroups.fields import Account, Path
-from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around, Group
+from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Group, GroupContext
 from nodesmith_cli.migration.nodegroups.images import Chosen, chosen
 from nodesmith_cli.migration.nodegroups.network import interfaces_of, security_groups_of, subnets_of
 from nodesmith_cli.migration.nodegroups.userdata import Carried, carried, decoded
@@ -34,7 +34,7 @@ _METADATA = {
 }
 
 
-class Made(NamedTuple):
+class GeneratedNodeClass(NamedTuple):
     """The spec of an EC2NodeClass, and what its user data and image say of the nodes."""
 
     spec: dict[str, Any]
@@ -43,16 +43,16 @@ class Made(NamedTuple):
     obstacle: str = ""
 
 
-def nodeclass_of(group: Group, around: Around, account: Account) -> Made | str:
+def nodeclass_of(group: Group, context: GroupContext, account: Account) -> GeneratedNodeClass | str:
     """Return the EC2NodeClass of a group, or the reason why there can be none."""
     try:
         text = decoded(str(account.get(*_USER_DATA) or ""))
-        images = chosen(group, around, account, text)
+        images = chosen(group, context, account, text)
     except MalformedUserData:
-        text, images = "", chosen(group, around, account, "")
+        text, images = "", chosen(group, context, account, "")
     if images is None:
         return "it names no image that can be selected: set ImageId in its launch template"
-    subnets = subnets_of(around, account)
+    subnets = subnets_of(context, account)
     if not subnets:
         return "it names no subnets, and its zones have no default subnets"
     data = _user_data(text, images, account)
@@ -61,7 +61,7 @@ def nodeclass_of(group: Group, around: Around, account: Account) -> Made | str:
         "amiSelectorTerms": [images.term],
         **({} if images.has_alias else {"amiFamily": images.family}),
         "subnetSelectorTerms": [{"id": each} for each in subnets],
-        "securityGroupSelectorTerms": list(security_groups_of(around, account)),
+        "securityGroupSelectorTerms": list(security_groups_of(context, account)),
         **({"userData": data.text} if data.text else {}),
         **({"kubelet": data.kubelet} if data.kubelet else {}),
         **_volumes(images, account),
@@ -76,7 +76,7 @@ def nodeclass_of(group: Group, around: Around, account: Account) -> Made | str:
     _without_equal(account)
     if "role" not in spec and "instanceProfile" not in spec:
         return "it has neither a role nor an instance profile"
-    return Made(spec, images, data)
+    return GeneratedNodeClass(spec, images, data)
 
 
 def _role(account: Account) -> dict[str, Any]:

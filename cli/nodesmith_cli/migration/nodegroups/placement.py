@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.costs.savings.owners import NODE_GROUP
-from nodesmith_cli.migration.nodegroups.groups import Around, Group
+from nodesmith_cli.migration.nodegroups.groups import Group, GroupContext
 from nodesmith_cli.migration.nodegroups.merging import Merged
 from nodesmith_cli.planning.deciding import planned
 from nodesmith_cli.planning.inputs import plan_inputs
@@ -47,7 +47,7 @@ class Placing:
     unplaced: tuple[Unplaced, ...]
 
 
-def placing(documents: Sequence[Document], found: Sequence[Merged], around: Around) -> Placing:
+def placing(documents: Sequence[Document], found: Sequence[Merged], context: GroupContext) -> Placing:
     """Plan the pods of the groups' nodes on the new NodePools alone. Other nodes take none of them."""
     groups = [member.group for each in found for member in each.members]
     owners = group_of_nodes((d.manifest for d in documents if d.manifest["kind"] == "Node"), groups)
@@ -58,8 +58,8 @@ def placing(documents: Sequence[Document], found: Sequence[Merged], around: Arou
     }
     if not moved or not found:
         return Placing(len(owners), len(moved), 0, ())
-    objects = [*_without_groups(documents, owners, moved), *_new(found, around)]
-    inputs = plan_inputs(read_manifests((), objects), around.catalog, settings=node_settings(os.environ))
+    objects = [*_without_groups(documents, owners, moved), *_new(found, context)]
+    inputs = plan_inputs(read_manifests((), objects), context.catalog, settings=node_settings(os.environ))
     written = plan_json(planned(inputs))
     unplaced = tuple(
         Unplaced(
@@ -110,7 +110,7 @@ def _without_groups(
             yield each
 
 
-def _new(found: Iterable[Merged], around: Around) -> Iterator[Document]:
+def _new(found: Iterable[Merged], context: GroupContext) -> Iterator[Document]:
     """Yield the new objects. The status of an EC2NodeClass shows its subnets, as it would in the cluster."""
     seen: set[str] = set()
     for each in found:
@@ -120,14 +120,14 @@ def _new(found: Iterable[Merged], around: Around) -> Iterator[Document]:
                 continue
             seen.add(place)
             shown = (
-                {**manifest, "status": _status(manifest, around)} if manifest is each.nodeclass else manifest
+                {**manifest, "status": _status(manifest, context)} if manifest is each.nodeclass else manifest
             )
             yield Document(shown, "new objects", len(seen))
 
 
-def _status(nodeclass: Manifest, around: Around) -> dict[str, Any]:
+def _status(nodeclass: Manifest, context: GroupContext) -> dict[str, Any]:
     ids = [term["id"] for term in nodeclass["spec"]["subnetSelectorTerms"]]
-    subnets = [{"id": id_, "zone": around.zones[id_]} for id_ in ids if id_ in around.zones]
+    subnets = [{"id": id_, "zone": context.zones[id_]} for id_ in ids if id_ in context.zones]
     terms = nodeclass["spec"].get("capacityReservationSelectorTerms") or ()
-    reservations = [around.reservations[t["id"]] for t in terms if t.get("id") in around.reservations]
+    reservations = [context.reservations[t["id"]] for t in terms if t.get("id") in context.reservations]
     return {"subnets": subnets, "capacityReservations": reservations}

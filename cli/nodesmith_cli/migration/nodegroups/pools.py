@@ -21,8 +21,8 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.quantities import QuantityError, parse_resources
 from nodesmith_cli.migration.nodegroups.fields import Account, Path
-from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around, Group
-from nodesmith_cli.migration.nodegroups.nodeclasses import Made, nodeclass_of
+from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Group, GroupContext
+from nodesmith_cli.migration.nodegroups.nodeclasses import GeneratedNodeClass, nodeclass_of
 from nodesmith_cli.migration.nodegroups.types import allows, capacity_types, type_requirements
 
 IDENTITY_LABELS = (
@@ -103,18 +103,18 @@ class Converted:
     """the labels with the group's name that pods select by"""
 
 
-def converted(group: Group, around: Around) -> Converted | str:
+def converted(group: Group, context: GroupContext) -> Converted | str:
     """Return the objects of a group, or the reason why it has none. Every field of the group is accounted for."""
     account = Account(group.sources)
-    made = nodeclass_of(group, around, account)
+    made = nodeclass_of(group, context, account)
     if isinstance(made, str):
         return made
-    requirements, unknown = type_requirements(account, around.catalog)
+    requirements, unknown = type_requirements(account, context.catalog)
     if unknown:
         return unknown
     found = Converted(group, account, {}, made.spec)
     requirements = [*_base(made, account, made.spec), *requirements, *_placement(account)]
-    labels, taints, startup = _labels(found, made, around), *_taints(made, account)
+    labels, taints, startup = _labels(found, made, context), *_taints(made, account)
     found.pool = {
         "template": {
             **({"metadata": {"labels": labels}} if labels else {}),
@@ -151,7 +151,9 @@ def _health(account: Account) -> None:
         account.lost((NODEGROUP, "health"), why)
 
 
-def _base(made: Made, account: Account, nodeclass: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _base(
+    made: GeneratedNodeClass, account: Account, nodeclass: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
     arch = made.images.arch
     if arch:
         yield allows(ARCH, arch)
@@ -178,7 +180,7 @@ def _placement(account: Account) -> Iterator[dict[str, Any]]:
         yield allows(PARTITION, str(number))
 
 
-def _labels(found: Converted, made: Made, around: Around) -> dict[str, str]:
+def _labels(found: Converted, made: GeneratedNodeClass, context: GroupContext) -> dict[str, str]:
     """Return the labels that a NodePool may set. The group's name is a requirement, if pods select by it."""
     account, group = found.account, found.group
     labels: dict[str, str] = {}
@@ -187,7 +189,7 @@ def _labels(found: Converted, made: Made, around: Around) -> dict[str, str]:
     for key, value in {**implied, **made.user_data.labels, **given}.items():
         path = (NODEGROUP, "labels", key)
         if key in IDENTITY_LABELS:
-            _identity(found, key, str(value), around)
+            _identity(found, key, str(value), context)
         elif why := _refused(key, str(value)):
             account.lost(path, why)
         else:
@@ -198,15 +200,15 @@ def _labels(found: Converted, made: Made, around: Around) -> dict[str, str]:
         value = str(tag.get("Value") or "")
         if tag["Key"].startswith(_NODE_TEMPLATE) and kind == "label" and key not in labels:
             if key in IDENTITY_LABELS:
-                _identity(found, key, value, around)
+                _identity(found, key, value, context)
             elif not _refused(key, value):
                 labels[key] = value
     return dict(sorted(labels.items()))
 
 
-def _identity(found: Converted, key: str, value: str, around: Around) -> None:
+def _identity(found: Converted, key: str, value: str, context: GroupContext) -> None:
     path = (NODEGROUP, "labels", key)
-    if key in around.selected:
+    if key in context.selected:
         found.identity[key] = value
         found.account.kept(path, f"NodePool requirement {key} In {value}, since pods select by it")
         return
@@ -222,7 +224,7 @@ def _refused(key: str, value: str) -> str:
     return "" if is_label_value(value) else "the value is not valid for a label"
 
 
-def _taints(made: Made, account: Account) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def _taints(made: GeneratedNodeClass, account: Account) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return taints and startup taints, which a group does not tell apart."""
     taints: dict[tuple[str, str], dict[str, str]] = {}
     for each in account.get(NODEGROUP, "taints") or []:

@@ -18,9 +18,9 @@ from nodesmith_cli.migration.nodegroups.groups import (
     NODEGROUP,
     SCALING_GROUP,
     TEMPLATE,
-    Around,
     Found,
     Group,
+    GroupContext,
     Kind,
     MachineImage,
 )
@@ -162,12 +162,12 @@ class GroupReading(AwsReading):
             self.problems.append(str(error))
             return None, str(error)
 
-    def _around(self, cluster: Cluster, groups: Iterable[Group]) -> Around:
+    def _around(self, cluster: Cluster, groups: Iterable[Group]) -> GroupContext:
         zones, defaults = self._subnets(cluster)
         images = self._images(
             sorted({id_ for group in groups if (id_ := image_id(group)).startswith("ami-")})
         )
-        return Around(
+        return GroupContext(
             cluster.name,
             cluster.version,
             cluster.security_group,

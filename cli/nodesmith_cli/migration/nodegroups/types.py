@@ -57,7 +57,7 @@ def type_requirements(account: Account, catalog: Catalog) -> tuple[list[Requirem
     listed = [names] if isinstance(names, str) else list(names)
     known = [name for name in dict.fromkeys(listed) if name in catalog.facts]
     unknown = [name for name in dict.fromkeys(listed) if name not in catalog.facts]
-    _tell_types(account, path, known, unknown, catalog)
+    _report_types(account, path, known, unknown, catalog)
     for other, _ in paths[1:]:
         account.lost(other, "other fields of the group name the types: nothing to do", is_quiet=True)
     if not known:
@@ -65,7 +65,9 @@ def type_requirements(account: Account, catalog: Catalog) -> tuple[list[Requirem
     return [allows(INSTANCE_TYPE, *known)], ""
 
 
-def _tell_types(account: Account, path: Path, known: list[str], unknown: list[str], catalog: Catalog) -> None:
+def _report_types(
+    account: Account, path: Path, known: list[str], unknown: list[str], catalog: Catalog
+) -> None:
     became = f"NodePool requirement {INSTANCE_TYPE} In {', '.join(known)}"
     notes = [f"unknown type {name}{did_you_mean(name, catalog.facts)} is left out" for name in unknown]
     if path == _OVERRIDES:

@@ -9,7 +9,7 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.manifests.validating.command import check
 from nodesmith_cli.migration.nodegroups.fields import Outcome
-from nodesmith_cli.migration.nodegroups.groups import TEMPLATE, Around
+from nodesmith_cli.migration.nodegroups.groups import TEMPLATE, GroupContext
 from nodesmith_cli.migration.nodegroups.merging import Merged
 from nodesmith_cli.migration.nodegroups.pools import Converted
 from nodesmith_cli.planning.nodeclasses import assumed_cluster
@@ -35,7 +35,7 @@ def proven(each: Converted) -> Converted:
     return each
 
 
-def valid(found: Sequence[Merged], around: Around) -> tuple[list[Merged], list[str]]:
+def valid(found: Sequence[Merged], context: GroupContext) -> tuple[list[Merged], list[str]]:
     """Return the objects without errors, and a sentence about each group whose objects `nodesmith validate` refuses."""
     wrong: dict[tuple[str, str], str] = {}
     for each in found:
@@ -46,7 +46,7 @@ def valid(found: Sequence[Merged], around: Around) -> tuple[list[Merged], list[s
             for problem in (p for p in problems if p.fatal):
                 place = (manifest["kind"], manifest["metadata"]["name"])
                 wrong.setdefault(place, f"{problem.field} is {problem.found}: {problem.remedy}")
-    for finding in check(list(documents(found)), around.catalog.region):
+    for finding in check(list(documents(found)), context.catalog.region):
         kind, _, name = finding.fault.object.partition("/")
         if finding.is_error:
             wrong.setdefault((kind, name), f"{finding.fault.field} {finding.fault.message}".strip())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from nodesmith_cli.connecting.checks.findings import Finding
 from nodesmith_cli.output.documents import Count, Pod
 from nodesmith_cli.sharing.findings import Finding as SharedFinding
-from nodesmith_cli.sharing.removalplan import Kept
+from nodesmith_cli.sharing.removalplan import KeptObject
 from nodesmith_cli.sharing.waiting import Awaited
 
 
@@ -75,7 +75,7 @@ class RemovalPlan(TypedDict):
     """What would be removed: `nodesmith uninstall --dry-run -o json`."""
 
     delete: Annotated[Sequence[str], "as Kind/name"]
-    keep: Sequence[Kept]
+    keep: Sequence[KeptObject]
     refused: Annotated[Sequence[str], "why nothing is removed"]
 
 
@@ -84,7 +84,7 @@ class Removal(TypedDict):
 
     done: bool
     deleted: Annotated[Sequence[str], "as Kind/name"]
-    kept: Sequence[Kept]
+    kept: Sequence[KeptObject]
     left: Annotated[Sequence[Awaited], "what should have been deleted"]
     instances: Annotated[Sequence[str], "provider ids of instances that were not terminated"]
 

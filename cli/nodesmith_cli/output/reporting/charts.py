@@ -32,7 +32,7 @@ def bars(title: str, rows: Sequence[Bar]) -> Html:
     value = max((width_of(row.value) for row in rows), default=0.0)
     room = max(WIDTH - _LABEL - value - _GAP, WIDTH / 4)
     parts = [_row(row, n * _ROW, room * max(0.0, row.length) / longest) for n, row in enumerate(rows)]
-    return picture(title, _told(rows), _ROW * len(rows) + 2, parts)
+    return picture(title, _alternative_text(rows), _ROW * len(rows) + 2, parts)
 
 
 def _row(row: Bar, top: int, width: float) -> Html:
@@ -59,7 +59,7 @@ def stack(title: str, rows: Sequence[Bar]) -> Html:
             element("text", fitted(share, WIDTH - 24), x=22, y=top + 11),
         ]
         left += width
-    return picture(title, _told(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
+    return picture(title, _alternative_text(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
 
 
 def colour(number: int) -> str:
@@ -67,7 +67,7 @@ def colour(number: int) -> str:
     return f"c{number % COLOURS}"
 
 
-def _told(rows: Sequence[Bar]) -> str:
+def _alternative_text(rows: Sequence[Bar]) -> str:
     more = f"; and {len(rows) - _TOLD} more" if len(rows) > _TOLD else ""
     return "; ".join(f"{fitted(row.label, 400)} {row.value}" for row in rows[:_TOLD]) + more
 

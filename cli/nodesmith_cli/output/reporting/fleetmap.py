@@ -51,7 +51,7 @@ def fleet_map(title: str, kinds: Iterable[Kind]) -> Html:
         parts.append(_band(zone, members, top, height))
         top += height + _GAP
     parts.append(_key(top + 14, sorted({class_of(kind.sold) for kind in priced})))
-    return picture(title, _told(found, zones), top + _KEY, parts)
+    return picture(title, _alternative_text(found, zones), top + _KEY, parts)
 
 
 def class_of(sold: str) -> str:
@@ -174,7 +174,7 @@ def _key(top: float, classes: Sequence[str]) -> Html:
     return joined(parts)
 
 
-def _told(kinds: Sequence[Kind], zones: Sequence[tuple[str, Sequence[Kind]]]) -> str:
+def _alternative_text(kinds: Sequence[Kind], zones: Sequence[tuple[str, Sequence[Kind]]]) -> str:
     texts = [
         f"{zone} {counted(sum(kind.nodes for kind in members), 'node')} at "
         f"${fsum(kind.hourly_usd for kind in members):,.2f} an hour"

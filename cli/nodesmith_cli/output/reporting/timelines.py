@@ -15,7 +15,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class NodeSpan:
     """One node, in seconds since the picture's start; `what` is its caption.
 
     `since` is the time of its launch, `ready` when it became ready, `leaving` when its first pod left, `until` when it
@@ -38,15 +38,15 @@ class Mark:
     what: str
 
 
-def timeline(title: str, lives: Sequence[Life], longest: float, marks: Sequence[Mark] = ()) -> Html:
+def timeline(title: str, spans: Sequence[NodeSpan], longest: float, marks: Sequence[Mark] = ()) -> Html:
     """Return a row for each node, from 0 to `longest` seconds."""
-    scale, shown = (WIDTH - _LABEL - 10) / max(longest, 1.0), lives[:_MOST]
+    scale, shown = (WIDTH - _LABEL - 10) / max(longest, 1.0), spans[:_MOST]
     bottom = _HEAD + _ROW * len(shown)
     parts = [_axis(scale, longest, bottom)]
-    parts += [_life(life, _HEAD + n * _ROW, scale, longest) for n, life in enumerate(shown)]
+    parts += [_bar(span, _HEAD + n * _ROW, scale, longest) for n, span in enumerate(shown)]
     parts += [_mark(mark, scale, bottom) for mark in marks if 0 <= mark.at <= longest]
-    parts.append(_key(bottom + 18, len(lives) - len(shown)))
-    return picture(title, _told(lives, marks), bottom + _KEY, parts)
+    parts.append(_key(bottom + 18, len(spans) - len(shown)))
+    return picture(title, _alternative_text(spans, marks), bottom + _KEY, parts)
 
 
 def _axis(scale: float, longest: float, bottom: float) -> Html:
@@ -67,17 +67,17 @@ def _time(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def _life(life: Life, top: float, scale: float, longest: float) -> Html:
-    end = longest if life.until is None else min(life.until, longest)
-    leaving = end if life.leaving is None else min(max(life.leaving, life.since), end)
-    ready = min(max(life.ready, life.since), leaving)
-    spans = (("coming", life.since, ready), ("serving", ready, leaving), ("leaving", leaving, end))
-    parts = [element("text", fitted(life.name, _LABEL - 14), x=0, y=top + 13)]
+def _bar(span: NodeSpan, top: float, scale: float, longest: float) -> Html:
+    end = longest if span.until is None else min(span.until, longest)
+    leaving = end if span.leaving is None else min(max(span.leaving, span.since), end)
+    ready = min(max(span.ready, span.since), leaving)
+    spans = (("coming", span.since, ready), ("serving", ready, leaving), ("leaving", leaving, end))
+    parts = [element("text", fitted(span.name, _LABEL - 14), x=0, y=top + 13)]
     for name, start, until in spans:
         if until > start:
             x, width = _LABEL + start * scale, max((until - start) * scale, 2.0)
             parts.append(element("rect", class_=name, x=x, y=top + 2, width=width, height=_BAR, rx=2))
-    parts.append(element("text", fitted(life.what, WIDTH - _LABEL), class_="v s", x=_LABEL, y=top + 29))
+    parts.append(element("text", fitted(span.what, WIDTH - _LABEL), class_="v s", x=_LABEL, y=top + 29))
     return joined(parts)
 
 
@@ -104,8 +104,8 @@ def _key(top: float, more: int) -> Html:
     return joined(parts)
 
 
-def _told(lives: Sequence[Life], marks: Sequence[Mark]) -> str:
-    texts = [f"{fitted(life.name, 300)} {fitted(life.what, 500)}".strip() for life in lives[:12]]
-    texts += [f"and {len(lives) - 12} more"] if len(lives) > 12 else []
+def _alternative_text(spans: Sequence[NodeSpan], marks: Sequence[Mark]) -> str:
+    texts = [f"{fitted(span.name, 300)} {fitted(span.what, 500)}".strip() for span in spans[:12]]
+    texts += [f"and {len(spans) - 12} more"] if len(spans) > 12 else []
     texts += [f"{mark.what} at {_time(mark.at)}" for mark in marks]
     return "; ".join(texts) or "no nodes"

@@ -25,9 +25,9 @@ from nodesmith_formats.manifests.manifests import Fault, Manifests, load_manifes
 from nodesmith_formats.manifests.places import cluster_of, region_of, zones_of
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.interrupting import Interrupted, drawn, interrupt_two
-from nodesmith_local.runs.running import Outcome, simulate, todays, with_defaults
+from nodesmith_local.runs.running import Outcome, converted_objects, simulate, with_defaults
 from nodesmith_local.runs.servedcluster import ServedCluster
-from nodesmith_local.runs.shrinking import Shrunk, grow, shrink
+from nodesmith_local.runs.shrinking import ScaleDown, grow, shrink
 from nodesmith_local.runs.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_local.runs.timeline import Timeline
 
@@ -70,8 +70,8 @@ def run(
         _show(to_user, outcome)
     else:
         print_data(outcome.report.to_json(), output, "run")
-        if outcome.unrest:
-            to_side.print(f"time is up: {outcome.unrest}", style="yellow", soft_wrap=True)
+        if outcome.activity:
+            to_side.print(f"time is up: {outcome.activity}", style="yellow", soft_wrap=True)
     return exit_status(outcome)
 
 
@@ -81,9 +81,11 @@ def demo(*, speed: float, keep: Path | None, output: str = TABLE) -> int:
     example = shipped("_examples", "examples") / "express-test"
     manifests = load_manifests([str(example)])
     place = place_of(manifests, "", speed)
-    to_user.print(f"nodesmith demo: {_told(example)} in {place.region}, at {place.speed:g} times real time")
+    to_user.print(
+        f"nodesmith demo: {_display_path(example)} in {place.region}, at {place.speed:g} times real time"
+    )
     seconds = seconds_of("--for", _DEMO_LONGEST)
-    shrunk: list[Shrunk] = []
+    shrunk: list[ScaleDown] = []
     interrupted: list[Interrupted | None] = []
 
     def further_acts(cluster: ServedCluster) -> None:
@@ -112,7 +114,7 @@ def _deliver(
     keep: Path | None,
     title: str,
     what: str,
-    shrunk: Sequence[Shrunk] = (),
+    shrunk: Sequence[ScaleDown] = (),
     interrupted: Sequence[Interrupted] = (),
 ) -> None:
     from nodesmith_cli.output.reporting.delivery import deliver
@@ -148,7 +150,7 @@ def _simulate(
         with system:
             outcome = simulate(system.first, manifests, seconds)
             decisions = [record for record in system.first.decisions.all if record["plan"]["nodes"]]
-            if not outcome.unrest:
+            if not outcome.activity:
                 then(system.first)
     for complaint in system.invoker.complaints():
         progress_to.print(f"{complaint}; see {system.log}", style="yellow")
@@ -166,7 +168,7 @@ def place_of(
 ) -> Place:
     """Return the place of a run; the manifests determine what the options leave open. Raises Rejected."""
     require_speed(speed, control_plane)
-    objects = todays(manifests.documents)
+    objects = converted_objects(manifests.documents)
     region = region or region_of(objects)
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
     zones = zones_of(objects, region, sold_in)
@@ -179,7 +181,7 @@ def exit_status(outcome: Outcome) -> int:
         return PODS_PENDING
     if outcome.faults:
         return BAD_INPUT
-    return PODS_PENDING if outcome.unrest else OK
+    return PODS_PENDING if outcome.activity else OK
 
 
 def _show(to: Console, outcome: Outcome) -> None:
@@ -196,8 +198,8 @@ def _show(to: Console, outcome: Outcome) -> None:
         )
     for problem in outcome.problems():
         to.print(problem, style="yellow")
-    if outcome.unrest:
-        to.print(f"time is up: {outcome.unrest}", style="yellow")
+    if outcome.activity:
+        to.print(f"time is up: {outcome.activity}", style="yellow")
 
 
 def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
@@ -208,7 +210,7 @@ def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
         to.print(f"  {price_and_bound(record['plan'])}")
 
 
-def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
+def _show_shrunk(to: Console, shrunk: ScaleDown) -> None:
     to.print()
     to.print(f"half of the pods are removed: the Deployment is scaled to {_DEMO_LEFT} replicas")
     for record in shrunk.decisions:
@@ -219,8 +221,8 @@ def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
     to.print()
     before, after = price_text(shrunk.before.price), price_text(shrunk.after.price)
     to.print(f"from {before} to {after} an hour: ${shrunk.saving_yearly_usd:,.0f} less in a year")
-    if shrunk.unrest:
-        to.print(f"time is up: {shrunk.unrest}", style="yellow")
+    if shrunk.activity:
+        to.print(f"time is up: {shrunk.activity}", style="yellow")
 
 
 def _show_interrupted(to: Console, found: Interrupted) -> None:
@@ -229,8 +231,8 @@ def _show_interrupted(to: Console, found: Interrupted) -> None:
     to.print(f"{_DEMO_AGAIN} replicas again. {taken}: their replacements are ready first")
     for line in drawn(found):
         to.print(line)
-    if found.unrest:
-        to.print(f"time is up: {found.unrest}", style="yellow")
+    if found.activity:
+        to.print(f"time is up: {found.activity}", style="yellow")
 
 
 def _show_next(to: Console) -> None:
@@ -253,7 +255,7 @@ def show_faults(to: Console, faults: Sequence[Fault]) -> None:
         to.print(str(fault), style="red")
 
 
-def _told(path: Path) -> str:
+def _display_path(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -12,7 +12,7 @@ from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, section, table
 from nodesmith_cli.output.reporting.markup import Html
-from nodesmith_cli.output.reporting.timelines import Life, Mark, timeline
+from nodesmith_cli.output.reporting.timelines import Mark, NodeSpan, timeline
 from nodesmith_cli.output.terminal import fraction
 from nodesmith_cli.views.explaining.decisionpage import decision_sections
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
@@ -22,7 +22,7 @@ from nodesmith_local.runs.interrupting import NOTICE_SECONDS, Interrupted
 from nodesmith_local.runs.latency import Latency
 from nodesmith_local.runs.report import NodeReport, PendingPod, Report
 from nodesmith_local.runs.running import Outcome
-from nodesmith_local.runs.shrinking import Shrunk
+from nodesmith_local.runs.shrinking import ScaleDown
 from nodesmith_local.runs.timeline import LAUNCHED, READY, Entry
 
 Decided = tuple[Mapping[str, Any], Mapping[str, Shape]]
@@ -59,7 +59,7 @@ def run_page(
 
 def _notices(outcome: Outcome) -> Html:
     texts = [*map(str, outcome.faults), *outcome.problems()]
-    texts += [f"time is up: {outcome.unrest}"] if outcome.unrest else []
+    texts += [f"time is up: {outcome.activity}"] if outcome.activity else []
     return section("What to know first", *(paragraph(each, "note warn") for each in texts))
 
 
@@ -129,8 +129,8 @@ def _joined(entries: Sequence[Entry]) -> Html:
     if not ready:
         return Html("")
     began = min(launched.values())
-    lives = [
-        Life(
+    spans = [
+        NodeSpan(
             claim.partition("/")[2],
             f"launched at {_seconds(at, began):.0f} s, ready at {_seconds(ready[claim], began):.0f} s",
             _seconds(at, began),
@@ -139,9 +139,9 @@ def _joined(entries: Sequence[Entry]) -> Html:
         for claim, at in launched.items()
         if claim in ready
     ]
-    longest = max((life.ready for life in lives), default=0.0) + _MARGIN_SECONDS
+    longest = max((life.ready for life in spans), default=0.0) + _MARGIN_SECONDS
     title = "From the launch to ready nodes"
-    return section(title, figure(timeline(title, lives, longest), "Seconds of the cluster's time.", title))
+    return section(title, figure(timeline(title, spans, longest), "Seconds of the cluster's time.", title))
 
 
 def _seconds(at: datetime, began: datetime) -> float:
@@ -165,7 +165,7 @@ def _pending(pending: Sequence[PendingPod]) -> Html:
     return section(title, table(("#Pods", "Which", "Why"), rows, title))
 
 
-def demo_sections(shrunk: Iterable[Shrunk], interrupted: Iterable[Interrupted]) -> Iterator[Html]:
+def demo_sections(shrunk: Iterable[ScaleDown], interrupted: Iterable[Interrupted]) -> Iterator[Html]:
     """Yield the demo's further acts: the fleet shrinks, and EC2 reclaims nodes."""
     for each in shrunk:
         saved = f"${each.saving_yearly_usd:,.0f} less in a year"
@@ -182,11 +182,11 @@ def demo_sections(shrunk: Iterable[Shrunk], interrupted: Iterable[Interrupted]) 
 def _interruption(found: Interrupted) -> Iterator[Html]:
     taken = f"EC2 reclaims {found.taken} of {found.nodes} nodes with two minutes' notice"
     yield paragraph(f"{taken}: their replacements are ready first.")
-    lives = [
-        Life(e.name.partition(".")[0], e.what, e.since, e.ready, e.leaving, e.until) for e in found.lives
+    spans = [
+        NodeSpan(e.name.partition(".")[0], e.what, e.since, e.ready, e.leaving, e.until) for e in found.spans
     ]
     marks = [Mark(NOTICE_SECONDS, "EC2 takes the instances")]
-    yield figure(timeline("Nodes during the interruption", lives, NOTICE_SECONDS, marks), name="Interruption")
+    yield figure(timeline("Nodes during the interruption", spans, NOTICE_SECONDS, marks), name="Interruption")
     if found.waits:
         waited = f"the longest waited {max(found.waits):.1f} s, {sum(found.waits):.0f} pod-seconds in total"
         yield paragraph(f"{counted(len(found.waits), 'pod')} recreated on other nodes: {waited}.")

@@ -48,7 +48,7 @@ class RunProgress:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._since: datetime | None = None
         self._reached: dict[tuple[str, str], datetime] = {}
-        self._told: dict[tuple[str, str], int] = {}
+        self._printed: dict[tuple[str, str], int] = {}
         self._bars: dict[tuple[str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(finished_text="✓"),
@@ -73,7 +73,7 @@ class RunProgress:
         """Stop drawing, and print what has not been printed yet."""
         self._progress.stop()
         with self._lock:
-            self._tell(list(_STEPS))
+            self._print_steps(list(_STEPS))
 
     @contextmanager
     def stage(self, what: str) -> Iterator[None]:
@@ -101,14 +101,14 @@ class RunProgress:
                 self._progress.console.print(f"{entry.object}: {entry.what}: {entry.detail}", style="yellow")
             elif step in _STEPS:
                 self._reached[step] = entry.at
-                self._tell(list(_STEPS)[: list(_STEPS).index(step)])
+                self._print_steps(list(_STEPS)[: list(_STEPS).index(step)])
                 self._draw(step)
 
-    def _tell(self, steps: list[tuple[str, str]]) -> None:
+    def _print_steps(self, steps: list[tuple[str, str]]) -> None:
         """Without a terminal, print a line for each step that has advanced since its last line."""
         for step in steps:
-            if not self._live and self._seen[step] and self._seen[step] != self._told.get(step):
-                self._told[step] = self._seen[step]
+            if not self._live and self._seen[step] and self._seen[step] != self._printed.get(step):
+                self._printed[step] = self._seen[step]
                 self._console.print(
                     f"{_STEPS[step]}: {self._seen[step]}, after {self._after(step)} of the cluster's time"
                 )

@@ -70,12 +70,12 @@ def up(
 
 def _page(to: Console, system: LocalSystem, kubeconfig: Path) -> AbstractContextManager[str]:
     """Serve the page of the first cluster; a new link is printed each time that one was followed."""
-    from nodesmith_cli.views.ui.running import Wanted, serving
+    from nodesmith_cli.views.ui.running import UiRequest, serving
 
     def used(link: str) -> None:
         to.print(f"{page_of(system)}, for another browser, at {link}", soft_wrap=True)
 
-    return serving(Wanted(kubeconfig=str(kubeconfig)), system.clock.now, used)
+    return serving(UiRequest(kubeconfig=str(kubeconfig)), system.clock.now, used)
 
 
 def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:

@@ -44,7 +44,7 @@ POLICIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedChanges:
     """What to change, as given on the command line."""
 
     files: tuple[str, ...] = ()
@@ -68,27 +68,27 @@ class Changed:
     notes: tuple[str, ...] = ()
 
 
-def changed(inputs: Inputs, asked: Asked) -> Changed:
+def changed(inputs: Inputs, changes: RequestedChanges) -> Changed:
     """Apply changes to the beginning of a simulation.
 
     Raises Rejected, with every fault, if one of them cannot be applied: without it, the comparison would be about
     something else.
     """
     what, notes = list[str](), list[str]()
-    if asked.files:
-        inputs = _with_manifests(inputs, asked.files, what, notes)
-    for each in asked.deleted:
+    if changes.files:
+        inputs = _with_manifests(inputs, changes.files, what, notes)
+    for each in changes.deleted:
         inputs = _without(inputs, each)
         what.append(f"{each} is deleted")
-    if asked.prices:
-        inputs = replace(inputs, catalog=_priced(asked.prices, inputs.catalog, notes))
-        what.append(f"prices of {asked.prices}")
-    for factor in asked.factors:
+    if changes.prices:
+        inputs = replace(inputs, catalog=_priced(changes.prices, inputs.catalog, notes))
+        what.append(f"prices of {changes.prices}")
+    for factor in changes.factors:
         inputs = replace(inputs, catalog=_factored(factor, inputs.catalog))
         what.append(f"prices of {factor.replace('=', ' × ')}")
-    if asked.policies:
-        inputs = replace(inputs, settings=with_policies(inputs.settings, asked.policies))
-        what += asked.policies
+    if changes.policies:
+        inputs = replace(inputs, settings=with_policies(inputs.settings, changes.policies))
+        what += changes.policies
     ledger = as_read(inputs.ledger, inputs.snapshot)
     return Changed(replace(inputs, ledger=ledger), tuple(what), tuple(notes))
 

@@ -24,14 +24,14 @@ from nodesmith_cli.output.terminal import console
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_cli.simulator.simulating.auditlog import CLOUDWATCH, cloudwatch_lines, lines_of, read_audit_log
-from nodesmith_cli.simulator.simulating.changes import Asked, changed
+from nodesmith_cli.simulator.simulating.changes import RequestedChanges, changed
 from nodesmith_cli.simulator.simulating.kubereplay import read_kubereplay
 from nodesmith_cli.simulator.simulating.page import page
 from nodesmith_cli.simulator.simulating.recorded import read_recorded
 from nodesmith_cli.simulator.simulating.report import BASELINE, CHANGE, as_csv, report
 from nodesmith_cli.simulator.simulating.table import show
 from nodesmith_cli.simulator.simulating.workloads import Workloads, within
-from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
+from nodesmith_cli.views.explaining.commands import RecordSource, recorded_catalog
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import printable
 from nodesmith_local.simulation.sides import Outcome, simulate
@@ -44,16 +44,16 @@ _MOST_ERROR = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SimulateRequest:
     """What to do. `since` is None for all of a file. `only` is the side to simulate, empty for both."""
 
-    where: Where
+    source: RecordSource
     since: timedelta | None = None
     audit_logs: tuple[str, ...] = ()
     replay: str = ""
     files: tuple[str, ...] = ()
     region: str = ""
-    asked: Asked = field(default_factory=Asked)
+    changes: RequestedChanges = field(default_factory=RequestedChanges)
     nodesmith: str = ""
     arguments: tuple[str, ...] = ()
     """The same command's arguments for another release: without its interpreter and output."""
@@ -75,26 +75,26 @@ class _Source:
     recorded: Mapping[str, Any] | None = None
 
 
-def run(wanted: Wanted, output: str) -> int:
+def run(request: SimulateRequest, output: str) -> int:
     """Read the workload, simulate it, print the comparison, and return the exit status.
 
     Raises Rejected or Transient if the input is unusable.
     """
     side = console(stderr=True)
-    source = _source(wanted, side)
+    source = _source(request, side)
     sides, changes, notes = {BASELINE: source.trace}, list[str](), list(source.notes)
-    if not wanted.asked.is_nothing:
-        found = changed(source.trace.inputs, wanted.asked)
+    if not request.changes.is_nothing:
+        found = changed(source.trace.inputs, request.changes)
         sides[CHANGE] = replace(source.trace, inputs=found.inputs)
         changes += found.what
         notes += found.notes
-    if wanted.only:
-        sides = {name: trace for name, trace in sides.items() if name == wanted.only}
+    if request.only:
+        sides = {name: trace for name, trace in sides.items() if name == request.only}
     with _share_of(side, "simulating") as on_progress:
-        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, on_progress)
+        runs = simulate(sides, range(request.seeds), request.chances, request.jobs, on_progress)
     recorded = source.recorded
-    if wanted.nodesmith:
-        runs[CHANGE], recorded, version = _of_other_release(wanted, side)
+    if request.nodesmith:
+        runs[CHANGE], recorded, version = _of_other_release(request, side)
         changes.append(version)
     written = report(
         source.trace,
@@ -116,16 +116,16 @@ def run(wanted: Wanted, output: str) -> int:
 # Sources
 
 
-def _source(wanted: Wanted, side: Console) -> _Source:
-    if wanted.audit_logs or wanted.replay:
-        return _from_events(wanted)
-    records, blobs = wanted.where.records()
+def _source(request: SimulateRequest, side: Console) -> _Source:
+    if request.audit_logs or request.replay:
+        return _from_events(request)
+    records, blobs = request.source.records()
     with _share_of(side, "reading decisions") as on_progress:
         found = read_recorded(
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
-            wanted.since or timedelta(days=7),
-            repeat=wanted.asked.is_nothing and not wanted.nodesmith,
+            request.since or timedelta(days=7),
+            repeat=request.changes.is_nothing and not request.nodesmith,
             on_progress=on_progress,
         )
     recorded = {
@@ -134,25 +134,27 @@ def _source(wanted: Wanted, side: Console) -> _Source:
         "repeated": found.repeated,
         "differences": list(found.differences),
     }
-    where = f"s3://{wanted.where.bucket}" if wanted.where.bucket else str(wanted.where.keep or "local runs")
+    where = (
+        f"s3://{request.source.bucket}" if request.source.bucket else str(request.source.keep or "local runs")
+    )
     return _Source(found.trace, records.cluster, where, found.notes, recorded)
 
 
-def _from_events(wanted: Wanted) -> _Source:
+def _from_events(request: SimulateRequest) -> _Source:
     """Read an audit log or a file of kubereplay, in the cluster that the manifests describe."""
-    cluster = wanted.where.cluster
-    if wanted.replay:
-        workloads, moments, named = read_kubereplay(wanted.replay, wanted.job_runs)
+    cluster = request.source.cluster
+    if request.replay:
+        workloads, moments, named = read_kubereplay(request.replay, request.job_runs)
         cluster = cluster or named
     else:
-        workloads, moments = _from_audit_logs(wanted)
+        workloads, moments = _from_audit_logs(request)
     if not moments:
         raise Rejected(f"{workloads.source}: no event that could be simulated{_counts(workloads.omissions)}")
-    start, end = within(moments, wanted.since)
-    documents = read_manifests(wanted.files).documents
-    catalog = embedded_catalog(wanted.region or region_of(each.manifest for each in documents))
+    start, end = within(moments, request.since)
+    documents = read_manifests(request.files).documents
+    catalog = embedded_catalog(request.region or region_of(each.manifest for each in documents))
     settings = node_settings(os.environ)
-    trace, faults = workloads.trace(wanted.files, catalog, settings, start, end)
+    trace, faults = workloads.trace(request.files, catalog, settings, start, end)
     return _Source(trace, cluster, workloads.source, tuple(faults))
 
 
@@ -161,20 +163,20 @@ def _counts(omissions: Mapping[str, int]) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _from_audit_logs(wanted: Wanted) -> tuple[Workloads, list[datetime]]:
+def _from_audit_logs(request: SimulateRequest) -> tuple[Workloads, list[datetime]]:
     cut: dict[str, int] = {}
-    cluster = wanted.where.cluster
+    cluster = request.source.cluster
 
     def lines() -> Iterator[str]:
-        for path in wanted.audit_logs:
+        for path in request.audit_logs:
             if path == CLOUDWATCH:
-                client = aws_client("logs", wanted.where.region)
-                since = wanted.since or timedelta(days=7)
+                client = aws_client("logs", request.source.region)
+                since = request.since or timedelta(days=7)
                 yield from cloudwatch_lines(client, cluster, since, datetime.now(UTC))
             else:
                 yield from lines_of(path, cut)
 
-    workloads, moments = read_audit_log(lines(), ", ".join(wanted.audit_logs), cluster)
+    workloads, moments = read_audit_log(lines(), ", ".join(request.audit_logs), cluster)
     workloads.omissions.update(cut)
     return workloads, moments
 
@@ -182,12 +184,14 @@ def _from_audit_logs(wanted: Wanted) -> tuple[Workloads, list[datetime]]:
 # Another release
 
 
-def _of_other_release(wanted: Wanted, side: Console) -> tuple[list[Outcome], Mapping[str, Any] | None, str]:
+def _of_other_release(
+    request: SimulateRequest, side: Console
+) -> tuple[list[Outcome], Mapping[str, Any] | None, str]:
     """Run the same command with another interpreter; return its outcomes, what it says about the recording, and its
     version. Raises Rejected with the last line of its error.
     """
-    python = str(Path(wanted.nodesmith).expanduser())
-    only = BASELINE if wanted.asked.is_nothing else CHANGE
+    python = str(Path(request.nodesmith).expanduser())
+    only = BASELINE if request.changes.is_nothing else CHANGE
     base = [python, "-m", "nodesmith_cli.main"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     if Path(python) == Path(sys.executable):
@@ -198,21 +202,21 @@ def _of_other_release(wanted: Wanted, side: Console) -> tuple[list[Outcome], Map
         )
         side.print(f"simulating with nodesmith {version.stdout.strip()}")
         found = subprocess.run(  # noqa: S603
-            [*base, "simulate", *wanted.arguments, "--only", only, "-o", "json"],
+            [*base, "simulate", *request.arguments, "--only", only, "-o", "json"],
             capture_output=True,
             text=True,
             env=environment,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Rejected(f"--nodesmith {wanted.nodesmith}: not a Python with nodesmith: {error}") from None
+        raise Rejected(f"--nodesmith {request.nodesmith}: not a Python with nodesmith: {error}") from None
     try:
         written = json.loads(found.stdout)
         outcomes = written["runs"][only]
     except (ValueError, KeyError, TypeError):
         lines = found.stderr.strip()[-_MOST_ERROR:].splitlines() or ["it printed no report"]
         raise Rejected(
-            f"--nodesmith {wanted.nodesmith}: this release cannot simulate: {printable(lines[-1])}"
+            f"--nodesmith {request.nodesmith}: this release cannot simulate: {printable(lines[-1])}"
         ) from None
     return outcomes, written.get("recorded"), f"nodesmith {version.stdout.strip()}"
 

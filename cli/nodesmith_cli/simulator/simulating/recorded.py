@@ -24,7 +24,7 @@ from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.items import read_ledger
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
-from nodesmith_cli.simulator.simulating.slots import Life, slots
+from nodesmith_cli.simulator.simulating.slots import ObservedPod, slots
 from nodesmith_cli.views.explaining.decision import catalog_of
 from nodesmith_formats.decisions.records import Records
 from nodesmith_formats.wording import some, span
@@ -72,7 +72,7 @@ def read_recorded(
         raise Rejected(f"no decisions of cluster {records.cluster!r} are stored here")
     newest, oldest = _moment(ids[-1]), _moment(ids[0])
     chosen = [each for each in ids if _moment(each) >= newest - since]
-    story = _Story()
+    story = _History()
     if newest - oldest < since - _HOUR:
         kept = span(int((newest - oldest).total_seconds()))
         story.notes.append(f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC")
@@ -118,7 +118,7 @@ def _read(
                     yield found
 
 
-def _add(story: _Story, record: dict[str, Any], data: bytes, catalogs: Catalogs, *, repeat: bool) -> None:
+def _add(story: _History, record: dict[str, Any], data: bytes, catalogs: Catalogs, *, repeat: bool) -> None:
     try:
         snapshot = decode(data)
         story.see(snapshot, read_ledger(record["inputs"]["ledger"]).claims)
@@ -172,7 +172,7 @@ def _moved(plan: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Story:
+class _History:
     """What the snapshots and ledgers of consecutive decisions tell about pods and nodes."""
 
     first: Inputs | None = None
@@ -180,7 +180,7 @@ class _Story:
     notes: list[str] = field(default_factory=list)
     repeated: int = 0
     differences: list[str] = field(default_factory=list)
-    _lives: dict[tuple[str, datetime], Life] = field(default_factory=dict)
+    _observed: dict[tuple[str, datetime], ObservedPod] = field(default_factory=dict)
     _there: set[tuple[str, datetime]] = field(default_factory=set)
     _at: datetime | None = None
     _start: datetime | None = None
@@ -203,16 +203,16 @@ class _Story:
                 continue
             name = pod.key, pod.created_at
             there.add(name)
-            life = self._lives.get(name)
-            if life is None:
+            observed = self._observed.get(name)
+            if observed is None:
                 bound = at if pod.node else None
-                self._lives[name] = Life(
+                self._observed[name] = ObservedPod(
                     pod.key, known[id(pod.shape)], pod.created_at, node=pod.node, bound_at=bound
                 )
-            elif pod.node and life.bound_at is None:
-                self._lives[name] = replace(life, node=pod.node, bound_at=at)
+            elif pod.node and observed.bound_at is None:
+                self._observed[name] = replace(observed, node=pod.node, bound_at=at)
         for name in self._there - there:
-            self._lives[name] = replace(self._lives[name], ended=(self._at or at, at))
+            self._observed[name] = replace(self._observed[name], ended=(self._at or at, at))
         self._there, self._at, self._start = there, at, self._start or at
         self._see_claims(claims, at)
 
@@ -245,7 +245,7 @@ class _Story:
         there = {node.name for node in inputs.snapshot.nodes}
         found = [
             slot if slot.node in there else replace(slot, node="")
-            for slot in slots(self._lives.values(), start)
+            for slot in slots(self._observed.values(), start)
         ]
         trace = Trace(inputs, tuple(found), start, end, self._boots(), FrozenMap(self.omissions))
         usd, notes = self._usd(start, end), tuple(self.notes)

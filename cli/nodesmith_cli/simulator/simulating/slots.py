@@ -15,7 +15,7 @@ _JOB = "Job/"
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ObservedPod:
     """One pod as it was observed. It ended between the two times of `ended`; None while it was still there."""
 
     key: str
@@ -26,17 +26,17 @@ class Life:
     bound_at: datetime | None = None
 
 
-def slots(lives: Iterable[Life], start: datetime) -> list[Slot]:
+def slots(observed_pods: Iterable[ObservedPod], start: datetime) -> list[Slot]:
     """Return the slots of pods. DaemonSets' and static pods have none: they come with their nodes.
 
     Of pods of the same shape and owner, one that is created while another ends continues the other's slot: it
     replaces a pod that was evicted, deleted or has failed. Each pod of a Job is a slot of its own, and runs for as long
     as it was observed to.
     """
-    groups: dict[tuple[int, str], list[Life]] = {}
-    for life in lives:
-        if life.shape.moves:
-            groups.setdefault((id(life.shape), life.shape.owner), []).append(life)
+    groups: dict[tuple[int, str], list[ObservedPod]] = {}
+    for observed in observed_pods:
+        if observed.shape.moves:
+            groups.setdefault((id(observed.shape), observed.shape.owner), []).append(observed)
     found: list[Slot] = []
     for (_, owner), group in groups.items():
         group.sort(key=lambda life: (life.created_at, life.key))
@@ -52,35 +52,35 @@ def workload_of(shape: Shape) -> str:
     return f"{shape.namespace}/{shape.owner or 'Pod'}"
 
 
-def _chains(group: Sequence[Life]) -> list[list[Life]]:
+def _chains(group: Sequence[ObservedPod]) -> list[list[ObservedPod]]:
     """Join the pods of one workload, in the order of their creation, into chains of replacements."""
-    chains: list[list[Life]] = []
-    for life in group:
+    chains: list[list[ObservedPod]] = []
+    for observed in group:
         ended = ((chain, chain[-1].ended) for chain in chains)
         fitting = [
             (last, number, chain)
             for number, (chain, ends) in enumerate(ended)
-            if ends is not None and ends[0] <= life.created_at <= (last := ends[1]) + HANDOVER
+            if ends is not None and ends[0] <= observed.created_at <= (last := ends[1]) + HANDOVER
         ]
-        replaced = min(fitting, key=lambda each: each[:2])[2] if fitting and life.shape.owner else None
+        replaced = min(fitting, key=lambda each: each[:2])[2] if fitting and observed.shape.owner else None
         if replaced is None:
-            chains.append([life])
+            chains.append([observed])
         else:
-            replaced.append(life)
+            replaced.append(observed)
     return chains
 
 
-def _of_chain(chain: Sequence[Life], start: datetime) -> Slot:
+def _of_chain(chain: Sequence[ObservedPod], start: datetime) -> Slot:
     first, last = chain[0], chain[-1]
     node = first.node if first.created_at <= start else ""
     arrives = max(first.created_at, start)
     return Slot(first.key, workload_of(first.shape), first.shape, arrives, last.ended, node=node)
 
 
-def _of_job(life: Life, start: datetime) -> Slot:
-    slot = _of_chain([life], start)
-    if life.ended is None:
+def _of_job(observed: ObservedPod, start: datetime) -> Slot:
+    slot = _of_chain([observed], start)
+    if observed.ended is None:
         return slot
-    began = max(life.bound_at or life.created_at, start)
-    middle = life.ended[0] + (life.ended[1] - life.ended[0]) / 2
+    began = max(observed.bound_at or observed.created_at, start)
+    middle = observed.ended[0] + (observed.ended[1] - observed.ended[0]) / 2
     return replace(slot, runs=max(middle - began, timedelta(seconds=1)))

@@ -19,7 +19,7 @@ from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.ledger import fleet_of
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.simulator.simulating.recorded import settled
-from nodesmith_cli.simulator.simulating.slots import Life, slots, workload_of
+from nodesmith_cli.simulator.simulating.slots import ObservedPod, slots, workload_of
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_local.simulation.trace import Slot, Trace
 
@@ -100,12 +100,12 @@ class Workloads:
         inputs = plan_inputs(manifests, catalog, settings=settings, now=start)
         shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
         base = _base(inputs, start)
-        lives, jobs = self._lives(shapes, start, end)
+        observed_pods, jobs = self._observed_pods(shapes, start, end)
         own = [_of_file(pod, start) for pod in inputs.snapshot.pods if _is_of_file(pod, len(documents))]
         there = {node.name for node in base.snapshot.nodes}
         found = [
             slot if slot.node in there else replace(slot, node="")
-            for slot in (*slots(lives, start), *jobs, *own)
+            for slot in (*slots(observed_pods, start), *jobs, *own)
         ]
         if not found:
             raise Rejected(f"{self.source}: no pod that could be simulated{_why(self.omissions)}")
@@ -113,10 +113,10 @@ class Workloads:
         faults = [str(fault) for fault in manifests.faults]
         return Trace(base, tuple(found), start, end, omissions=FrozenMap(self.omissions)), faults
 
-    def _lives(
+    def _observed_pods(
         self, shapes: Mapping[str, Shape], start: datetime, end: datetime
-    ) -> tuple[list[Life], list[Slot]]:
-        lives: list[Life] = []
+    ) -> tuple[list[ObservedPod], list[Slot]]:
+        observed_pods: list[ObservedPod] = []
         jobs: list[Slot] = []
         for seen in self.pods:
             shape = shapes.get(_key_of(self._templates[seen.template], seen.template))
@@ -133,9 +133,9 @@ class Workloads:
                 jobs.append(Slot(seen.key, workload_of(shape), shape, arrives, runs=seen.runs))
                 continue
             ended = None if seen.ended_at is None else (seen.ended_at, seen.ended_at)
-            lives.append(Life(seen.key, shape, seen.created_at, ended, bound_at=seen.bound_at))
+            observed_pods.append(ObservedPod(seen.key, shape, seen.created_at, ended, bound_at=seen.bound_at))
         self.omissions = +self.omissions
-        return lives, jobs
+        return observed_pods, jobs
 
 
 def _base(inputs: Inputs, start: datetime) -> Inputs:

@@ -43,7 +43,7 @@ SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RecordSource:
     """Where to find records: the bucket if one is named, else `keep`, else the records of local runs."""
 
     cluster: str = ""
@@ -102,14 +102,14 @@ class Where:
         return Records(blobs, self.cluster or known[0]), blobs
 
 
-def show(decision: str, where: Where, *, file: Path | None, output: str, replay: bool) -> int:
+def show(decision: str, source: RecordSource, *, file: Path | None, output: str, replay: bool) -> int:
     """Print one decision. With `replay`, repeat it and return 1 if the outcome differs."""
     if file is not None:
         records, blobs, record = None, None, _read_file(file)
         if decision not in (LATEST, "") and decision not in record["id"]:
             raise Rejected(f"--file {file}: holds decision {record['id']}, not {decision}")
     else:
-        records, blobs = where.records()
+        records, blobs = source.records()
         record = records.read(records.find(decision))
     snapshot = None
     if replay or output == HTML:
@@ -126,9 +126,9 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
     return SAME if same else DIFFERENT
 
 
-def show_all(where: Where, output: str) -> int:
+def show_all(source: RecordSource, output: str) -> int:
     """List the decisions of a cluster, oldest first."""
-    records, _ = where.records()
+    records, _ = source.records()
     with _reading():
         report = [_listed(record) for record in records.newest()][::-1]
     shown = [f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in report]
@@ -155,10 +155,10 @@ def _more(report: dict[str, Any]) -> str:
     return f"{report['concern']:<12}  {moment(report['at'])}  {report['seconds']:>7.3f} s  "
 
 
-def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) -> int:
+def show_pod(name: str, source: RecordSource, *, last: int, output: str, now: datetime) -> int:
     """Print what blocks a pod, or where it goes. Returns 1 if nothing mentions the pod."""
     search = Search(pod_key(name))
-    records, _ = where.records()
+    records, _ = source.records()
     with _reading():
         search.look(records.newest(last))
         snapshot = _decoded(records.latest_snapshot())
@@ -171,9 +171,9 @@ def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) 
     return SAME
 
 
-def show_nodepools(name: str, where: Where, output: str) -> int:
+def show_nodepools(name: str, source: RecordSource, output: str) -> int:
     """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
-    records, blobs = where.records()
+    records, blobs = source.records()
     from nodesmith.decisions.provisioning import inputs_of
     from nodesmith.decisions.provisioning.nodepools.onsale import considered
     from nodesmith.model.karpenter.ownership import nodeclass_group, server_of

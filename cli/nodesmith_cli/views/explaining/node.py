@@ -26,7 +26,7 @@ from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.sharing.foreign import foreign_nodepool
-from nodesmith_cli.views.explaining.stay import Stay
+from nodesmith_cli.views.explaining.stay import StayReason
 from nodesmith_formats.nodeclaims import shown_claim
 
 Report = dict[str, Any]
@@ -98,7 +98,7 @@ def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
 
 
 def report_of(
-    subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime, stay: Stay | None = None
+    subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime, stay: StayReason | None = None
 ) -> Report:
     """Return what is known about a node, as JSON data.
 
@@ -168,7 +168,7 @@ def _waiting_report(waiting: Waiting, price: tuple[float, bool] | None, now: dat
     }
 
 
-def _staying(stay: Stay, price: tuple[float, bool] | None, now: datetime) -> Report:
+def _staying(stay: StayReason, price: tuple[float, bool] | None, now: datetime) -> Report:
     seconds = _seconds(stay.since, now) if stay.since else None
     return {
         "reason": stay.rule,

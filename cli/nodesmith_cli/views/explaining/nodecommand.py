@@ -17,7 +17,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.selecting import Selection
 from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, with_commitments
 from nodesmith_cli.output.printing import WIDE, print_report
-from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, Where, in_lines
+from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, RecordSource, in_lines
 from nodesmith_cli.views.explaining.node import (
     PriceOf,
     Report,
@@ -28,7 +28,7 @@ from nodesmith_cli.views.explaining.node import (
     report_of,
     subjects,
 )
-from nodesmith_cli.views.explaining.stay import Stay, observed_inputs, why_it_stays
+from nodesmith_cli.views.explaining.stay import StayReason, observed_inputs, why_it_stays
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.wording import ago, counted, moment, printable, span
 
@@ -36,13 +36,13 @@ _WIDE = ("instanceType", "zone", "capacityType", "nodePool")
 
 
 def show_nodes(
-    name: str, where: Where, wanted: Selection, *, kubeconfig: str, output: str, now: datetime
+    name: str, source: RecordSource, wanted: Selection, *, kubeconfig: str, output: str, now: datetime
 ) -> int:
     """Print what one node waits for, or list all terminating or selected nodes. Returns 1 for an unknown node.
 
     The snapshot comes from the bucket or folder if one is named; otherwise, it is taken now through the kubeconfig.
     """
-    snapshot, blobs = snapshot_of(where, kubeconfig, now)
+    snapshot, blobs = snapshot_of(source, kubeconfig, now)
     if not name:
         prices = _prices(blobs)
         chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
@@ -84,7 +84,7 @@ def _is_wanted(subject: Subject, wanted: Selection) -> bool:
     return wanted.has(labels)
 
 
-def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:
+def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> StayReason | None:
     """Return the reason why a node stays, or None if it is terminating or its region's catalogue is unknown."""
     if subject.claim is None or subject.is_ending:
         return None
@@ -106,17 +106,17 @@ def _paid(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     return {"commitments": report} if report is not None else {}
 
 
-def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
+def snapshot_of(source: RecordSource, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
     """Return the newest snapshot of a bucket or folder if one is named, else a snapshot of the live cluster.
 
     Raises Rejected, Transient.
     """
-    where.require(kubeconfig)
+    source.require(kubeconfig)
     from nodesmith_cli.output.progress import progress
 
-    if where.bucket or where.keep:
+    if source.bucket or source.keep:
         with progress("reading the newest snapshot", key="snapshot-reading"):
-            return _kept(where)
+            return _kept(source)
     with progress("reading the cluster", key="cluster-reading"):
         return _live(kubeconfig, now), None
 
@@ -135,10 +135,10 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
     return decode(encode(kubeconfig or "of the current context", now, observed))
 
 
-def _kept(where: Where) -> tuple[Snapshot, Blobs]:
+def _kept(source: RecordSource) -> tuple[Snapshot, Blobs]:
     from nodesmith.observation.decoding import decode
 
-    records, blobs = where.records()
+    records, blobs = source.records()
     data = records.latest_snapshot()
     if data is None:
         raise Rejected(f"no snapshot of cluster {records.cluster!r} is stored there")

@@ -27,7 +27,7 @@ from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_zones, status
 _STEPS = 10_000
 
 
-class Stay(NamedTuple):
+class StayReason(NamedTuple):
     """Why a node stays, and since when if that is known. `leaves` is True for a node that will be disrupted."""
 
     rule: str
@@ -39,7 +39,7 @@ class Stay(NamedTuple):
 
 def why_it_stays(
     claim: NodeClaim, claims: Sequence[NodeClaim], snapshot: Snapshot, catalog: Catalog, now: datetime
-) -> Stay | None:
+) -> StayReason | None:
     """Evaluate one node as disruption does. Returns None for a node that disruption does not consider.
 
     `claims` are the cluster's NodeClaims. Moves in progress are recognized by their taints only.
@@ -52,7 +52,7 @@ def why_it_stays(
         whose = f"CapacityBuffer {', '.join(held.buffers)}"
         price = f"{'~' if held.estimated else ''}${held.price_hourly_usd:.4f}/hour"
         message = f"it runs no pods and has room for {whose}, which costs {price}"
-        return Stay("CapacityBuffer", message, f"NodeClaim/{claim.name}")
+        return StayReason("CapacityBuffer", message, f"NodeClaim/{claim.name}")
     look = Pass(with_room_taken(inputs), _STEPS)
     pause, blocker = inputs.ledger.paused, look.blocked.get(claim.name)
     if blocker is not None:
@@ -60,7 +60,7 @@ def why_it_stays(
     pool = look.survey.pools.get(claim.nodepool)
     if pool is not None and not pool.is_static and (why := closed_obstacle(pool, now)):
         message = f"{why}: it ends as soon as the budgets of its NodePool allow"
-        return Stay("ScheduleClosed", message, f"NodePool/{pool.name}", leaves=True)
+        return StayReason("ScheduleClosed", message, f"NodePool/{pool.name}", leaves=True)
     one = next((each for each in look.survey.candidates if each.name == claim.name), None)
     return _of_candidate(one, look) if one is not None else None
 
@@ -79,7 +79,7 @@ def observed_inputs(
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain")
 
 
-def _of_candidate(one: Candidate, look: Pass) -> Stay:
+def _of_candidate(one: Candidate, look: Pass) -> StayReason:
     drift = look.drift.get(one.name) or one.claim.drift
     reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if one.pods else Reason.EMPTY
     blocker = None if drift else look.blocker(one)
@@ -89,7 +89,7 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
         return _stay(blocker, since)
     on = f"NodeClaim/{one.name}"
     if drift:
-        return Stay(
+        return StayReason(
             drift,
             f"it has drifted ({drift}), and is replaced as soon as its pods have somewhere to go",
             on,
@@ -97,15 +97,15 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
             True,
         )
     if not one.pods:
-        return Stay("Empty", "it is empty, and is removed in one of the next passes", on, since, True)
+        return StayReason("Empty", "it is empty, and is removed in one of the next passes", on, since, True)
     if is_asked(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
         message = "its zone has too many of its pods: it is due to be replaced in another zone"
-        return Stay("Unbalanced", message, on, since, True)
+        return StayReason("Unbalanced", message, on, since, True)
     found = look.judge.consolidation([one], look.try_without([one]))
     if isinstance(found, str):
-        return Stay("Consolidation", f"on its own, {found}", on, since)
+        return StayReason("Consolidation", f"on its own, {found}", on, since)
     saving = f"${found.saving_hourly_usd:.4f}/hour"
-    return Stay(
+    return StayReason(
         "Underutilized",
         f"its pods fit on cheaper capacity, which saves {saving}: it is due to be consolidated",
         on,
@@ -114,5 +114,5 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
     )
 
 
-def _stay(blocker: Blocker, since: datetime | None) -> Stay:
-    return Stay(blocker.rule, blocker.message, blocker.object, since)
+def _stay(blocker: Blocker, since: datetime | None) -> StayReason:
+    return StayReason(blocker.rule, blocker.message, blocker.object, since)

@@ -22,7 +22,7 @@ from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, Wat
 from nodesmith_cli.access.selecting import EVERYTHING, Selection
 from nodesmith_cli.costs.savings.capacity import ACCELERATORS
 from nodesmith_cli.costs.savings.nodeprices import PricedNode
-from nodesmith_cli.views.top.rows import Gauge, NodeRow, PodRow, Prospect, View
+from nodesmith_cli.views.top.rows import Gauge, NodeRow, PodRow, SavingsEstimate, View
 from nodesmith_cli.views.top.states import LONGEST, claim_row, refusal_of, state_of
 from nodesmith_formats.nodeclaims import shown_claim
 from nodesmith_formats.wording import printable
@@ -75,7 +75,7 @@ class Fleet:
     def __init__(self, context: str, only: Selection = EVERYTHING) -> None:
         self.context = context
         self._only = only
-        self.prospect: Prospect | None = None
+        self.prospect: SavingsEstimate | None = None
         self.explanations: Mapping[str, str] = {}
         """The newest refusal of pods in Events, by the pod's uid."""
         self.windows: tuple[str, ...] = ()

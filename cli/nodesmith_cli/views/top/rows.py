@@ -95,7 +95,7 @@ class PodRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class SavingsEstimate:
     """What `nodesmith savings` found last, USD an hour: the lower bound, and what moves can reach."""
 
     bound_hourly_usd: float
@@ -114,7 +114,7 @@ class View:
     pods: int = 0
     pause: str = ""
     windows: tuple[str, ...] = ()
-    prospect: Prospect | None = None
+    prospect: SavingsEstimate | None = None
     notes: tuple[str, ...] = ()
     is_current: bool = True
 

@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopRequest:
     """What to show. `every` is the interval of plain output in seconds, `looks` their number or 0 for no end."""
 
     kubeconfig: str = ""
@@ -40,34 +40,34 @@ class Wanted:
     """The nodes, by label, and the pending pods, by namespace, that are listed."""
 
 
-def run(wanted: Wanted, output: str, clock: Callable[[], datetime]) -> int:
+def run(request: TopRequest, output: str, clock: Callable[[], datetime]) -> int:
     """Show the cluster until the user quits, and return the exit status. Raises Rejected or Transient."""
-    server = server_of(wanted.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
+    server = server_of(request.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
     server.get("/version")  # tells at once if the cluster cannot be reached
-    fleet = Fleet(wanted.cluster or context_name(wanted.kubeconfig), wanted.only)
-    with fed(fleet, server, wanted.kubeconfig, clock, compares=wanted.compares):
+    fleet = Fleet(request.cluster or context_name(request.kubeconfig), request.only)
+    with fed(fleet, server, request.kubeconfig, clock, compares=request.compares):
         if output == "screen":
             from nodesmith_cli.views.top.screen import TopApp
 
-            TopApp(fleet, Actions(server, fleet, wanted.cluster, wanted.region), clock, wanted.order).run()
+            TopApp(fleet, Actions(server, fleet, request.cluster, request.region), clock, request.order).run()
         else:
-            _print(fleet, wanted, output, clock)
+            _print(fleet, request, output, clock)
     return OK
 
 
-def _print(fleet: Fleet, wanted: Wanted, output: str, clock: Callable[[], datetime]) -> None:
+def _print(fleet: Fleet, request: TopRequest, output: str, clock: Callable[[], datetime]) -> None:
     _await(fleet)
     looks = 0
     while True:
         view = fleet.view(clock())
         if output == "json":
-            print(json.dumps(printing.named(data(view, wanted.order, wanted.words), "top")), flush=True)
+            print(json.dumps(printing.named(data(view, request.order, request.words), "top")), flush=True)
         else:
-            print("\n".join(sentences(view, wanted.order, wanted.words)), end="\n\n", flush=True)
+            print("\n".join(sentences(view, request.order, request.words)), end="\n\n", flush=True)
         looks += 1
-        if looks == wanted.looks:
+        if looks == request.looks:
             return
-        time.sleep(wanted.every)
+        time.sleep(request.every)
 
 
 def _await(fleet: Fleet) -> None:

@@ -27,7 +27,7 @@ from nodesmith_cli.costs.savings.nodeprices import PricedNode, priced_nodes, reg
 from nodesmith_cli.costs.savings.running import current_spot_prices, has_credentials
 from nodesmith_cli.sharing.ownership import listed
 from nodesmith_cli.views.top.fleet import KINDS, Fleet
-from nodesmith_cli.views.top.rows import Prospect
+from nodesmith_cli.views.top.rows import SavingsEstimate
 from nodesmith_formats.localsystem.contexts import ContextName
 from nodesmith_formats.wording import printable
 from nodesmith_forwarder.clock import SystemClock
@@ -186,7 +186,7 @@ def _compare(fleet: Fleet, kubeconfig: str, stop: Event) -> None:
             stop.wait(_SETTLED_SECONDS)
             continue
         found = _prospect(kubeconfig)
-        if isinstance(found, Prospect):
+        if isinstance(found, SavingsEstimate):
             fleet.prospect = found
             fleet.notes.pop("savings", None)
         else:
@@ -199,7 +199,7 @@ def _yield_to_others() -> None:
     os.nice(19)
 
 
-def _prospect(kubeconfig: str) -> Prospect | str:
+def _prospect(kubeconfig: str) -> SavingsEstimate | str:
     """Return what `nodesmith savings` finds, or why it finds nothing."""
     command = [sys.executable, "-m", "nodesmith_cli.main", "savings", "-o", "json", "--seconds", "1"]
     option = "--context" if isinstance(kubeconfig, ContextName) else "--kubeconfig"
@@ -214,7 +214,7 @@ def _prospect(kubeconfig: str) -> Prospect | str:
             preexec_fn=_yield_to_others,
         )
         report = json.loads(done.stdout)
-        return Prospect(
+        return SavingsEstimate(
             float(report["lowerBound"]["hourly"]),
             float(report["reachable"]["hourly"]),
             int(report["reachable"]["moves"]),

@@ -27,7 +27,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class PoolBackoff:
     """A pool that is not asked for capacity, as a decision knew it. `failures` are consecutive ones."""
 
     pool: OfferingKey
@@ -70,12 +70,12 @@ class Decision:
     nodes: int
     hourly_usd: float
     tiles: tuple[Tile, ...]
-    held_back: tuple[HeldBack, ...]
+    held_back: tuple[PoolBackoff, ...]
     losses: Mapping[OfferingKey, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class NodeClaimHistory:
     """What decisions know of a NodeClaim. `steps` are phases with their beginnings; `seen_at` is the last look."""
 
     name: str
@@ -102,7 +102,7 @@ class Archive:
     """Why decisions could not be read, if so."""
     is_filled: bool = False
     _decisions: dict[str, Decision] = field(default_factory=dict)
-    _lives: dict[str, Life] = field(default_factory=dict)
+    _kept_histories: dict[str, NodeClaimHistory] = field(default_factory=dict)
     _unreadable: set[str] = field(default_factory=set)
     _lock: RLock = field(default_factory=RLock)
 
@@ -112,10 +112,10 @@ class Archive:
             return tuple(self._decisions[each] for each in sorted(self._decisions))
 
     @property
-    def lives(self) -> tuple[Life, ...]:
+    def histories(self) -> tuple[NodeClaimHistory, ...]:
         """All NodeClaims that kept decisions knew."""
         with self._lock:
-            return tuple(self._lives.values())
+            return tuple(self._kept_histories.values())
 
     def start(self, stop: Event) -> None:
         """Read decisions until `stop` is set, in a thread that ends with the process."""
@@ -153,25 +153,27 @@ class Archive:
     def add(self, id_: str, record: Item) -> None:
         """Keep a record. One that cannot be understood is left out, and named in `note`."""
         try:
-            decision, lives = digest(record), list(_lives(record))
+            decision, histories = digest(record), list(_histories(record))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
             with self._lock:
                 self._unreadable.add(id_)
             return
         with self._lock:
             self._decisions[id_] = decision
-            for each in lives:
-                known = self._lives.get(each.name)
+            for each in histories:
+                known = self._kept_histories.get(each.name)
                 if known is None or known.seen_at <= each.seen_at:
-                    self._lives[each.name] = each
+                    self._kept_histories[each.name] = each
             self._forget()
 
     def _forget(self) -> None:
         for old in sorted(self._decisions)[:-MOST]:
             del self._decisions[old]
-        if len(self._lives) > MOST_LIVES:
-            kept = sorted(self._lives.values(), key=lambda life: (life.seen_at, life.name))[-MOST_LIVES:]
-            self._lives = {each.name: each for each in kept}
+        if len(self._kept_histories) > MOST_LIVES:
+            kept = sorted(self._kept_histories.values(), key=lambda history: (history.seen_at, history.name))[
+                -MOST_LIVES:
+            ]
+            self._kept_histories = {each.name: each for each in kept}
 
     @property
     def unreadable(self) -> int:
@@ -236,14 +238,14 @@ def _move(item: Item) -> ProposedMove:
     )
 
 
-def _held_back(items: Sequence[Sequence[Any]]) -> Iterator[HeldBack]:
+def _held_back(items: Sequence[Sequence[Any]]) -> Iterator[PoolBackoff]:
     for sold, kind, zone, backoff, *group in items:
         pool = OfferingKey(str(sold), str(kind), str(zone), *map(str, group))
         until = datetime.fromisoformat(backoff["until"])
-        yield HeldBack(pool, int(backoff["failures"]), str(backoff["reason"]), until)
+        yield PoolBackoff(pool, int(backoff["failures"]), str(backoff["reason"]), until)
 
 
-def _lives(record: Item) -> Iterator[Life]:
+def _histories(record: Item) -> Iterator[NodeClaimHistory]:
     seen_at = parse_time(record["at"])
     for claim in record["inputs"]["ledger"].get("claims") or ():
         past = claim.get("true_history") or claim.get("history") or ()
@@ -255,7 +257,7 @@ def _lives(record: Item) -> Iterator[Life]:
         if now not in {phase for phase, _ in steps}:
             steps.append((now, datetime.fromisoformat(claim["phase_since"])))
         ending = now in {str(each) for each in (*ENDING, Phase.GIVEN_UP)}
-        yield Life(
+        yield NodeClaimHistory(
             name=str(claim["name"]),
             node=str(claim.get("node_name") or ""),
             instance_type=str(claim.get("instance_type") or ""),

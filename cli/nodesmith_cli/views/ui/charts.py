@@ -8,8 +8,8 @@ from datetime import datetime
 from math import floor, log10
 
 from nodesmith.model.karpenter.nodeclaims import ENDING, Phase
-from nodesmith_cli.output.reporting.timelines import Life as Drawn
-from nodesmith_cli.views.ui.archive import Life
+from nodesmith_cli.output.reporting.timelines import NodeSpan as Drawn
+from nodesmith_cli.views.ui.archive import NodeClaimHistory
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 MOST_POINTS = 600
@@ -58,39 +58,45 @@ def _ceiling(value: float) -> float:
     return next((step * size for step in _STEPS if step * size >= value * 0.9999), 10 * size)
 
 
-def drawn_lives(lives: Iterable[Life], begins: datetime, ends: datetime, last_look: datetime) -> list[Drawn]:
+def drawn_histories(
+    histories: Iterable[NodeClaimHistory], begins: datetime, ends: datetime, last_look: datetime
+) -> list[Drawn]:
     """Return the nodes between two times for a timeline: those that have drained first, the latest at the top.
 
     A node that the last look (`last_look`) did not know any more was gone by then.
     """
-    shown = [life for life in lives if life.steps[0][1] < ends and max(life.seen_at, _end(life)) >= begins]
+    shown = [
+        history
+        for history in histories
+        if history.steps[0][1] < ends and max(history.seen_at, _end(history)) >= begins
+    ]
     shown.sort(key=lambda life: life.name)
     shown.sort(key=_sorted_by, reverse=True)
     return [_drawn(life, begins, last_look) for life in shown[:MOST_LIVES]]
 
 
-def _end(life: Life) -> datetime:
-    return life.steps[-1][1]
+def _end(history: NodeClaimHistory) -> datetime:
+    return history.steps[-1][1]
 
 
-def _sorted_by(life: Life) -> tuple[bool, datetime]:
-    ended = life.began(*_LEFT)
-    return ended is not None, ended or life.steps[0][1]
+def _sorted_by(history: NodeClaimHistory) -> tuple[bool, datetime]:
+    ended = history.began(*_LEFT)
+    return ended is not None, ended or history.steps[0][1]
 
 
-def _drawn(life: Life, begins: datetime, last_look: datetime) -> Drawn:
+def _drawn(history: NodeClaimHistory, begins: datetime, last_look: datetime) -> Drawn:
     def seconds(at: datetime | None) -> float | None:
         return None if at is None else max(0.0, (at - begins).total_seconds())
 
-    left, is_gone = life.began(*_LEFT, Phase.GIVEN_UP), life.seen_at < last_look
-    gone = max(life.seen_at, _end(life)) if is_gone else None
-    ready = life.began(Phase.INITIALIZED) or left or gone or last_look
-    kind = " ".join(filter(None, (life.capacity_type, life.instance_type, life.zone)))
-    why = f"; {life.cause}" if life.cause else ""
+    left, is_gone = history.began(*_LEFT, Phase.GIVEN_UP), history.seen_at < last_look
+    gone = max(history.seen_at, _end(history)) if is_gone else None
+    ready = history.began(Phase.INITIALIZED) or left or gone or last_look
+    kind = " ".join(filter(None, (history.capacity_type, history.instance_type, history.zone)))
+    why = f"; {history.cause}" if history.cause else ""
     return Drawn(
-        life.node.partition(".")[0] or life.name,
-        f"{kind or 'asked for'}, ${life.price_hourly_usd:.4f} an hour{why}",
-        seconds(life.steps[0][1]) or 0.0,
+        history.node.partition(".")[0] or history.name,
+        f"{kind or 'asked for'}, ${history.price_hourly_usd:.4f} an hour{why}",
+        seconds(history.steps[0][1]) or 0.0,
         seconds(ready) or 0.0,
         seconds(left),
         seconds(gone),

@@ -17,15 +17,15 @@ from waitress.server import create_server
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.cluster import server_of
 from nodesmith_cli.costs.savings.running import context_name
-from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_cli.views.explaining.nodecommand import catalog_of
 from nodesmith_cli.views.top.actions import Actions
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.updates import fed
 from nodesmith_cli.views.ui.access import LOOPBACK, Gate
 from nodesmith_cli.views.ui.archive import Archive
-from nodesmith_cli.views.ui.pages.kept import Kept
-from nodesmith_cli.views.ui.samples import Looks, OnDemandPrices
+from nodesmith_cli.views.ui.pages.kept import PageData
+from nodesmith_cli.views.ui.samples import OnDemandPrices, Sampler
 from nodesmith_cli.views.ui.server import Site, make_app
 from nodesmith_cli.views.ui.sources import KeptLedger, sources_of
 
@@ -35,22 +35,22 @@ _THREADS, _MOST_BODY = 8, 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UiRequest:
     """What to show, and where. `port` 0 takes a free one; `compares` runs `nodesmith savings` in the background."""
 
-    where: Where = field(default_factory=Where)
+    source: RecordSource = field(default_factory=RecordSource)
     kubeconfig: str = ""
     port: int = 0
     opens: bool = False
     compares: bool = True
 
 
-def run(wanted: Wanted, clock: Callable[[], datetime]) -> int:
+def run(request: UiRequest, clock: Callable[[], datetime]) -> int:
     """Serve the page until Ctrl-C, and return the exit status. Raises Rejected or Transient."""
-    with serving(wanted, clock, lambda link: print(f"for another browser: {link}", flush=True)) as link:
+    with serving(request, clock, lambda link: print(f"for another browser: {link}", flush=True)) as link:
         print(f"nodesmith ui: {link}", flush=True)
         print("The link lets one browser in. Ctrl-C ends it.", flush=True)
-        if wanted.opens:
+        if request.opens:
             webbrowser.open(link)
         try:
             Event().wait()
@@ -60,26 +60,26 @@ def run(wanted: Wanted, clock: Callable[[], datetime]) -> int:
 
 
 @contextmanager
-def serving(wanted: Wanted, clock: Callable[[], datetime], used: Callable[[str], None]) -> Iterator[str]:
+def serving(request: UiRequest, clock: Callable[[], datetime], used: Callable[[str], None]) -> Iterator[str]:
     """Yield the link to the page, which is served while the block runs. Raises Rejected or Transient.
 
     `used` is called with a new link each time one was followed.
     """
-    sources = sources_of(wanted.where, wanted.kubeconfig, clock)
-    api = server_of(wanted.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
+    sources = sources_of(request.source, request.kubeconfig, clock)
+    api = server_of(request.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
     api.get("/version")  # tells at once if the cluster cannot be reached
-    name = sources.cluster or context_name(wanted.kubeconfig)
+    name = sources.cluster or context_name(request.kubeconfig)
     fleet = Fleet(name)
-    looks = Looks(fleet, clock, OnDemandPrices(partial(catalog_of, blobs=None)))
+    sampler = Sampler(fleet, clock, OnDemandPrices(partial(catalog_of, blobs=None)))
     ledger = KeptLedger(sources, time.monotonic)
-    kept = Kept(name, looks, Archive(sources.records), ledger, sources, Actions(api, fleet).explained)
+    kept = PageData(name, sampler, Archive(sources.records), ledger, sources, Actions(api, fleet).explained)
     stop = Event()
-    with fed(fleet, api, wanted.kubeconfig, clock, compares=wanted.compares):
-        looks.start(stop)
+    with fed(fleet, api, request.kubeconfig, clock, compares=request.compares):
+        sampler.start(stop)
         kept.archive.start(stop)
         _await(fleet)
         try:
-            with listening(kept, wanted.port, used) as gate:
+            with listening(kept, request.port, used) as gate:
                 yield gate.link
         finally:
             stop.set()
@@ -93,13 +93,13 @@ def _await(fleet: Fleet) -> None:
 
 
 @contextmanager
-def listening(kept: Kept, port: int, used: Callable[[str], None]) -> Iterator[Gate]:
+def listening(data: PageData, port: int, used: Callable[[str], None]) -> Iterator[Gate]:
     """Serve pages on loopback while the block runs, and yield the gate. Raises Rejected if the port is taken."""
     gate = Gate(port, used)
     logging.getLogger("waitress").setLevel(logging.CRITICAL)  # it would name paths, and the link is one
     try:
         server = create_server(
-            make_app(Site(gate, kept)),
+            make_app(Site(gate, data)),
             host=LOOPBACK,
             port=port,
             threads=_THREADS,

@@ -34,7 +34,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FleetSample:
     """A view with what pages show of it, in USD an hour. `unrequested_usd` is paid for room that no pod asks for."""
 
     view: View
@@ -56,7 +56,7 @@ class Look:
         return self.unrequested_usd / self.hourly_usd if self.hourly_usd else 0.0
 
 
-def look_at(view: View, on_demand: Callable[[NodeRow], float | None]) -> Look:
+def sample_of(view: View, on_demand: Callable[[NodeRow], float | None]) -> FleetSample:
     """Return what the pages show of a view. `on_demand` returns the on-demand price of a node's type."""
     spot, unrequested, full = [], [], []
     for row in view.nodes:
@@ -66,7 +66,7 @@ def look_at(view: View, on_demand: Callable[[NodeRow], float | None]) -> Look:
             spot.append(hourly)
         full.append(on_demand(row) if row.price is not None else 0.0)
     known = [each for each in full if each is not None]
-    return Look(
+    return FleetSample(
         view,
         tuple(_tiles(view.nodes)),
         view.hourly_usd,
@@ -120,7 +120,7 @@ class OnDemandPrices:
         )
 
 
-class Looks:
+class Sampler:
     """Takes looks at a fleet, for all requests, and keeps a moment every 15 seconds while it is `started`."""
 
     def __init__(
@@ -129,15 +129,15 @@ class Looks:
         self.fleet, self.clock = fleet, clock
         self._on_demand = on_demand
         self._lock = Lock()
-        self._last: tuple[datetime, Look] | None = None
+        self._last: tuple[datetime, FleetSample] | None = None
         self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
 
-    def now(self) -> Look:
+    def now(self) -> FleetSample:
         """Return a look that is at most a second old."""
         at = self.clock()
         with self._lock:
             if self._last is None or not 0 <= (at - self._last[0]).total_seconds() < _FRESH_SECONDS:
-                self._last = at, look_at(self.fleet.view(at), self._on_demand)
+                self._last = at, sample_of(self.fleet.view(at), self._on_demand)
             return self._last[1]
 
     @property
@@ -147,11 +147,11 @@ class Looks:
 
     def keep(self) -> None:
         """Keep the present moment."""
-        look = self.now()
-        view = look.view
+        sample = self.now()
+        view = sample.view
         if view.is_current:
             self._moments.append(
-                Moment(view.at, len(view.nodes), look.hourly_usd, len(view.pending), look.tiles)
+                Moment(view.at, len(view.nodes), sample.hourly_usd, len(view.pending), sample.tiles)
             )
 
     def start(self, stop: Event) -> None:

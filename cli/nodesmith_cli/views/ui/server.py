@@ -16,7 +16,7 @@ from nodesmith_cli.views.ui import wording
 from nodesmith_cli.views.ui.access import HEADERS, METHODS, Gate
 from nodesmith_cli.views.ui.pages.history import history, history_csv
 from nodesmith_cli.views.ui.pages.kept import (
-    Kept,
+    PageData,
     alternatives_page,
     decision_page,
     health,
@@ -25,7 +25,7 @@ from nodesmith_cli.views.ui.pages.kept import (
     stay_lines,
     why,
 )
-from nodesmith_cli.views.ui.pages.live import Asked, node_page, now_page, pod_page
+from nodesmith_cli.views.ui.pages.live import NodeQuery, node_page, now_page, pod_page
 
 Page = Callable[[], Any]
 NAVIGATION = (
@@ -45,7 +45,7 @@ class Site:
     """What the routes need: the gate, and the data of the pages."""
 
     gate: Gate
-    kept: Kept
+    data: PageData
 
 
 class _Pages(Flask):
@@ -78,34 +78,34 @@ def make_app(site: Site) -> Flask:
         app.register_error_handler(code, _fault)
     app.register_error_handler(NodesmithError, _unreadable)
     app.add_url_rule("/enter/<once>", "enter", lambda once: _enter(site.gate, once), methods=["GET"])
-    _add_pages(app, site.kept)
+    _add_pages(app, site.data)
     return app
 
 
-def _add_pages(app: Flask, kept: Kept) -> None:
+def _add_pages(app: Flask, data: PageData) -> None:
     def add(rule: str, name: str, make: Callable[..., dict[str, Any]]) -> None:
         def answer(**parts: str) -> str:
-            return render_template(f"{name}.html", page=name, head=kept.head(), **make(**parts))
+            return render_template(f"{name}.html", page=name, head=data.head(), **make(**parts))
 
         app.add_url_rule(rule, name, answer, methods=["GET"])
 
     app.add_url_rule("/", "root", lambda: redirect(url_for("now"), 303), methods=["GET"])
-    add("/now", "now", lambda: now_page(kept.looks, _asked()))
-    add("/why", "why", lambda: why(kept, request.args.get("q", "")))
-    add("/next", "next", lambda: next_(kept))
-    add("/proof", "proof", lambda: proof(kept))
-    add("/health", "health", lambda: health(kept))
-    add("/history", "history", lambda: history(kept, request.args.get("at", "")))
-    add("/node/<path:name>", "node", lambda name: node_page(kept, name) or abort(404))
-    add("/pod/<namespace>/<path:name>", "pod", lambda namespace, name: pod_page(kept, f"{namespace}/{name}"))
+    add("/now", "now", lambda: now_page(data.sampler, _asked()))
+    add("/why", "why", lambda: why(data, request.args.get("q", "")))
+    add("/next", "next", lambda: next_(data))
+    add("/proof", "proof", lambda: proof(data))
+    add("/health", "health", lambda: health(data))
+    add("/history", "history", lambda: history(data, request.args.get("at", "")))
+    add("/node/<path:name>", "node", lambda name: node_page(data, name) or abort(404))
+    add("/pod/<namespace>/<path:name>", "pod", lambda namespace, name: pod_page(data, f"{namespace}/{name}"))
     add(
-        "/decision/<id_>/alternatives", "alternatives", lambda id_: alternatives_page(kept, id_) or abort(404)
+        "/decision/<id_>/alternatives", "alternatives", lambda id_: alternatives_page(data, id_) or abort(404)
     )
-    add("/decision/<id_>", "decision", lambda id_: decision_page(kept, id_) or abort(404))
-    add("/stay/<path:name>", "stay", lambda name: {"name": name, "lines": stay_lines(kept, name)})
+    add("/decision/<id_>", "decision", lambda id_: decision_page(data, id_) or abort(404))
+    add("/stay/<path:name>", "stay", lambda name: {"name": name, "lines": stay_lines(data, name)})
     app.add_url_rule("/tokens.css", "tokens", _tokens, methods=["GET"])
     app.add_url_rule(
-        "/history.csv", "csv", lambda: Response(history_csv(kept), mimetype="text/csv"), methods=["GET"]
+        "/history.csv", "csv", lambda: Response(history_csv(data), mimetype="text/csv"), methods=["GET"]
     )
 
 
@@ -126,11 +126,11 @@ def _tokens() -> Response:
     return Response(sheet, mimetype="text/css")
 
 
-def _asked() -> Asked:
+def _asked() -> NodeQuery:
     """Return what the query asks of the table of nodes. Values that make no sense are ignored."""
     given = request.args
     number = given.get("page", "1")
-    return Asked(
+    return NodeQuery(
         words=given.get("q", "")[:200],
         order=given.get("sort", "price"),
         is_reversed=given.get("reverse") == "1",

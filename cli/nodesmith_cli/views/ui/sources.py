@@ -18,7 +18,7 @@ from nodesmith.observation.decoding import decode
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
-from nodesmith_cli.views.explaining.commands import Where, recorded_catalog
+from nodesmith_cli.views.explaining.commands import RecordSource, recorded_catalog
 from nodesmith_cli.views.explaining.decision import catalog_of
 from nodesmith_cli.views.explaining.node import nobody
 from nodesmith_cli.views.explaining.nodecommand import lines, node_report, snapshot_of
@@ -54,7 +54,7 @@ class Sources:
         """
         data = self.records.latest_snapshot() if self.records is not None else None
         if data is None:
-            snapshot, blobs = snapshot_of(Where(), self.kubeconfig, now)
+            snapshot, blobs = snapshot_of(RecordSource(), self.kubeconfig, now)
         else:
             snapshot, blobs = decode(data), self.blobs
         report = node_report(name, snapshot, blobs, now)
@@ -80,20 +80,20 @@ class Sources:
             return alternatives_of(inputs_of(record, decode(data), catalog))
 
 
-def sources_of(where: Where, kubeconfig: str, clock: Callable[[], datetime]) -> Sources:
+def sources_of(source: RecordSource, kubeconfig: str, clock: Callable[[], datetime]) -> Sources:
     """Return what can be read: a bucket or folder if one is named, else those of the local system that is shown.
 
     Raises Rejected for options that do not fit together.
     """
-    if where.bucket:
-        records, blobs = where.records()
-        ledger = _ledger(partial(aws_client, region=where.region), where.cluster, clock)
-        return Sources(kubeconfig, where.cluster, records, blobs, ledger, "")
-    if where.keep:
-        records, blobs = where.records()
+    if source.bucket:
+        records, blobs = source.records()
+        ledger = _ledger(partial(aws_client, region=source.region), source.cluster, clock)
+        return Sources(kubeconfig, source.cluster, records, blobs, ledger, "")
+    if source.keep:
+        records, blobs = source.records()
         return Sources(kubeconfig, records.cluster, records, blobs, None, "")
     local = local_system(kubeconfig)
-    return _of_local(local, kubeconfig, clock) if local is not None else Sources(kubeconfig, where.cluster)
+    return _of_local(local, kubeconfig, clock) if local is not None else Sources(kubeconfig, source.cluster)
 
 
 def _of_local(local: Reached, kubeconfig: str, clock: Callable[[], datetime]) -> Sources:

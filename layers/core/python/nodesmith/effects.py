@@ -83,9 +83,9 @@ def carry_out(  # noqa: C901 - one case for each command
         case Register() | Wait() | GiveUp() | End():
             _save_and_show(command.claim, store, cluster)
         case Dismiss():
-            _clear_away(command.claim, cloud, cluster)
+            _terminate_and_delete(command.claim, cloud, cluster)
         case Forget():
-            _clear_away(command.claim, cloud, cluster)
+            _terminate_and_delete(command.claim, cloud, cluster)
             store.forget(command.claim)
         case Show():
             show(command.claim, cluster)
@@ -209,7 +209,7 @@ def collect(item: Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None
             assert_never(item)
 
 
-def _clear_away(claim: NodeClaim, cloud: Cloud, cluster: Cluster) -> None:
+def _terminate_and_delete(claim: NodeClaim, cloud: Cloud, cluster: Cluster) -> None:
     if claim.instance_id:
         cloud.terminate([claim.instance_id])
     cluster.delete_nodeclaim(claim.name)

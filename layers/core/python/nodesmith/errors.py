@@ -32,7 +32,7 @@ class Transient(NodesmithError):
         self.code = code
 
 
-class PutOff(Transient):
+class RetryScheduled(Transient):
     """A failure for which a retry within seconds is already scheduled, so that the caller need not schedule one."""
 
 
@@ -44,14 +44,14 @@ class Failures:
     """Collects the errors of a loop until all items have been tried. Its `with` block then raises Transient."""
 
     def __init__(self) -> None:
-        self._told: list[str] = []
+        self._messages: list[str] = []
 
     def __str__(self) -> str:
-        return "; ".join(self._told)
+        return "; ".join(self._messages)
 
     def add(self, error: NodesmithError, about: str = "") -> None:
         """Add an error. `about` names the item that it belongs to."""
-        self._told.append(f"{about}: {error}" if about else str(error))
+        self._messages.append(f"{about}: {error}" if about else str(error))
 
     @contextmanager
     def of(self, about: str = "") -> Iterator[None]:
@@ -67,5 +67,5 @@ class Failures:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._told and error is None:
+        if self._messages and error is None:
             raise Transient(str(self))

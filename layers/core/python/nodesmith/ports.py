@@ -38,7 +38,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 if TYPE_CHECKING:
-    from nodesmith.observation.observed import Todays
+    from nodesmith.observation.observed import ConvertedManifests
 
 
 class Store(Protocol):
@@ -263,7 +263,7 @@ class Cluster(Protocol):
     Decisions read the cluster from snapshots. This port only reads what a launch or its end must not take from one.
     """
 
-    def nodepools_and_nodeclasses(self) -> Todays:
+    def nodepools_and_nodeclasses(self) -> ConvertedManifests:
         """Return all NodePools and EC2NodeClasses, reduced as in a snapshot, with those of older APIs converted."""
 
     def nodeclaim(self, name: str) -> Mapping[str, Any] | None:

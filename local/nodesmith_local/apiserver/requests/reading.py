@@ -61,7 +61,7 @@ class Reading:
         if initial_events is not None and not request.flag("sendInitialEvents") and since is None:
             since = self._store.history.revision
         options = WatchOptions(
-            look=target.look(request, self._store.now),
+            presentation=target.look(request, self._store.now),
             namespace=target.namespace,
             tests=[test for test in tests if test],
             since=since,

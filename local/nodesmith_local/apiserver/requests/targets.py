@@ -10,7 +10,7 @@ from nodesmith_formats.kubernetes.kinds import Resource
 from nodesmith_formats.kubernetes.objects import Clock, Object
 from nodesmith_local.apiserver.requests.messages import Request
 from nodesmith_local.apiserver.storage.registry import Registry
-from nodesmith_local.apiserver.tables.presentation import Look, form_asked
+from nodesmith_local.apiserver.tables.presentation import Presentation, form_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Target:
     name: str = ""
     subresource: str = ""
 
-    def look(self, request: Request, now: Clock) -> Look:
+    def look(self, request: Request, now: Clock) -> Presentation:
         """Return the form in which the client requests the target."""
         include = request.query.get("includeObject", "Metadata")
-        return Look(form_asked(request.accept), self.resource, self.version, include, now)
+        return Presentation(form_asked(request.accept), self.resource, self.version, include, now)
 
 
 def target_of(registry: Registry, group: str, version: str, words: Sequence[str]) -> Target:

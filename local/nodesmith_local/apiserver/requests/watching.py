@@ -13,7 +13,7 @@ from nodesmith_formats.kubernetes.errors import ApiError, expired
 from nodesmith_formats.kubernetes.objects import Object
 from nodesmith_formats.kubernetes.selectors import Matcher
 from nodesmith_local.apiserver.storage.history import Change, History, Revision, Watcher
-from nodesmith_local.apiserver.tables.presentation import Look
+from nodesmith_local.apiserver.tables.presentation import Presentation
 
 IDLE_SECONDS = 5.0  # how often a quiet stream checks whether its reader is still there
 BOOKMARK_SECONDS = 60.0
@@ -27,7 +27,7 @@ class WatchOptions:
     `since` None starts with the objects that exist, and `initial_end` marks their end.
     """
 
-    look: Look
+    presentation: Presentation
     namespace: str
     tests: Sequence[Matcher]
     since: int | None
@@ -80,15 +80,19 @@ def _begin(history: History, options: WatchOptions) -> tuple[Watcher, list[Revis
             raise expired(
                 f"too old resource version: {options.since} (from before this server, now {history.revision})"
             )
-        watcher = history.watch(options.look.resource.name, options.namespace, options.since)
-        first = history.scan(options.look.resource.name, options.namespace) if options.since is None else []
+        watcher = history.watch(options.presentation.resource.name, options.namespace, options.since)
+        first = (
+            history.scan(options.presentation.resource.name, options.namespace)
+            if options.since is None
+            else []
+        )
         return watcher, [each for each in first if _matches(options, each)], history.revision
 
 
 def _initial(options: WatchOptions, first: Sequence[Revision], revision: int) -> bytes:
-    frames = [_frame("ADDED", options.look.one(each)) for each in first]
+    frames = [_frame("ADDED", options.presentation.one(each)) for each in first]
     if options.initial_end:
-        frames.append(_bookmark(options.look, revision, {"k8s.io/initial-events-end": "true"}))
+        frames.append(_bookmark(options.presentation, revision, {"k8s.io/initial-events-end": "true"}))
     return b"".join(frames)
 
 
@@ -96,7 +100,7 @@ def _follow(history: History, options: WatchOptions, watcher: Watcher) -> Iterat
     end = monotonic() + options.seconds
     marked = monotonic()
     interval = min(BOOKMARK_SECONDS, options.seconds / 3)
-    headed = options.look.form != "table"
+    headed = options.presentation.form != "table"
     while (left := end - monotonic()) > 0:
         frames: list[bytes] = []
         for change in _ready(watcher, min(left, IDLE_SECONDS, interval)):
@@ -133,9 +137,11 @@ def _event(options: WatchOptions, change: Change, *, headed: bool) -> bytes:
     if not is_in and not was_in:
         return b""
     verb = ("MODIFIED" if was_in else "ADDED") if is_in else "DELETED"
-    if options.look.form == "table":
-        return _frame(verb, json.dumps(options.look.shaped(change.after.object, headed=headed)).encode())
-    return _frame(verb, options.look.one(change.after))
+    if options.presentation.form == "table":
+        return _frame(
+            verb, json.dumps(options.presentation.shaped(change.after.object, headed=headed)).encode()
+        )
+    return _frame(verb, options.presentation.one(change.after))
 
 
 def _matches(options: WatchOptions, revision: Revision) -> bool:
@@ -145,18 +151,18 @@ def _matches(options: WatchOptions, revision: Revision) -> bool:
 def _safe_bookmark(history: History, options: WatchOptions, watcher: Watcher) -> bytes:
     """Return a bookmark at the current revision, or nothing while the reader has changes to receive."""
     with history.lock:
-        return _bookmark(options.look, history.revision) if watcher.queue.empty() else b""
+        return _bookmark(options.presentation, history.revision) if watcher.queue.empty() else b""
 
 
-def _bookmark(look: Look, revision: int, annotations: Object | None = None) -> bytes:
+def _bookmark(presentation: Presentation, revision: int, annotations: Object | None = None) -> bytes:
     metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
     if annotations:
         metadata["annotations"] = annotations
-    kind, version = look.resource.kind, look.resource.api_version(look.version)
-    if look.form == "metadata":
+    kind, version = presentation.resource.kind, presentation.resource.api_version(presentation.version)
+    if presentation.form == "metadata":
         kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
     body: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
-    if look.form == "table":
+    if presentation.form == "table":
         body = {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",

@@ -62,7 +62,7 @@ class Deletions:
             if found is None:
                 raise not_found(resource.name, key[1])
             check_preconditions(resource, found.object, options)
-            doomed = self._doomed(resource, found.object, options)
+            doomed = self._terminating(resource, found.object, options)
             if options.dry_run:
                 return doomed, not _held(resource, doomed)
             if options.propagation == "Orphan":
@@ -87,7 +87,7 @@ class Deletions:
         if owners and not any(self._history.by_uid(str(owner.get("uid"))) for owner in owners):
             self.delete(resource, (namespace_of(new), name_of(new)), DeleteOptions())
 
-    def _doomed(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
+    def _terminating(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
         metadata: Object = dict(obj["metadata"])
         grace = _grace_seconds(resource, obj, options.grace_seconds)
         left = metadata.get("deletionGracePeriodSeconds")

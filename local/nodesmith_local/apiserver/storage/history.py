@@ -131,7 +131,7 @@ class History:
             after = self._stamp(obj)
             table[key] = after
             self._index(resource, key, before, after)
-            self._tell(resource, Change("MODIFIED" if before else "ADDED", after, before))
+            self._notify_watchers(resource, Change("MODIFIED" if before else "ADDED", after, before))
             return after
 
     def drop(self, resource: str, last: Object) -> Revision | None:
@@ -146,7 +146,7 @@ class History:
                 return None
             after = self._stamp(last)
             self._index(resource, key, before, None)
-            self._tell(resource, Change("DELETED", after, before))
+            self._notify_watchers(resource, Change("DELETED", after, before))
             return after
 
     def watch(
@@ -195,7 +195,7 @@ class History:
             raise expired(f"too old resource version: {since} ({oldest})")
         yield from (each for each in self._changes.get(resource, ()) if each.revision > since)
 
-    def _tell(self, resource: str, change: Change) -> None:
+    def _notify_watchers(self, resource: str, change: Change) -> None:
         changes = self._changes.setdefault(resource, deque())
         if len(changes) >= HISTORY_LIMIT:
             self._forgotten[resource] = changes.popleft().revision

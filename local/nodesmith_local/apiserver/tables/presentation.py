@@ -16,7 +16,7 @@ Form: TypeAlias = Literal["object", "metadata", "table"]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Presentation:
     """The form that a client requested: the form itself, the API version, and what a table's rows include."""
 
     form: Form

@@ -29,7 +29,7 @@ class BusEvent:
     detail: dict[str, Any]
 
 
-class OwnEvents:
+class PublishedEvents:
     """The events that nodesmith has put on the bus, oldest first. Rules with targets get them as on AWS.
 
     Threads may read it.

@@ -112,7 +112,7 @@ def _first_launch(
         instance = _launch(backend, candidate, request.get("TagSpecifications") or ())
         instance.launch_time = market.now.replace(tzinfo=None)
         return {
-            "LaunchTemplateAndOverrides": _told(candidate.template, candidate.override),
+            "LaunchTemplateAndOverrides": _override_item(candidate.template, candidate.override),
             "Lifecycle": pool.capacity_type,
             "InstanceIds": [instance.id],
             "InstanceType": pool.instance_type,
@@ -227,14 +227,14 @@ def _error(
     template: Mapping[str, Any], override: Mapping[str, Any], capacity_type: str, code: str, message: str
 ) -> dict[str, Any]:
     return {
-        "LaunchTemplateAndOverrides": _told(template, override),
+        "LaunchTemplateAndOverrides": _override_item(template, override),
         "Lifecycle": capacity_type,
         "ErrorCode": code,
         "ErrorMessage": message,
     }
 
 
-def _told(template: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def _override_item(template: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     # EC2 names a template by its id alone.
     named = {key: template[key] for key in ("LaunchTemplateId", "Version") if key in template} or dict(
         template

@@ -44,7 +44,7 @@ class Machines(Protocol):
 
 
 @dataclass(slots=True)
-class _Life:
+class _Progress:
     """One instance's progress. `node` is empty before the instance joins and after it has left.
 
     `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write.
@@ -92,7 +92,7 @@ class Kubelets:
         self._announce = announce
         self._delays = delays
         self._kwok = kwok
-        self._lives: dict[str, _Life] = {}
+        self._progress_of: dict[str, _Progress] = {}
         self._devices_at: datetime | None = None
 
     def run(self, clock: LocalClock, stop: threading.Event) -> None:
@@ -102,27 +102,31 @@ class Kubelets:
 
     def troubles(self) -> dict[str, str]:
         """Return the instances that will never join, each with the reason."""
-        return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
+        return {
+            instance_id: progress.trouble
+            for instance_id, progress in self._progress_of.items()
+            if progress.trouble
+        }
 
     def step(self, now: datetime) -> None:
         """Carry out everything that is due. Writes that the API server refuses are retried in the next step."""
         if self._reclaims is not None:
             self._reclaims.step(self._machines.become, now)
         for machine in self._machines.all():
-            life = self._lives.get(machine.id)
-            if life is None:
+            progress = self._progress_of.get(machine.id)
+            if progress is None:
                 pulls = self._pull_seconds if pulled_images(machine.user_data, machine.image_name) else 0.0
-                life = _Life(Stage.PENDING, now, delays=self._delays, pull_seconds=pulls)
-                self._lives[machine.id] = life
+                progress = _Progress(Stage.PENDING, now, delays=self._delays, pull_seconds=pulls)
+                self._progress_of[machine.id] = progress
                 self._announce(machine, machine.state)
             try:
-                self._live(machine, life, now)
-                life.held_up = False
+                self._live(machine, progress, now)
+                progress.held_up = False
             except (ApiError, Transient) as error:
                 outrun = isinstance(error, ApiError) and error.code == HTTPStatus.CONFLICT
-                if not life.held_up and not outrun:
+                if not progress.held_up and not outrun:
                     _log.warning("instance %s is held up: %s", machine.id, error)
-                life.held_up = not outrun
+                progress.held_up = not outrun
 
         self._plug_in_devices(now)
 
@@ -134,82 +138,84 @@ class Kubelets:
                 if not self._kwok:
                     self._joining.publish_devices()
 
-    def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
+    def _live(self, machine: Machine, progress: _Progress, now: datetime) -> None:
         if machine.state in _GONE:
-            self._end(machine, life, now)
+            self._end(machine, progress, now)
         elif machine.state in _HALTED:
-            self._halt(machine, life, now)
+            self._halt(machine, progress, now)
         else:
-            if life.halted_at is not None:
-                self._start_again(machine, life, now)
-            self._advance(machine, life, now)
-            if life.heartbeat and now - life.heartbeat >= HEARTBEAT:
-                self._beat(life, now)
+            if progress.halted_at is not None:
+                self._start_again(machine, progress, now)
+            self._advance(machine, progress, now)
+            if progress.heartbeat and now - progress.heartbeat >= HEARTBEAT:
+                self._beat(progress, now)
 
-    def _advance(self, machine: Machine, life: _Life, now: datetime) -> None:
-        while life.stage < Stage.READY and not life.trouble:
-            following = Stage(life.stage + 1)
-            due = life.since + life.delays.until(following, machine.id) + _pulling(following, life)
+    def _advance(self, machine: Machine, progress: _Progress, now: datetime) -> None:
+        while progress.stage < Stage.READY and not progress.trouble:
+            following = Stage(progress.stage + 1)
+            due = (
+                progress.since + progress.delays.until(following, machine.id) + _pulling(following, progress)
+            )
             if due > now:
                 return
-            self._enter(following, machine, life, due)
-            life.stage, life.since = following, due
+            self._enter(following, machine, progress, due)
+            progress.stage, progress.since = following, due
 
-    def _enter(self, stage: Stage, machine: Machine, life: _Life, now: datetime) -> None:
+    def _enter(self, stage: Stage, machine: Machine, progress: _Progress, now: datetime) -> None:
         match stage:
             case Stage.RUNNING:
                 self._machines.become(machine.id, "running")
                 self._announce(machine, "running")
             case Stage.REGISTERED:
                 try:
-                    life.node = self._joining.register(machine, now)
+                    progress.node = self._joining.register(machine, now)
                 except Unusable as error:
-                    life.trouble = str(error)
+                    progress.trouble = str(error)
             case Stage.INITIALIZED:
-                self._joining.initialize(machine, life.node)
+                self._joining.initialize(machine, progress.node)
             case Stage.READY:
-                self._joining.make_ready(life.node, now)
+                self._joining.make_ready(progress.node, now)
                 if not self._kwok:
-                    self._beat(life, now)
+                    self._beat(progress, now)
             case _:
                 raise AssertionError(f"nothing enters {stage!r} by the clock")
 
-    def _beat(self, life: _Life, now: datetime) -> None:
-        life.heartbeat = now
-        self._joining.beat(life.node, now)
+    def _beat(self, progress: _Progress, now: datetime) -> None:
+        progress.heartbeat = now
+        self._joining.beat(progress.node, now)
 
-    def _halt(self, machine: Machine, life: _Life, now: datetime) -> None:
+    def _halt(self, machine: Machine, progress: _Progress, now: datetime) -> None:
         """Stop an instance: its kubelet falls silent at once, and EC2 shows it as stopped a little later."""
-        if life.halted_at is None:
-            life.halted_at, life.heartbeat = now, None
+        if progress.halted_at is None:
+            progress.halted_at, progress.heartbeat = now, None
             self._machines.become(machine.id, "stopping")  # moto stops it at once
             self._announce(machine, "stopping")
-            if life.node:
-                self._joining.silence(machine, life.node)
-        elif machine.state == "stopping" and now - life.halted_at >= STOPPING:
+            if progress.node:
+                self._joining.silence(machine, progress.node)
+        elif machine.state == "stopping" and now - progress.halted_at >= STOPPING:
             self._machines.become(machine.id, "stopped")
             self._announce(machine, "stopped")
 
-    def _start_again(self, machine: Machine, life: _Life, now: datetime) -> None:
+    def _start_again(self, machine: Machine, progress: _Progress, now: datetime) -> None:
         """Let an instance boot that was stopped. Its kubelet registers its Node anew."""
-        life.stage, life.since, life.halted_at, life.node = Stage.PENDING, now, None, ""
-        life.delays, life.pull_seconds = self._delays.restarted(), 0.0
+        progress.stage, progress.since, progress.halted_at, progress.node = Stage.PENDING, now, None, ""
+        progress.delays, progress.pull_seconds = self._delays.restarted(), 0.0
         self._machines.become(machine.id, "pending")
         self._announce(machine, "pending")
 
-    def _end(self, machine: Machine, life: _Life, now: datetime) -> None:
+    def _end(self, machine: Machine, progress: _Progress, now: datetime) -> None:
         """Handle an instance that EC2 has taken: announce its state, and let its node leave."""
-        if life.stage is not Stage.GONE:
-            life.stage, life.since = Stage.GONE, now
-        if life.reported != machine.state:
-            life.reported = machine.state
+        if progress.stage is not Stage.GONE:
+            progress.stage, progress.since = Stage.GONE, now
+        if progress.reported != machine.state:
+            progress.reported = machine.state
             self._announce(machine, machine.state)
-        if life.node and now >= life.since:
-            if self._joining.leave(machine, life.node):
-                life.node = ""
-            life.since = now + _CLOUD_LOOKS
+        if progress.node and now >= progress.since:
+            if self._joining.leave(machine, progress.node):
+                progress.node = ""
+            progress.since = now + _CLOUD_LOOKS
 
 
-def _pulling(following: Stage, life: _Life) -> timedelta:
+def _pulling(following: Stage, progress: _Progress) -> timedelta:
     """Return how long images are pulled before a stage begins: the kubelet starts after that."""
-    return timedelta(seconds=life.pull_seconds if following is Stage.REGISTERED else 0.0)
+    return timedelta(seconds=progress.pull_seconds if following is Stage.REGISTERED else 0.0)

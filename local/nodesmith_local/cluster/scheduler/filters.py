@@ -9,7 +9,7 @@ from typing import TypeAlias
 from nodesmith_formats.kubernetes.objects import View, dig, labels_of
 from nodesmith_local.cluster.podfacts import node_matches, tolerates
 from nodesmith_local.cluster.scheduler.needs import Port
-from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, required_terms, term_namespaces
+from nodesmith_local.cluster.scheduler.podcounts import NodeRoom, PodCounts, required_terms, term_namespaces
 from nodesmith_local.cluster.scheduler.queue import Waiting
 
 Filter: TypeAlias = Callable[[NodeRoom], str]  # returns the reason against the node, or ""
@@ -44,7 +44,7 @@ def resource_reasons(waiting: Waiting, room: NodeRoom, kept: Collection[Waiting]
     return short
 
 
-def social_filters(pod: View, census: Census) -> Iterator[Filter]:
+def social_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
     """Yield the filters that depend on other pods' places, built for the census as it is now."""
     for constraint in spread_constraints(pod, "DoNotSchedule"):
         yield _spread_filter(pod, constraint, census)
@@ -76,7 +76,7 @@ def spread_selector(pod: View, constraint: View) -> View:
     return {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **own}}
 
 
-def spread_counts(pod: View, constraint: View, census: Census) -> tuple[Counter[str], bool]:
+def spread_counts(pod: View, constraint: View, census: PodCounts) -> tuple[Counter[str], bool]:
     """Return the number of matching pods by domain, and whether the pod itself matches.
 
     Only domains that count for the constraint are included.
@@ -103,7 +103,7 @@ def _counts(pod: View, constraint: View, node: View) -> bool:
     return all(tolerates(tolerations, each) for each in taints if each.get("effect") != "PreferNoSchedule")
 
 
-def _spread_filter(pod: View, constraint: View, census: Census) -> Filter:
+def _spread_filter(pod: View, constraint: View, census: PodCounts) -> Filter:
     key, skew = constraint["topologyKey"], int(constraint.get("maxSkew", 1))
     counts, own = spread_counts(pod, constraint, census)
     enough = len(counts) >= int(constraint.get("minDomains") or 1)
@@ -125,7 +125,7 @@ def _blocked(held: Mapping[str, int], key: str, words: str) -> Filter:
     return lambda room: words if room.labels.get(key) in taken else ""
 
 
-def _affinity_filters(pod: View, census: Census) -> Iterator[Filter]:
+def _affinity_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
     words = "node(s) didn't match pod affinity rules"
     for term in required_terms(pod, "podAffinity"):
         key = term["topologyKey"]

@@ -31,7 +31,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class PlacedPod:
     """A pod on a node."""
 
     pod: View
@@ -69,12 +69,12 @@ class AntiAffinityTerm:
     holders: Counter[str]
 
 
-class Census:
+class PodCounts:
     """Keeps nodes, residents and groups up to date as pods come and go."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, NodeRoom] = {}
-        self.residents: dict[str, Resident] = {}
+        self.residents: dict[str, PlacedPod] = {}
         self._groups: dict[str, Group] = {}
         self._aversions: dict[str, AntiAffinityTerm] = {}
 
@@ -97,7 +97,7 @@ class Census:
         """Remove a node; its pods stay residents until they are gone."""
         self.rooms.pop(name, None)
 
-    def settle(self, resident: Resident) -> None:
+    def settle(self, resident: PlacedPod) -> None:
         """Count a pod on its node; this replaces its earlier entry."""
         uid = resident.pod["metadata"]["uid"]
         self.leave(uid)
@@ -141,7 +141,7 @@ class Census:
                 found[value] += count
         return found
 
-    def _count(self, resident: Resident, by: int) -> None:
+    def _count(self, resident: PlacedPod, by: int) -> None:
         room = self.rooms.get(resident.node)
         if room is not None:
             self._fill(room, resident, by)
@@ -158,7 +158,7 @@ class Census:
                 self._aversions[key] = AntiAffinityTerm(group, term["topologyKey"], Counter())
             self._aversions[key].holders[resident.node] += by
 
-    def _fill(self, room: NodeRoom, resident: Resident, by: int) -> None:
+    def _fill(self, room: NodeRoom, resident: PlacedPod, by: int) -> None:
         for name, amount in resident.needs.items():
             room.used[name] = room.used.get(name, 0) + by * amount
         for port in resident.ports:

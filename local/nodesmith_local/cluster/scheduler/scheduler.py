@@ -25,7 +25,7 @@ from nodesmith_local.cluster.scheduler.devices import (
 from nodesmith_local.cluster.scheduler.filters import Filter, resource_reasons, social_filters, static_reason
 from nodesmith_local.cluster.scheduler.needs import needs_of, ports_of
 from nodesmith_local.cluster.scheduler.nominations import Promises
-from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, Resident
+from nodesmith_local.cluster.scheduler.podcounts import NodeRoom, PlacedPod, PodCounts
 from nodesmith_local.cluster.scheduler.queue import Queue, Waiting
 from nodesmith_local.cluster.scheduler.scores import best
 from nodesmith_local.cluster.scheduler.volumes import CLAIMS, CLASSES, VOLUMES, claim_reason, volume_filters
@@ -42,7 +42,7 @@ class Scheduler:
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         self.store = store
         self._mirrors = mirrors
-        self._census = Census()
+        self._census = PodCounts()
         self._queue = Queue()
         self._promises = Promises()
         # Reasons why no node fits pods of a likeness, valid until a change that could help them. Placing a pod takes
@@ -106,7 +106,7 @@ class Scheduler:
         rooms, reasons = ([], Counter[str]()) if nowhere else self._possible(waiting, among)
         if rooms:
             return best(waiting.pod, waiting.needs, rooms, self._census), ""
-        return None, _told(len(self._census.rooms), reasons, nowhere)
+        return None, _failure_message(len(self._census.rooms), reasons, nowhere)
 
     def _possible(
         self, waiting: Waiting, among: Iterable[NodeRoom] | None
@@ -162,7 +162,7 @@ class Scheduler:
             return None  # deleted, or bound by someone else; the mirror will show which
         pod = self.store.find("pods", name, namespace)
         if pod is not None:
-            self._census.settle(Resident(pod, room.name, waiting.needs, waiting.ports))
+            self._census.settle(PlacedPod(pod, room.name, waiting.needs, waiting.ports))
             message = f"Successfully assigned {namespace}/{name} to {room.name}"
             record(self.store, pod, _NAME, "Scheduled", message)
         self._social_verdicts.clear()
@@ -248,7 +248,7 @@ class Scheduler:
         known = self._census.residents.get(uid)
         if known and _counted(known.pod) == _counted(pod):
             return
-        self._census.settle(Resident(pod, node_name(pod), needs_of(pod["spec"]), ports_of(pod["spec"])))
+        self._census.settle(PlacedPod(pod, node_name(pod), needs_of(pod["spec"]), ports_of(pod["spec"])))
         self._something_changed()
 
     def _something_changed(self) -> None:
@@ -275,7 +275,7 @@ def _counted(pod: View) -> tuple[object, ...]:
     return pod["metadata"].get("labels"), pod["spec"], is_leaving(pod)
 
 
-def _told(nodes: int, reasons: Counter[str], nowhere: str) -> str:
+def _failure_message(nodes: int, reasons: Counter[str], nowhere: str) -> str:
     if not nodes:
         return "no nodes available to schedule pods"
     listed = nowhere or ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))

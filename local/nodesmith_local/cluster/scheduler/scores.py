@@ -9,12 +9,12 @@ from nodesmith_formats.kubernetes.objects import View, dig
 from nodesmith_local.cluster.podfacts import term_matches, tolerates
 from nodesmith_local.cluster.scheduler.filters import spread_constraints, spread_counts
 from nodesmith_local.cluster.scheduler.needs import Amounts
-from nodesmith_local.cluster.scheduler.podcounts import Census, NodeRoom, preferred_terms, term_namespaces
+from nodesmith_local.cluster.scheduler.podcounts import NodeRoom, PodCounts, preferred_terms, term_namespaces
 
 _WEIGHTS = {"taints": 3, "node affinity": 2, "spread": 2, "company": 2}
 
 
-def best(pod: View, needs: Amounts, rooms: Sequence[NodeRoom], census: Census) -> NodeRoom:
+def best(pod: View, needs: Amounts, rooms: Sequence[NodeRoom], census: PodCounts) -> NodeRoom:
     """Return the best of `rooms`; ties go to the first by name."""
     totals = {room.name: _resources(needs, room) for room in rooms}
     if len(rooms) > 1:
@@ -61,7 +61,7 @@ def _preferred(pod: View, rooms: Sequence[NodeRoom]) -> Mapping[str, float]:
     return _more_is_better(rooms, liking)
 
 
-def _spread(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str, float]:
+def _spread(pod: View, rooms: Sequence[NodeRoom], census: PodCounts) -> Mapping[str, float]:
     """Score soft spread constraints.
 
     Fewer matching pods in the domain score higher; a constraint with fewer domains weighs less.
@@ -80,7 +80,7 @@ def _spread(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str
     return _less_is_better(rooms, lambda room: matching[room.name])
 
 
-def _company(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str, float]:
+def _company(pod: View, rooms: Sequence[NodeRoom], census: PodCounts) -> Mapping[str, float]:
     """Score preferred affinity and anti-affinity to other pods."""
     weighted = [(each, 1) for each in preferred_terms(pod, "podAffinity")]
     weighted += [(each, -1) for each in preferred_terms(pod, "podAntiAffinity")]

@@ -13,7 +13,7 @@ import pytest
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, OBJECTIVE
 from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS, seconds_left
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.observed.observing import ONE_SIZE, claims_of, pool_of, told
+from tests.e2e.observed.observing import ONE_SIZE, claims_of, event_of, pool_of
 from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.manifests import Manifest, deployment, nodeclass, requirement
 from tests.objects.quotas import QUOTA_CRD, quota_manifest
@@ -33,8 +33,8 @@ def waiting(system: System, app: str) -> list[str]:
 def explained(system: System, app: str) -> str:
     """Return what `nodesmith explain pod` prints about the first pod of an app that has no node."""
     names = waiting(system, app)
-    told = system.nodesmith("explain", "pod", f"default/{names[0]}").stdout if names else ""
-    return " ".join(told.split())  # the terminal's lines are wrapped
+    reported = system.nodesmith("explain", "pod", f"default/{names[0]}").stdout if names else ""
+    return " ".join(reported.split())  # the terminal's lines are wrapped
 
 
 def until_only(system: System, running: int, app: str) -> None:
@@ -88,7 +88,7 @@ def test_a_quota_over_a_label_stops_the_fourth_node_until_it_is_raised(shared: S
         ),
     )
     system.stays("the quota holds", lambda: len(claims_of(system, team)) == 3, seconds=5)
-    told(system, team, "LimitReached")
+    event_of(system, team, "LimitReached")
     system.until(
         "the quota shows what is used",
         lambda: (
@@ -157,8 +157,8 @@ def test_a_limit_in_dollars_stops_purchases_with_events_until_it_is_raised(share
         ),
     )
     system.stays("the limit holds", lambda: len(claims_of(system, team)) == 2, seconds=5)
-    told(system, team, "LimitNearlyReached")
-    told(system, team, "LimitReached")
+    event_of(system, team, "LimitNearlyReached")
+    event_of(system, team, "LimitReached")
     shown_pool = " ".join(system.nodesmith("explain", "nodepool", team).stdout.split())
     assert "limit NodePool money: 0.306 of 0.367 USD an hour used" in shown_pool
 
@@ -184,7 +184,7 @@ def test_a_limit_in_dollars_a_month_leaves_room_for_what_nodes_cost_until_its_en
         "`explain pod` names the limit",
         lambda: "USD a month of NodePool month is reached" in explained(system, team),
     )
-    told(system, team, "LimitReached")
+    event_of(system, team, "LimitReached")
 
     pool["metadata"]["annotations"] = {LIMIT_USD_PER_MONTH: "100000"}
     system.apply(pool)

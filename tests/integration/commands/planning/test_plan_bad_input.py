@@ -284,7 +284,7 @@ def test_pods_with_circular_affinity_and_their_followers_are_reported(plan: Comm
     )
 
     assert ran.pods == ["default/ok"]
-    told = reasons(ran)
+    reported = reasons(ran)
     for name, leader, key in (
         ("a", "b", HOSTNAME),
         ("b", "c", HOSTNAME),
@@ -292,14 +292,18 @@ def test_pods_with_circular_affinity_and_their_followers_are_reported(plan: Comm
         ("x", "y", ZONE),
         ("y", "x", ZONE),
     ):
-        assert told[name] == (
+        assert reported[name] == (
             f"required pod affinity over {key}: they must be with pods that match app In [{leader}], which in turn"
             " wait for these: none can be the first"
         )
     assert ran.unplaced["default/a"]["blocking"] == f"required pod affinity over {HOSTNAME}"
     assert "make the affinity preferred" in ran.unplaced["default/a"]["fix"]
-    assert told["joins"].endswith("they must be with pods that match app In [a], which wait for other pods")
-    assert told["lost"] == f"required pod affinity over {HOSTNAME}: no pod anywhere matches app In [nobody]"
+    assert reported["joins"].endswith(
+        "they must be with pods that match app In [a], which wait for other pods"
+    )
+    assert (
+        reported["lost"] == f"required pod affinity over {HOSTNAME}: no pod anywhere matches app In [nobody]"
+    )
 
 
 def test_circular_affinity_broken_by_another_pod_is_placed(plan: Command) -> None:

@@ -525,14 +525,14 @@ def test_no_pending_pods_is_not_an_error(run: Run) -> None:
 def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path) -> None:
     def plan(seed: str) -> dict[str, Any]:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
-        told = subprocess.run(
+        reported = subprocess.run(
             [sys.executable, "-m", "nodesmith_cli.main", "plan", "-f", EXPRESS, "-o", "json"],
             env=environment,
             capture_output=True,
             check=True,
             cwd=tmp_path,
         )
-        found: dict[str, Any] = json.loads(told.stdout)
+        found: dict[str, Any] = json.loads(reported.stdout)
         return {**found, "seconds": 0}
 
     assert plan("1") == plan("2")
@@ -654,10 +654,10 @@ def test_no_fix_suggests_a_hostname_label_for_new_nodes(run: Run, tmp_path: Path
     tied["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass_manifest(), tied)
 
-    told = run("-f", file, "-o", "json").unplaced["default/tied"]
+    reported = run("-f", file, "-o", "json").unplaced["default/tied"]
 
-    assert told["fix"].startswith("remove kubernetes.io/hostname from the pods")
-    assert "the label" not in told["fix"]
+    assert reported["fix"].startswith("remove kubernetes.io/hostname from the pods")
+    assert "the label" not in reported["fix"]
 
 
 @pytest.mark.parametrize("asks", ["pool", "pod"])
@@ -672,10 +672,10 @@ def test_an_image_of_another_architecture_is_reported(run: Run, tmp_path: Path, 
         web["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
     file = written(tmp_path, "all.json", pool, nodeclass, web)
 
-    told = run("-f", file, "-o", "json").unplaced["default/web"]
+    reported = run("-f", file, "-o", "json").unplaced["default/web"]
 
-    assert "ami-0123 boots kubernetes.io/arch In [amd64] only" in told["reason"]
-    assert told["fix"] == "let its EC2NodeClass select images of an architecture that it may buy"
+    assert "ami-0123 boots kubernetes.io/arch In [amd64] only" in reported["reason"]
+    assert reported["fix"] == "let its EC2NodeClass select images of an architecture that it may buy"
 
 
 def test_provisioning_requests_get_nodes_for_all_pods_or_none_and_say_so(run: Run, tmp_path: Path) -> None:
@@ -723,9 +723,9 @@ def test_pods_of_a_group_without_room_are_told_why(run: Run, tmp_path: Path) -> 
 
     ran = run("-f", file, "-o", "json")
 
-    told = {entry["reason"] for entry in ran.plan["unplaced"]}
-    assert len(told) == 1
-    assert "gets room for 3 of its pods at once, or for none: 1 of 3 pods find no place: " in told.pop()
+    reported = {entry["reason"] for entry in ran.plan["unplaced"]}
+    assert len(reported) == 1
+    assert "gets room for 3 of its pods at once, or for none: 1 of 3 pods find no place: " in reported.pop()
 
 
 def test_a_live_clusters_buffers_are_planned_with_the_workloads_that_they_name(

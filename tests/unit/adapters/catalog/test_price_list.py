@@ -120,10 +120,10 @@ def test_windows_is_asked_for_with_its_licence_and_dedicated_hardware_by_its_ten
     assert set(found.prices_of("windows", ["us-east-1-bos-1"])) == {"us-east-1-bos-1"}
     assert set(found.prices_of("dedicated-windows", ["us-east-1"])) == {"us-east-1"}
     keys = ("regionCode", "operatingSystem", "licenseModel", "tenancy", "productFamily")
-    told = [tuple(each[key] for key in keys) for each in asked]
+    reported = [tuple(each[key] for key in keys) for each in asked]
     included = "No License required"
     metal = "Compute Instance (bare metal)"
-    assert list(dict.fromkeys(told)) == [
+    assert list(dict.fromkeys(reported)) == [
         ("us-east-1-bos-1", "Windows", included, "Shared", "Compute Instance"),
         ("us-east-1-bos-1", "Windows", included, "Dedicated", metal),
         ("us-east-1", "Windows", included, "Dedicated", "Compute Instance"),
@@ -170,8 +170,8 @@ def test_an_isolated_vpc_does_not_call_the_price_list(ec2: Stubber) -> None:
 
 
 def spot(name: str, zone: str, price: str, hour: int) -> dict[str, Any]:
-    told = datetime(2026, 8, 1, hour, tzinfo=UTC)
-    return {"InstanceType": name, "AvailabilityZone": zone, "SpotPrice": price, "Timestamp": told}
+    reported = datetime(2026, 8, 1, hour, tzinfo=UTC)
+    return {"InstanceType": name, "AvailabilityZone": zone, "SpotPrice": price, "Timestamp": reported}
 
 
 def test_the_latest_spot_price_of_each_zone_counts_in_any_page_order(ec2: Stubber) -> None:

@@ -53,10 +53,10 @@ def test_a_type_matches_karpenters_published_table(
 ) -> None:
     published = dict(zip(COLUMNS, row, strict=True))
     found = derived(catalogue[published["type"]])
-    told = {column: value for column, value in published.items() if value != NOT_TOLD}
+    reported = {column: value for column, value in published.items() if value != NOT_TOLD}
     if published["type"].startswith(SHARES_OF_GPUS):
-        told["gpu"] = "1"  # Karpenter's table shows none
-    assert {column: found[column] for column in told} == told
+        reported["gpu"] = "1"  # Karpenter's table shows none
+    assert {column: found[column] for column in reported} == reported
 
 
 def test_all_shapes_of_instance_types_are_in_the_published_table() -> None:

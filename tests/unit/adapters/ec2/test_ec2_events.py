@@ -59,12 +59,12 @@ def test_a_warning_ends_the_instance_two_minutes_after_it_was_sent(
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("reported", "seconds"),
     [(30, 30), (300, 120), (-10, 120), (None, 120)],
     ids=["sooner", "later", "past", "none"],
 )
-def test_a_warning_with_an_earlier_end_is_believed(told: int | None, seconds: int) -> None:
-    ends = format_time(NOW + timedelta(seconds=told)) if told is not None else None
+def test_a_warning_with_an_earlier_end_is_believed(reported: int | None, seconds: int) -> None:
+    ends = format_time(NOW + timedelta(seconds=reported)) if reported is not None else None
     detail = {"instance-id": INSTANCE, "instance-termination-time": ends}
     (notice,) = read(
         ec2_event("EC2 Interruptible Capacity Reservation Instance Interruption Warning", detail)
@@ -148,7 +148,7 @@ def test_a_scheduled_change_without_a_readable_date_has_no_end(start: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         ("", "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
@@ -165,7 +165,7 @@ def test_a_scheduled_change_without_a_readable_date_has_no_end(start: Any) -> No
         (json.dumps({**json.loads(spot_warning(INSTANCE)), "time": "0000"}), "field 'time'"),
     ],
 )
-def test_an_invalid_event_is_rejected_with_what_was_found(body: str, told: str) -> None:
-    with pytest.raises(Rejected, match=re.escape(told)) as error:
+def test_an_invalid_event_is_rejected_with_what_was_found(body: str, reported: str) -> None:
+    with pytest.raises(Rejected, match=re.escape(reported)) as error:
         read(body)
     assert len(str(error.value)) < 500

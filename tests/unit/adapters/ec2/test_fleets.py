@@ -96,13 +96,13 @@ def test_a_claims_client_token_is_stable_unique_to_the_cluster_and_valid() -> No
 
 def test_an_instance_has_its_pool_subnet_and_image() -> None:
     override = REQUEST.overrides[2]
-    told = {"InstanceType": override.instance_type, "SubnetId": override.subnet_id}
+    reported = {"InstanceType": override.instance_type, "SubnetId": override.subnet_id}
     answer = {
         "Instances": [
             {
                 "InstanceIds": ["i-1"],
                 "InstanceType": override.instance_type,
-                "LaunchTemplateAndOverrides": {"Overrides": told},
+                "LaunchTemplateAndOverrides": {"Overrides": reported},
             }
         ]
     }
@@ -134,8 +134,8 @@ def test_exactly_the_named_pools_have_no_capacity(code: str) -> None:
 @pytest.mark.parametrize("code", ["InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"])
 def test_a_full_or_missing_subnet_is_a_shortfall_of_the_subnet_not_of_the_instance_type(code: str) -> None:
     row = REQUEST.overrides[0]
-    told = {"InstanceType": row.instance_type, "SubnetId": row.subnet_id}
-    error = {"ErrorCode": code, "LaunchTemplateAndOverrides": {"Overrides": told}}
+    reported = {"InstanceType": row.instance_type, "SubnetId": row.subnet_id}
+    error = {"ErrorCode": code, "LaunchTemplateAndOverrides": {"Overrides": reported}}
     full = (SubnetShortfall(row.subnet_id, code),)
     assert meaning(error, error) == NoCapacity(CLAIM.name, (), subnets=full)
     assert subnet_shortfalls(fleet_errors(REQUEST, {"Errors": [error]})) == full

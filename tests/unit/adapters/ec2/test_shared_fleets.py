@@ -45,8 +45,8 @@ def instance(id_: str) -> Instance:
 
 def answer(ids: Iterable[str], errors: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     first = EQUAL[0].overrides[0]
-    told = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
-    launched = [{"InstanceIds": list(ids), "LaunchTemplateAndOverrides": {"Overrides": told}}]
+    reported = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
+    launched = [{"InstanceIds": list(ids), "LaunchTemplateAndOverrides": {"Overrides": reported}}]
     return {"FleetId": "fleet-1", "Instances": launched, "Errors": list(errors)}
 
 
@@ -151,10 +151,10 @@ def test_one_call_serves_all_sharing_claims_and_its_repetition_returns_the_same(
 
 def test_claims_without_an_instance_in_a_fleet_are_unfulfilled_and_the_others_launched() -> None:
     first = EQUAL[0].overrides[0]
-    told = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
+    reported = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
     error = {
         "ErrorCode": "InsufficientInstanceCapacity",
-        "LaunchTemplateAndOverrides": {"Overrides": told},
+        "LaunchTemplateAndOverrides": {"Overrides": reported},
     }
     outcomes = calls_of(Ec2([answer(["i-1", "i-2"], [error])])).launch(shared(EQUAL), one_by_one)
     assert ids(outcomes) == ["i-1", "i-2", ""]
@@ -164,8 +164,8 @@ def test_claims_without_an_instance_in_a_fleet_are_unfulfilled_and_the_others_la
 
 def test_a_pool_that_refuses_some_of_a_fleet_does_not_stop_the_nodepool() -> None:
     first = EQUAL[0].overrides[0]
-    told = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
-    error = {"ErrorCode": "InvalidFleetConfiguration", "LaunchTemplateAndOverrides": {"Overrides": told}}
+    reported = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
+    error = {"ErrorCode": "InvalidFleetConfiguration", "LaunchTemplateAndOverrides": {"Overrides": reported}}
     outcomes = calls_of(Ec2([answer(["i-1"], [error])])).launch(shared(EQUAL), one_by_one)
     assert [type(outcome) for outcome in outcomes] == [Launched, NoCapacity, NoCapacity]
 

@@ -152,7 +152,7 @@ def test_a_ledger_of_an_older_release_has_no_reservations() -> None:
         ({**OPEN, "CapacityReservationId": "cr-3"}, "capacity reservation cr-2 does not exist: correct"),
     ],
 )
-def test_a_reservation_named_by_id_that_cannot_be_used_is_told(
+def test_a_reservation_named_by_id_that_cannot_be_used_is_reported(
     reservation: dict[str, Any], note: str
 ) -> None:
     notes: list[str] = []

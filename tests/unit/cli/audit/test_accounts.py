@@ -338,7 +338,7 @@ def test_only_types_with_free_host_ports_count_for_the_choice() -> None:
 
 
 def test_a_violation_says_what_where_and_why() -> None:
-    told = audit(TWO, catalog(), {**RIGHT, "priceHourly": 0.3})
-    assert told == [Violation(Kind.SUM, "priceHourly", "is 0.3, but the nodes cost 0.2")]
-    assert str(told[0]).startswith("sum: priceHourly: ")
-    assert not told[0].is_warning
+    reported = audit(TWO, catalog(), {**RIGHT, "priceHourly": 0.3})
+    assert reported == [Violation(Kind.SUM, "priceHourly", "is 0.3, but the nodes cost 0.2")]
+    assert str(reported[0]).startswith("sum: priceHourly: ")
+    assert not reported[0].is_warning

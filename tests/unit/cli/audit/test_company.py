@@ -159,8 +159,8 @@ def test_a_new_node_must_have_a_definite_value_for_the_label_of_a_spread() -> No
         "unsettled",
         "unsettled",
     ]
-    told = [buys("n", "1", ["p0"], labels={"rack": "1"}), buys("m", "1", ["p1"], labels={"rack": "2"})]
-    assert found(manifests, plan(*told)) == []
+    reported = [buys("n", "1", ["p0"], labels={"rack": "1"}), buys("m", "1", ["p1"], labels={"rack": "2"})]
+    assert found(manifests, plan(*reported)) == []
     mistold = buys("n", "2", ["p0", "p1"], labels={"rack": "3"})
     assert ("requirements", "n") in found(manifests, plan(mistold))
 

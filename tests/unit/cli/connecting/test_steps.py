@@ -15,8 +15,8 @@ from nodesmith_cli.connecting.observed import (
     Account,
     Association,
     Cluster,
+    ClusterReading,
     Entry,
-    Inside,
     NodeRole,
     Object,
     RegionStack,
@@ -25,7 +25,7 @@ from nodesmith_cli.connecting.observed import (
 from nodesmith_cli.connecting.optionchecks import parsed_settings
 from nodesmith_cli.connecting.request import (
     NODE_POLICIES,
-    Wanted,
+    ConnectRequest,
     function_entries,
     registration,
 )
@@ -43,9 +43,9 @@ from nodesmith_cli.connecting.steps.actions import (
     Tag,
 )
 from nodesmith_cli.connecting.steps.connect import rows
-from nodesmith_cli.sharing.ownership import Survey
+from nodesmith_cli.sharing.ownership import ClusterOwnership
 
-WANTED = Wanted("web", image="forwarder:1")
+WANTED = ConnectRequest("web", image="forwarder:1")
 CLUSTER = Cluster(
     "web",
     "ACTIVE",
@@ -60,7 +60,7 @@ CLUSTER = Cluster(
 FORWARDER = "arn:aws:iam::1:role/nodesmith-forwarder-us-east-1"
 STACK = RegionStack("0.1.0", "bucket", "https://sqs/1", FORWARDER, ("shared",))
 NODES = "KarpenterNodeRole-web"
-EMPTY = Inside(Survey({}))
+EMPTY = ClusterReading(ClusterOwnership({}))
 
 
 def bare(**changes: Any) -> Account:
@@ -98,7 +98,7 @@ def whole(**changes: Any) -> Account:
     return replace(made, **changes)
 
 
-def actions(account: Account, wanted: Wanted = WANTED, inside: Inside = EMPTY) -> list[Any]:
+def actions(account: Account, wanted: ConnectRequest = WANTED, inside: ClusterReading = EMPTY) -> list[Any]:
     return [row.action for row in rows(wanted, account, inside) if row.action is not None]
 
 
@@ -218,13 +218,15 @@ def test_only_what_is_missing_or_different_is_applied() -> None:
         made("ConfigMap", State.MISSING),
     )
     applied = [
-        each for each in actions(whole(), inside=Inside(Survey({}), objects)) if isinstance(each, Apply)
+        each
+        for each in actions(whole(), inside=ClusterReading(ClusterOwnership({}), objects))
+        if isinstance(each, Apply)
     ]
     assert [[m["kind"] for m in each.manifests] for each in applied] == [["ClusterRole"], ["ConfigMap"]]
 
 
 def test_a_pod_without_credentials_is_replaced() -> None:
-    inside = Inside(Survey({}), without_credentials=("nodesmith-forwarder-1",))
+    inside = ClusterReading(ClusterOwnership({}), without_credentials=("nodesmith-forwarder-1",))
     assert actions(whole(), inside=inside) == [RestartForwarder()]
 
 

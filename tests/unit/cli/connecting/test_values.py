@@ -15,7 +15,7 @@ from nodesmith_cli.connecting.optionchecks import refuse_image
 from nodesmith_cli.connecting.reading.apiserver import is_same, principal_of, refuse_without_rights
 from nodesmith_cli.connecting.reading.cluster import Age, age
 from nodesmith_cli.connecting.steps.actions import DeleteEntries, ResourceState
-from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
+from nodesmith_cli.connecting.steps.leftovers import KeepOptions, Leftovers, removals
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_forwarder.settings import read_forwarder_settings
 
@@ -131,24 +131,24 @@ def test_access_entries_of_functions_in_any_vpc_are_removed_and_others_stay() ->
         "admin",
     )
     left = Leftovers("web", "us-east-1", entries={f"{ROLE}/{name}": Entry("STANDARD") for name in names})
-    (row,) = removals(left, Keeping())
+    (row,) = removals(left, KeepOptions())
     assert isinstance(row.action, DeleteEntries)
     assert set(row.action.principals) == {f"{ROLE}/{names[0]}", f"{ROLE}/{names[1]}"}
 
 
 def test_the_node_role_is_deleted_only_if_connect_created_it_and_only_on_request() -> None:
-    def standings(role: NodeRole, keeping: Keeping) -> list[str]:
+    def standings(role: NodeRole, keeping: KeepOptions) -> list[str]:
         return [row.standing for row in removals(Leftovers("web", "r", node_roles=(role,)), keeping)]
 
     made, own = NodeRole("nodes", is_made=True), NodeRole("nodes")
-    assert standings(own, Keeping(node_role=False)) == []
-    assert standings(made, Keeping()) == [ResourceState.KEPT]
-    assert standings(made, Keeping(node_role=False)) == [ResourceState.REMOVED]
-    assert standings(made, Keeping(nodes=True, node_role=False)) == [ResourceState.KEPT]
+    assert standings(own, KeepOptions(node_role=False)) == []
+    assert standings(made, KeepOptions()) == [ResourceState.KEPT]
+    assert standings(made, KeepOptions(node_role=False)) == [ResourceState.REMOVED]
+    assert standings(made, KeepOptions(nodes=True, node_role=False)) == [ResourceState.KEPT]
 
 
 def test_an_agent_that_other_software_uses_stays() -> None:
-    rows = removals(Leftovers("web", "r", is_agent_made=True, is_only_association=False), Keeping())
+    rows = removals(Leftovers("web", "r", is_agent_made=True, is_only_association=False), KeepOptions())
     assert [row.standing for row in rows] == [ResourceState.KEPT]
 
 

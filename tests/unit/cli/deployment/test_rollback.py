@@ -162,8 +162,12 @@ def test_a_dry_run_says_what_would_be_switched_and_switches_nothing(
 
     run(dry_run=True, output="json")
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["release"], told["state"], sorted(told["functions"])) == ("1-a", "planned", list(BOTH))
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["release"], reported["state"], sorted(reported["functions"])) == (
+        "1-a",
+        "planned",
+        list(BOTH),
+    )
     assert live(aws) == before
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.main import app
-from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_cli.views.explaining.decision import explain
 from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
@@ -76,20 +76,21 @@ def keep(folder: Path, *records: dict[str, Any]) -> Records:
 
 
 def test_a_launch_is_shown_with_its_price_bound_types_and_pods() -> None:
-    told = "\n".join(
+    reported = "\n".join(
         explain(record(nodes=[node("default/a", "default/b")], priceHourlyUsd=0.1, boundHourlyUsd=0.08))
     )
 
-    assert "1 node at ~$0.1000/hour for 2 pods" in told
+    assert "1 node at ~$0.1000/hour for 2 pods" in reported
     assert (
         "at most 25.0% above the cheapest possible: no nodes for these pods cost less than ~$0.0800/hour"
-        in told
+        in reported
     )
-    assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in told
+    assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in reported
     assert (
-        "one of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 4 offerings, ~$0.1000 to ~$0.1400" in told
+        "one of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 4 offerings, ~$0.1000 to ~$0.1400"
+        in reported
     )
-    assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in told
+    assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in reported
 
 
 @pytest.mark.parametrize(
@@ -142,13 +143,13 @@ def test_a_plan_of_nodepools_with_weights_says_whether_its_bound_keeps_them(
 def test_every_unplaced_pod_is_shown_with_its_reason() -> None:
     stuck = {"pods": [f"default/p{n}" for n in range(6)], "reason": "no instance type has 10000 cpu"}
 
-    told = list(explain(record(unplaced=[stuck], obstacles={"default": "limit cpu 8 is reached"})))
+    reported = list(explain(record(unplaced=[stuck], obstacles={"default": "limit cpu 8 is reached"})))
 
     assert (
         "  unplaced  default/p0, default/p1, default/p2, default/p3 and 2 more: no instance type has 10000 cpu"
-        in told
+        in reported
     )
-    assert "  obstacle  NodePool default: limit cpu 8 is reached" in told
+    assert "  obstacle  NodePool default: limit cpu 8 is reached" in reported
 
 
 def test_a_decision_is_summarized_in_one_line() -> None:
@@ -196,18 +197,20 @@ def test_a_misspelt_id_is_answered_with_a_suggestion(tmp_path: Path) -> None:
 def test_a_cluster_without_decisions_is_answered_with_those_that_have_some(tmp_path: Path) -> None:
     keep(tmp_path, record())
     for command in ("decisions", "decision", "nodepool"):
-        told = CliRunner().invoke(
+        reported = CliRunner().invoke(
             app, ["explain", command, "--keep", str(tmp_path), "--cluster", "shap"], catch_exceptions=True
         )
-        assert (told.exit_code, told.stdout) == (1, ""), command
-        assert str(told.exception) == f"no decisions of cluster 'shap' in {tmp_path}, did you mean 'shop'?"
-    assert told.exception.__class__ is Rejected
+        assert (reported.exit_code, reported.stdout) == (1, ""), command
+        assert (
+            str(reported.exception) == f"no decisions of cluster 'shap' in {tmp_path}, did you mean 'shop'?"
+        )
+    assert reported.exception.__class__ is Rejected
 
 
 def test_a_cluster_may_have_rows_of_costs_alone(tmp_path: Path) -> None:
     keep(tmp_path, record())
     (tmp_path / "allocations/hours/other").mkdir(parents=True)
-    records, _ = Where(cluster="other", keep=tmp_path).records()
+    records, _ = RecordSource(cluster="other", keep=tmp_path).records()
     assert records.ids() == []
 
 
@@ -282,10 +285,10 @@ def test_control_characters_from_pods_are_escaped(tmp_path: Path) -> None:
         tmp_path, record(FIRST, unplaced=[{"pods": ["default/p"], "reason": "needs k NotIn [\x1b]0;x\x07é]"}])
     )
 
-    told = CliRunner().invoke(app, ["explain", "decision", "aaaa", "--keep", str(tmp_path)]).stdout
+    reported = CliRunner().invoke(app, ["explain", "decision", "aaaa", "--keep", str(tmp_path)]).stdout
 
-    assert r"needs k NotIn [\x1b]0;x\x07é]" in told
-    assert told.replace("\n", "").isprintable()
+    assert r"needs k NotIn [\x1b]0;x\x07é]" in reported
+    assert reported.replace("\n", "").isprintable()
 
 
 def test_records_go_to_a_temporary_folder_if_the_home_is_not_writable(

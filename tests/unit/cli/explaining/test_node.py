@@ -91,14 +91,14 @@ def seen(*claims: dict[str, Any], **fields: Any) -> Snapshot:
     return replace(snapshot(nodeclaims=claims, **fields), taken_at=NOW - timedelta(seconds=5))
 
 
-def told(name: str, of: Snapshot) -> Report:
+def explained(name: str, of: Snapshot) -> Report:
     subject = named(name, of, NOW)
     assert subject is not None
     return report_of(subject, of, price_of, NOW)
 
 
 def text(name: str, of: Snapshot) -> str:
-    return "\n".join(lines(told(name, of)))
+    return "\n".join(lines(explained(name, of)))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def blocked() -> Snapshot:
 def test_a_blocked_node_shows_what_blocks_it_since_when_and_at_what_cost(
     blocked: Snapshot,
 ) -> None:
-    found = told("node-a", blocked)
+    found = explained("node-a", blocked)
     assert (found["phase"], found["ending"]) == ("Terminating", True)
     assert found["waiting"]["reason"] == "PodDisruptionBudget"
     assert found["waiting"]["on"] == "PodDisruptionBudget/default/web"
@@ -135,7 +135,7 @@ def test_a_blocked_node_shows_what_blocks_it_since_when_and_at_what_cost(
 
 @pytest.mark.parametrize("name", ["node-b", "b", "i-b"])
 def test_a_running_node_shows_its_claim_age_price_and_obstacles(blocked: Snapshot, name: str) -> None:
-    found = told(name, blocked)
+    found = explained(name, blocked)
     assert (found["node"], found["nodeClaim"], found["nodePool"]) == ("node-b", "b", "default")
     assert (found["phase"], found["ready"], found["waiting"]) == ("Initialized", True, None)
     assert (found["ageSeconds"], found["pods"]) == (108_000, 1)
@@ -148,7 +148,7 @@ def test_a_running_node_shows_its_claim_age_price_and_obstacles(blocked: Snapsho
 
 def test_a_budget_that_will_allow_evictions_is_no_obstacle(blocked: Snapshot) -> None:
     roomy = replace(budget(), min_available="", max_unavailable="1")
-    assert told("node-b", replace(blocked, budgets=(roomy,)))["obstacles"] == []
+    assert explained("node-b", replace(blocked, budgets=(roomy,)))["obstacles"] == []
 
 
 def test_a_drained_node_waits_for_its_volume_and_then_for_its_instance() -> None:
@@ -158,16 +158,16 @@ def test_a_drained_node_waits_for_its_volume_and_then_for_its_instance() -> None
         nodes=(its_node("a", deleting=True),),
         attachments=(attached,),
     )
-    assert told("a", drained)["waiting"]["on"] == "PersistentVolume/pvc-1"
+    assert explained("a", drained)["waiting"]["on"] == "PersistentVolume/pvc-1"
     gone = seen(shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED))
-    assert told("i-a", gone)["waiting"]["message"] == "EC2 is shutting down instance i-a"
+    assert explained("i-a", gone)["waiting"]["message"] == "EC2 is shutting down instance i-a"
     assert "NodeClaim a: terminating, Terminated since" in text("a", gone)
 
 
 def test_a_node_held_by_another_controller_shows_the_finalizer_and_costs_nothing() -> None:
     held = its_node("a", deleting=True, finalizers=("example.com/backup",))
     ended = shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
-    found = told("a", seen(ended, nodes=(held,)))
+    found = explained("a", seen(ended, nodes=(held,)))
     waiting = found["waiting"]
     assert (waiting["reason"], waiting["on"]) == ("AwaitingNodeDeletion", "Node/node-a")
     assert waiting["message"] == "Node node-a is held by finalizer example.com/backup of another controller"
@@ -181,12 +181,12 @@ def test_the_termination_grace_period_of_a_node_is_shown_as_its_deadline(blocked
         pods=blocked.pods,
         budgets=blocked.budgets,
     )
-    assert told("a", bounded)["deadline"] == (DELETED + timedelta(hours=1)).isoformat()
+    assert explained("a", bounded)["deadline"] == (DELETED + timedelta(hours=1)).isoformat()
     assert "deadline" in text("a", bounded)
 
 
 def test_an_in_flight_claim_shows_what_it_waits_for() -> None:
-    found = told("a", seen(shown("a", Phase.LAUNCHED, reason="NodeNotFound", message="no Node yet")))
+    found = explained("a", seen(shown("a", Phase.LAUNCHED, reason="NodeNotFound", message="no Node yet")))
     assert (found["node"], found["phase"]) == (None, "Launched")
     assert (found["waiting"]["reason"], found["waiting"]["message"]) == ("NodeNotFound", "no Node yet")
     assert found["priceHourly"] == 0.03
@@ -194,7 +194,7 @@ def test_an_in_flight_claim_shows_what_it_waits_for() -> None:
 
 def test_a_node_that_nodesmith_does_not_manage_says_so() -> None:
     stranger = seen(nodes=(node("managed", provider_id=""),))
-    found = told("managed", stranger)
+    found = explained("managed", stranger)
     assert (found["nodeClaim"], found["phase"], found["waiting"], found["priceHourly"]) == (None,) * 4
     assert "it has no NodeClaim, so nodesmith does not manage it" in text("managed", stranger)
 
@@ -219,14 +219,14 @@ def test_a_just_deleted_node_is_terminating_before_its_claim_is(
     blocked: Snapshot,
 ) -> None:
     fresh = replace(blocked, nodes=(its_node("b", deleting=True),))
-    found = told("node-b", fresh)
+    found = explained("node-b", fresh)
     assert (found["phase"], found["phaseSince"]) == ("Terminating", fresh.taken_at.isoformat())
     assert found["waiting"]["reason"] == "PodDisruptionBudget"
 
 
 def test_the_node_of_an_unreadable_nodeclaim_is_still_explained(blocked: Snapshot) -> None:
     broken = {"kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {"nodeClassRef": 3}}
-    found = told("node-a", replace(blocked, nodeclaims=(broken,)))
+    found = explained("node-a", replace(blocked, nodeclaims=(broken,)))
     assert (found["nodeClaim"], found["ending"]) == (None, True)
 
 
@@ -250,9 +250,9 @@ def staying(
     assert subject.claim is not None
     stay = why_it_stays(subject.claim, [subject.claim], seen, catalog(), NOW)
     assert stay is not None
-    told = report_of(subject, seen, price_of, NOW, stay)
-    assert told["staying"]["reason"] == stay.rule
-    line = next(line for line in lines(told) if stay.message in line)
+    reported = report_of(subject, seen, price_of, NOW, stay)
+    assert reported["staying"]["reason"] == stay.rule
+    line = next(line for line in lines(reported) if stay.message in line)
     return stay.rule, stay.leaves, line
 
 
@@ -328,9 +328,9 @@ def test_a_terminating_node_shows_its_cause() -> None:
     seen = snapshot(nodes=(its_node("a"),), nodeclaims=(written,))
     subject = named("a", seen, NOW)
     assert subject is not None
-    told = report_of(subject, seen, price_of, NOW)
-    assert told["cause"] == "Drifted"
-    assert "  cause     Drifted" in list(lines(told))
+    reported = report_of(subject, seen, price_of, NOW)
+    assert reported["cause"] == "Drifted"
+    assert "  cause     Drifted" in list(lines(reported))
 
 
 def test_a_local_cluster_is_explained_by_its_own_clock(tmp_path: Path) -> None:
@@ -346,15 +346,15 @@ def test_a_local_cluster_is_explained_by_its_own_clock(tmp_path: Path) -> None:
     kubeconfig.write_text(yaml.safe_dump(reachable(cluster, "http://127.0.0.1", "us-east-1", clock, "shop")))
 
     options = ["--keep", str(tmp_path), "--kubeconfig", str(kubeconfig), "-o", "json"]
-    told = json.loads(CliRunner().invoke(app, ["explain", "node", "lone", *options]).stdout)
+    reported = json.loads(CliRunner().invoke(app, ["explain", "node", "lone", *options]).stdout)
 
-    assert 90 <= told["snapshotAgeSeconds"] < 150
+    assert 90 <= reported["snapshotAgeSeconds"] < 150
 
 
 def test_a_node_of_auto_mode_is_reported_as_served_by_it() -> None:
     node = parse_node(foreign.node("i-auto1", "system"))
     of = replace(seen(), nodes=(node,), foreign_nodepools=(foreign.auto_mode_nodepool("system"),))
-    assert told("i-auto1", of)["servedBy"] == "EKS Auto Mode"
+    assert explained("i-auto1", of)["servedBy"] == "EKS Auto Mode"
     assert "its NodePool system is served by EKS Auto Mode: nodesmith leaves it alone" in text("i-auto1", of)
     status = tell_status(of, NOW)
     assert status["foreignNodePools"] == {"system": "EKS Auto Mode"}

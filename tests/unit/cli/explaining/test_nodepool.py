@@ -38,7 +38,7 @@ ONE_TYPE = expression(TYPE, "In", "m5.large")
 FAMILY = expression("karpenter.k8s.aws/instance-family", "In", "m5", "c5")
 
 
-def told(*requirements: dict[str, Any], **known: Any) -> Considered:
+def explained(*requirements: dict[str, Any], **known: Any) -> Considered:
     seen = snapshot(nodepools=[nodepool_manifest(requirements=requirements)])
     (pool,) = considered(inputs(snapshot=seen, ledger=ledger(**known)))
     return pool
@@ -51,14 +51,14 @@ def removed(pool: Considered, by: str) -> tuple[int, int]:
 
 
 def test_a_nodepool_without_requirements_has_every_bootable_and_offered_type() -> None:
-    pool = told()
+    pool = explained()
 
     assert pool.all == EVERY_TYPE
     assert "arch" not in " ".join(removal.condition for removal in pool.removals)
 
 
 def test_each_requirement_shows_what_it_rules_out_and_what_it_rules_out_alone() -> None:
-    pool = told(ONE_TYPE, FAMILY)
+    pool = explained(ONE_TYPE, FAMILY)
 
     assert pool.left == 1
     assert removed(pool, TYPE)[0] == EVERY_TYPE - 1
@@ -72,7 +72,7 @@ def test_types_without_capacity_on_ec2_are_shown() -> None:
     held = Backoff(NOW + timedelta(minutes=3), 1, "InsufficientInstanceCapacity")
     closed = {OfferingKey(kind, "m5.large", zone): held for kind in ("spot", "on-demand") for zone in zones}
 
-    pool = told(ONE_TYPE, unavailable=closed)
+    pool = explained(ONE_TYPE, unavailable=closed)
 
     assert pool.left == 0
     assert removed(pool, "EC2 lately refused it, for lack of capacity, quota or permission") == (1, 1)
@@ -106,7 +106,7 @@ def test_the_newest_decision_is_explained_even_if_it_launches_nothing(tmp_path: 
 
 
 def test_text_and_json_list_the_strictest_requirement_first() -> None:
-    pool = told(ONE_TYPE, FAMILY)
+    pool = explained(ONE_TYPE, FAMILY)
 
     lines = list(pool_lines(pool))
 

@@ -82,7 +82,7 @@ def test_a_pod_with_a_launched_node_shows_the_node_and_its_price(tmp_path: Path)
     (bought,) = plan.nodes
 
     found = as_json(tmp_path, "default/web-0001")
-    told = explain(tmp_path, "web-0001").stdout
+    reported = explain(tmp_path, "web-0001").stdout
 
     assert found["outcome"] == "bought"
     assert found["nodeClaim"] == bought.claim.name
@@ -93,9 +93,9 @@ def test_a_pod_with_a_launched_node_shows_the_node_and_its_price(tmp_path: Path)
     assert found["decision"] == written["id"]
     assert (
         f"pod default/web-0001: a node is launched for it\n  node      {bought.claim.name} of NodePool"
-        in told
+        in reported
     )
-    assert f"one of {found['instanceTypes'][0]}, " in told
+    assert f"one of {found['instanceTypes'][0]}, " in reported
 
 
 def test_later_records_show_how_the_node_has_progressed(tmp_path: Path) -> None:
@@ -132,12 +132,13 @@ def test_a_pod_blocked_by_limits_shows_what_to_raise(tmp_path: Path) -> None:
     _, written = decided(pods(shape()), nodepools=[nodepool_manifest("small", limits={"cpu": "1"})])
     keep(tmp_path, written)
 
-    told = explain(tmp_path, "web-0000").stdout
+    reported = explain(tmp_path, "web-0000").stdout
 
     assert (
-        "pod default/web-0000: not placed\n  reason    NodePool small: its limit of 1 cpu is reached" in told
+        "pod default/web-0000: not placed\n  reason    NodePool small: its limit of 1 cpu is reached"
+        in reported
     )
-    assert "\n  fix       for this pod raise spec.limits.cpu to at least 2\n" in told
+    assert "\n  fix       for this pod raise spec.limits.cpu to at least 2\n" in reported
 
 
 def test_the_nearest_of_several_nodepools_is_shown_and_the_others_counted(tmp_path: Path) -> None:
@@ -255,27 +256,27 @@ class TestWithASnapshot:
         keep(tmp_path, decided(pods(shape(app="other")))[1])
         Folder(tmp_path).put(snapshot_key(CLUSTER), observed(NOW, **fields))
 
-        found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+        found, reported = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
 
         assert (found["outcome"], found["decision"]) == (outcome, None)
-        assert said in told
-        assert "decision  none mentions it (1 searched" in told
+        assert said in reported
+        assert "decision  none mentions it (1 searched" in reported
 
     def test_the_state_since_the_decision_is_shown(self, tmp_path: Path) -> None:
         keep(tmp_path, decided(pods(shape("10000")))[1])
         Folder(tmp_path).put(snapshot_key(CLUSTER), observed(NOW + timedelta(minutes=5), node="n1"))
 
-        found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+        found, reported = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
 
         assert (found["outcome"], found["seen"]["outcome"], found["seen"]["node"]) == (
             "unplaced",
             "bound",
             "n1",
         )
-        assert told.startswith(
+        assert reported.startswith(
             "pod default/web-0000: it is bound to a node\n  decided   not placed\n  reason    "
         )
-        assert "  since     it is bound to a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in told
+        assert "  since     it is bound to a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in reported
 
     def test_the_snapshot_of_the_decision_adds_nothing(self, tmp_path: Path) -> None:
         _, written = decided(pods(shape()))
@@ -311,11 +312,11 @@ def test_a_pod_whose_nodes_were_launched_in_vain_says_so(tmp_path: Path) -> None
     later = decided([replace(waiting, created_at=NOW), filler], at=at, claims=[failed], nodes=(there,))[1]
     keep(tmp_path, later)
 
-    found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+    found, reported = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
 
     assert (found["outcome"], found["blocking"]) == ("unplaced", "back-off")
-    assert "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed" in told
-    assert "tried again after 12:10:00 UTC" in told
+    assert "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed" in reported
+    assert "tried again after 12:10:00 UTC" in reported
 
 
 def test_ages_are_shown_and_never_negative() -> None:

@@ -128,10 +128,10 @@ def test_a_watched_command_prints_its_output_after_each_change(capsys: pytest.Ca
 
     status = repeated(look, watch=True, looks=4, pause=lambda _: None)
 
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     assert status == 1
-    assert told.out == "one\n\ntwo\n"
-    assert "the API server is away; trying again" in told.err
+    assert reported.out == "one\n\ntwo\n"
+    assert "the API server is away; trying again" in reported.err
 
 
 def test_ctrl_c_ends_a_watched_command_with_its_last_status() -> None:

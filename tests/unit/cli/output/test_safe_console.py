@@ -19,11 +19,11 @@ def test_lines_and_cells_are_escaped(capsys: pytest.CaptureFixture[str]) -> None
     to.print(HOSTILE, style="red")
     to.print(table)
     Messages().print(HOSTILE)
-    told = capsys.readouterr()
-    assert "\x1b" not in told.out + told.err
+    reported = capsys.readouterr()
+    assert "\x1b" not in reported.out + reported.err
     assert "\x1b" in HOSTILE
-    assert r"Pod/a\x1b[31m" in told.out
-    assert r"Pod/a\x1b[31m" in told.err
+    assert r"Pod/a\x1b[31m" in reported.out
+    assert r"Pod/a\x1b[31m" in reported.err
 
 
 def test_lines_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:

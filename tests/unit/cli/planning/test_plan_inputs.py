@@ -68,12 +68,12 @@ NODE = cluster_scoped(
 
 
 def test_a_pod_without_a_node_is_pending_whatever_its_status_says() -> None:
-    told = plan(
+    reported = plan(
         pod(), pod("b", {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "Unknown"}]})
     )
 
-    assert sorted(p for node in told["nodes"] for p in node["pods"]) == ["default/a", "default/b"]
-    assert told["unplaced"] == []
+    assert sorted(p for node in reported["nodes"] for p in node["pods"]) == ["default/a", "default/b"]
+    assert reported["unplaced"] == []
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_a_pod_without_a_node_is_pending_whatever_its_status_says() -> None:
     ],
 )
 def test_bound_and_finished_pods_are_not_planned(left_alone: Manifest) -> None:
-    told = plan(left_alone, NODE)
+    reported = plan(left_alone, NODE)
 
-    assert (told["nodes"], told["existing"], told["unplaced"]) == ([], [], [])
+    assert (reported["nodes"], reported["existing"], reported["unplaced"]) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -98,28 +98,28 @@ def test_bound_and_finished_pods_are_not_planned(left_alone: Manifest) -> None:
     ],
 )
 def test_gated_and_nominated_pods_are_ignored_with_a_reason(held: Manifest, word: str) -> None:
-    told = plan(held, NODE)
+    reported = plan(held, NODE)
 
-    assert (told["nodes"], told["existing"]) == ([], [])
-    (entry,) = told["unplaced"]
+    assert (reported["nodes"], reported["existing"]) == ([], [])
+    (entry,) = reported["unplaced"]
     assert (entry["pod"], entry["nodePool"]) == ("default/a", "")
     assert word in entry["reason"]
 
 
 def test_existing_nodes_take_pods_before_new_ones_are_launched() -> None:
-    told = plan(pod(), NODE)
+    reported = plan(pod(), NODE)
 
-    assert told["existing"] == [{"node": "n1", "pods": ["default/a"]}]
-    assert (told["nodes"], told["priceHourly"]) == ([], 0)
+    assert reported["existing"] == [{"node": "n1", "pods": ["default/a"]}]
+    assert (reported["nodes"], reported["priceHourly"]) == ([], 0)
 
 
 def test_pods_on_a_node_use_its_room() -> None:
     there = [pod(f"there-{i}", nodeName="n1") for i in range(4)]
 
-    told = plan(pod(), NODE, *there)
+    reported = plan(pod(), NODE, *there)
 
-    assert told["existing"] == []
-    assert [bound(node) for node in told["nodes"]] == [["default/a"]]
+    assert reported["existing"] == []
+    assert [bound(node) for node in reported["nodes"]] == [["default/a"]]
 
 
 def test_without_nodeclasses_those_that_nodepools_name_are_assumed_in_the_first_three_zones() -> None:
@@ -152,9 +152,9 @@ def test_a_nodeclass_has_the_zones_and_images_of_its_status() -> None:
     anything = nodepool_manifest(requirements=[])
 
     made_from = plan_inputs(read(anything, nodeclass, pod()), embedded_catalog())
-    told = plan_json(decide(made_from))
+    reported = plan_json(decide(made_from))
 
-    (node,) = told["nodes"]
+    (node,) = reported["nodes"]
     assert node["zone"] == "us-east-1f"
     facts = [made_from.catalog.facts[name] for name in node["instanceTypes"]]
     assert {fact.arch for fact in facts} == {"arm64"}
@@ -169,10 +169,10 @@ def test_a_nodeclass_that_is_not_ready_buys_nothing_and_the_plan_says_why() -> N
         ]
     }
 
-    told = plan(nodeclass, pod())
+    reported = plan(nodeclass, pod())
 
-    assert told["nodes"] == []
-    assert "SubnetsReady: no subnet" in told["unplaced"][0]["reason"]
+    assert reported["nodes"] == []
+    assert "SubnetsReady: no subnet" in reported["unplaced"][0]["reason"]
 
 
 def test_windows_images_boot_no_linux_node() -> None:
@@ -233,10 +233,10 @@ def test_a_nodeclaim_and_its_node_count_once() -> None:
     node = {**NODE, "spec": {"providerID": "aws:///us-east-1a/i-9"}}
     made_from = inputs(CLAIM, node, *(pod(f"p{i}") for i in range(6)))
 
-    told = plan_json(decide(made_from))
+    reported = plan_json(decide(made_from))
 
-    assert [entry["node"] for entry in told["existing"]] == ["n1"]
-    assert len(told["existing"][0]["pods"]) <= 4
+    assert [entry["node"] for entry in reported["existing"]] == ["n1"]
+    assert len(reported["existing"][0]["pods"]) <= 4
 
 
 @pytest.mark.parametrize(
@@ -264,9 +264,9 @@ def test_limits_in_dollars_count_existing_nodes_at_the_catalogues_price(
 
     pods = [pod(f"p{number}") for number in range(6)]  # three of them fit on the node
 
-    told = plan_json(decide(inputs(pool, {**CLAIM, "metadata": about}, *pods)))
+    reported = plan_json(decide(inputs(pool, {**CLAIM, "metadata": about}, *pods)))
 
-    assert [bool(told["nodes"]), not told["unplaced"]] == [allows, allows]
+    assert [bool(reported["nodes"]), not reported["unplaced"]] == [allows, allows]
 
 
 @pytest.mark.parametrize(
@@ -457,15 +457,15 @@ def test_daemonsets_are_overhead_of_new_nodes() -> None:
 def test_the_same_files_give_the_same_bytes() -> None:
     everything = [pod(f"p{i}", nodeSelector={"kubernetes.io/arch": "amd64"}) for i in range(30)]
 
-    told = [canonical(plan(*some)) for some in (everything, list(reversed(everything)), everything)]
+    reported = [canonical(plan(*some)) for some in (everything, list(reversed(everything)), everything)]
 
-    assert len(set(told)) == 1
+    assert len(set(reported)) == 1
 
 
 def test_a_planned_node_lists_its_type_and_pods() -> None:
-    told = plan(*(pod(f"p{i}") for i in range(3)))
+    reported = plan(*(pod(f"p{i}") for i in range(3)))
 
-    (node,) = told["nodes"]
+    (node,) = reported["nodes"]
     assert list(node) == [
         "name",
         "nodePool",
@@ -478,7 +478,7 @@ def test_a_planned_node_lists_its_type_and_pods() -> None:
         "requests",
         "pods",
     ]
-    assert list(told) == [
+    assert list(reported) == [
         "nodes",
         "existing",
         "unplaced",
@@ -490,14 +490,14 @@ def test_a_planned_node_lists_its_type_and_pods() -> None:
     assert node["instanceTypes"][0] == node["instanceType"]
     assert node["pods"] == ["default/p0", "default/p1", "default/p2"]
     assert node["requests"] == {"cpu": "3", "memory": "3Gi", "pods": "3"}
-    assert told["priceHourly"] == pytest.approx(node["priceHourly"])
-    assert 0 < told["lowerBoundHourly"] <= told["priceHourly"]
+    assert reported["priceHourly"] == pytest.approx(node["priceHourly"])
+    assert 0 < reported["lowerBoundHourly"] <= reported["priceHourly"]
 
 
 def test_an_unplaced_pod_shows_the_nodepool_and_the_fix() -> None:
-    told = plan(pod(nodeSelector={"kubernetes.io/arch": "s390x"}), pod("b"))
+    reported = plan(pod(nodeSelector={"kubernetes.io/arch": "s390x"}), pod("b"))
 
-    (entry,) = told["unplaced"]
+    (entry,) = reported["unplaced"]
     assert entry["pod"] == "default/a"
     assert entry["nodePool"] == "default"
     assert "kubernetes.io/arch" in entry["blocking"]

@@ -70,7 +70,7 @@ def test_numbers_that_json_does_not_have_are_refused() -> None:
 def test_documents_read_the_same_without_libyaml() -> None:
     text = "a: &x [1, 0x10, 'yes', 2026-01-31] # why\nb: {c: *x}\nd: |\n  e\n---\n- f\n"
 
-    def told(reader: Any) -> list[tuple[str, int, int]]:
+    def faults_of(reader: Any) -> list[tuple[str, int, int]]:
         found = []
         while reader.check_event():
             event = reader.get_event()
@@ -78,4 +78,4 @@ def test_documents_read_the_same_without_libyaml() -> None:
             found.append((words, event.start_mark.line, event.start_mark.column))
         return found
 
-    assert told(EVENTS(text)) == told(PurePython(text))
+    assert faults_of(EVENTS(text)) == faults_of(PurePython(text))

@@ -21,15 +21,15 @@ def run(program: str, *words: str, **environment: str) -> str:
     code = f"import sys; sys.argv = {[program, *words]!r}\n"
     code += "from nodesmith_cli.commands import completion; from nodesmith_cli import main\n"
     code += "completion.kubectl_entry() if 'complete' in sys.argv[0] else main.main()"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         env={"PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent", **environment},
     )
-    assert not told.stderr
-    return told.stdout
+    assert not reported.stderr
+    return reported.stdout
 
 
 def test_kubectl_gets_commands_with_their_descriptions() -> None:

@@ -38,9 +38,9 @@ def test_a_plugin_has_what_k9s_requires(name: str) -> None:
 def test_a_plugin_runs_a_command_with_options_that_exist(name: str) -> None:
     words = command_of(PLUGINS[name])
     path = [word for word in words[:2] if word.isalpha()]
-    told = CliRunner().invoke(app, [*path, "--help"]).stdout
-    assert told.startswith(f"Usage: nodesmith {' '.join(path)}")
-    assert [word for word in words if word.startswith("--") and word not in told] == []
+    reported = CliRunner().invoke(app, [*path, "--help"]).stdout
+    assert reported.startswith(f"Usage: nodesmith {' '.join(path)}")
+    assert [word for word in words if word.startswith("--") and word not in reported] == []
 
 
 def test_no_two_plugins_of_a_view_share_a_shortcut() -> None:

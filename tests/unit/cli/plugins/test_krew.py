@@ -57,9 +57,9 @@ def test_the_plugin_runs_the_command_that_it_finds(
 
 
 def test_the_plugin_says_what_to_install_if_it_finds_nothing(plugin: Path, tmp_path: Path) -> None:
-    told = run(plugin, tmp_path / "empty", "savings")
-    assert told.returncode == 127
-    assert "install pipx" in told.stderr
+    reported = run(plugin, tmp_path / "empty", "savings")
+    assert reported.returncode == 127
+    assert "install pipx" in reported.stderr
 
 
 def test_the_plugin_in_the_archive_is_executable(plugin: Path) -> None:

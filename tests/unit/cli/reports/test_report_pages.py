@@ -18,11 +18,11 @@ from nodesmith_cli.simulator.localcommands.page import demo_sections, run_page
 from nodesmith_cli.views.explaining.decisionpage import decision_picture
 from nodesmith_cli.views.explaining.page import decision_page, decisions_page, lines_page, nodepools_page
 from nodesmith_formats.prices import Price
-from nodesmith_local.runs.interrupting import Interrupted, Life
+from nodesmith_local.runs.interrupting import Interrupted, NodeSpan
 from nodesmith_local.runs.latency import Latency
 from nodesmith_local.runs.report import NodeReport, PendingPod, Report
 from nodesmith_local.runs.running import Outcome
-from nodesmith_local.runs.shrinking import Shrunk
+from nodesmith_local.runs.shrinking import ScaleDown
 from nodesmith_local.runs.timeline import LAUNCHED, READY, Entry
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -146,10 +146,10 @@ def demo(nodes: int) -> str:
     outcome = Outcome(before, (Latency("bound", 30.0, 40.0, nodes),), ())
     moved = {**record(0, moves=[{"why": name(1)}]), "again": []}
     further = demo_sections(
-        [Shrunk(before, report(nodes // 2), (moved,))],
+        [ScaleDown(before, report(nodes // 2), (moved,))],
         [
             Interrupted(
-                tuple(Life(name(n), name(n), leaving=40, until=50) for n in range(nodes)),
+                tuple(NodeSpan(name(n), name(n), leaving=40, until=50) for n in range(nodes)),
                 (0.4,),
                 "",
                 2,

@@ -15,7 +15,7 @@ from nodesmith_cli.output.reporting.frame import Card, page, section, table
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, text, width_of
 from nodesmith_cli.output.reporting.pricescales import Choice, ladder
 from nodesmith_cli.output.reporting.style import DARK, LIGHT, SHAPE_ON, TEXT_ON
-from nodesmith_cli.output.reporting.timelines import Life, timeline
+from nodesmith_cli.output.reporting.timelines import NodeSpan, timeline
 
 MARKUP = '<script>alert("x")</script>\x1b[31m'
 LONG = "x" * 10_000
@@ -27,7 +27,7 @@ PICTURES: dict[str, Callable[[str], Html]] = {
     "bars": lambda name: bars(name, [Bar(name, 1, name)]),
     "stack": lambda name: stack(name, [Bar(name, 1, name)]),
     "fleet": lambda name: fleet_map(name, [Kind(name, name, name, 2, 1.5)]),
-    "timeline": lambda name: timeline(name, [Life(name, name)], 60),
+    "timeline": lambda name: timeline(name, [NodeSpan(name, name)], 60),
     "flow": lambda name: flow(
         name,
         [Column(name, (Box("a", name, (name,)),)), Column(name, (Box("b", name, (name,)),))],
@@ -96,7 +96,7 @@ def test_nodes_without_a_price_are_counted_in_the_text_alternative() -> None:
 
 
 def test_a_timeline_shows_each_phase_of_a_node_where_it_happened() -> None:
-    drawn = timeline("Drain", [Life("n", "gone", since=10, ready=20, leaving=30, until=40)], 50)
+    drawn = timeline("Drain", [NodeSpan("n", "gone", since=10, ready=20, leaving=30, until=40)], 50)
 
     spans = {
         name: (float(x), float(width))

@@ -74,16 +74,16 @@ def test_each_day_is_shown_with_both_sides_and_the_bound() -> None:
 
 
 def test_every_assumption_says_what_depends_on_it() -> None:
-    told = {each["what"]: each for each in report(shadow(days=1), days=14)["assumptions"]}
-    boots = told["boot time of nodes"]
+    reported = {each["what"]: each for each in report(shadow(days=1), days=14)["assumptions"]}
+    boots = reported["boot time of nodes"]
     assert (boots["value"], boots["source"]) == ("50 s", "the cluster's own nodes")
     shorter, longer = boots["sensitivity"]
     assert (shorter["if"], shorter["pendingSeconds"], longer["pendingSeconds"]) == ("-50 %", 1080, 3240)
     assert longer["usd"] == pytest.approx(18 + 0.24)
-    cheaper, _ = told["spot prices"]["sensitivity"]
+    cheaper, _ = reported["spot prices"]["sensitivity"]
     assert cheaper["usd"] == pytest.approx(18 - 2.4)
     assert cheaper["savingUsd"] == pytest.approx(24 - 2.4 - (18 - 2.4))
-    none, more = told["interruptions of spot nodes"]["sensitivity"]
+    none, more = reported["interruptions of spot nodes"]["sensitivity"]
     nodes, share = 4, 0.05 * 24 / 730
     assert none["evictions"] == 24 - round(nodes * share * 10)
     assert more["evictions"] >= none["evictions"]

@@ -25,7 +25,7 @@ from nodesmith_cli.views.top.rows import (
     Gauge,
     NodeRow,
     PodRow,
-    Prospect,
+    SavingsEstimate,
     State,
     View,
     chosen,
@@ -229,7 +229,7 @@ def test_a_pending_pod_shows_the_one_thing_in_its_way() -> None:
     assert seen.view(NOW).pending[0].why == "the limit of NodePool default is reached"
 
 
-def test_windows_of_scheduled_budgets_are_told() -> None:
+def test_windows_of_scheduled_budgets_are_reported() -> None:
     budgets = [{"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}, {"nodes": "10%"}]
     made: dict[str, Any] = {
         "apiVersion": "karpenter.sh/v1",
@@ -283,7 +283,7 @@ def test_no_line_is_wider_than_the_screen(width: int, name: str, left: int | Non
         NOW,
         nodes,
         (PodRow(name, "", "Pending", 1, 1, 1, name),),
-        prospect=Prospect(1, 2, 3),
+        prospect=SavingsEstimate(1, 2, 3),
         notes=(name,),
     )
     lines = [

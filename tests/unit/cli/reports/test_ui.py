@@ -41,7 +41,7 @@ from nodesmith_cli.views.ui.archive import Archive, runs_of
 from nodesmith_cli.views.ui.charts import MOST_POINTS, line
 from nodesmith_cli.views.ui.fleetmap import Tile, laid_out
 from nodesmith_cli.views.ui.pages.history import history
-from nodesmith_cli.views.ui.pages.kept import Kept, outcomes
+from nodesmith_cli.views.ui.pages.kept import PageData, outcomes
 from nodesmith_cli.views.ui.riskmap import risk_map
 from nodesmith_cli.views.ui.server import NAVIGATION, Site, make_app
 from nodesmith_formats.decisions.records import Folder, Records
@@ -130,19 +130,19 @@ class Visitor:
         return self.client.open(path, method=method, headers=headers)
 
 
-def visitor(kept: Kept) -> Visitor:
+def visitor(kept: PageData) -> Visitor:
     """Return a browser that has not followed the link yet."""
     gate = Gate(8090)
     return Visitor(make_app(Site(gate, kept)).test_client(use_cookies=False), gate)
 
 
-def inside(kept: Kept) -> Visitor:
+def inside(kept: PageData) -> Visitor:
     """Return a browser that has followed the link."""
     found = visitor(kept)
     return replace(found, cookie=found.gate.token)
 
 
-def small() -> Kept:
+def small() -> PageData:
     """Return a small cluster with a pending pod, two decisions and a ledger."""
     pool = OfferingKey("spot", "m5.large", "us-east-1a")
     ledger = Ledger(
@@ -413,9 +413,9 @@ def test_commands_that_pages_name_exist_with_their_options() -> None:
     named = [words.split() for words in re.findall(r"<code>nodesmith ([^<]+)</code>", shown)]
     assert ["doctor", "CLUSTER"] in named
     for command, *rest in named:
-        told = CliRunner().invoke(app, [command, "--help"])
-        assert told.exit_code == 0, command
-        assert all(each in told.output for each in rest if each.startswith("-")), rest
+        reported = CliRunner().invoke(app, [command, "--help"])
+        assert reported.exit_code == 0, command
+        assert all(each in reported.output for each in rest if each.startswith("-")), rest
 
 
 @given(
@@ -513,7 +513,7 @@ def test_a_line_has_a_bounded_number_of_points() -> None:
     assert line(points[:1]) is None
 
 
-def test_a_missing_server_is_told_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preconditions, "PAGE_LIBRARIES", ("flask", "no_such_library"))
     with pytest.raises(Rejected, match=r"no_such_library missing.*pipx install --force 'nodesmith\[ui\]'"):
         require_page_server()

@@ -57,7 +57,7 @@ def test_a_node_whose_claim_nodesmith_has_marked_is_nodesmiths() -> None:
     assert (found.owner.software, found.owner.is_ours) == ("nodesmith", True)
 
 
-def test_spot_and_on_demand_are_told_apart_whatever_software_names_them() -> None:
+def test_spot_and_on_demand_are_reported_apart_whatever_software_names_them() -> None:
     none = {"eks.amazonaws.com/capacityType": ""}
     found = priced(
         node("a", labels={"eks.amazonaws.com/capacityType": "SPOT"}),

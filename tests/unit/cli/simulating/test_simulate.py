@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith_cli.simulator.simulating.changes import Asked, changed
+from nodesmith_cli.simulator.simulating.changes import RequestedChanges, changed
 from nodesmith_cli.simulator.simulating.page import page
 from nodesmith_cli.simulator.simulating.report import as_csv, report
 from nodesmith_local.simulation.sides import simulate
@@ -155,7 +155,7 @@ def test_nodes_that_are_there_at_the_beginning_serve_and_are_paid_for() -> None:
     assert outcome["nodesLaunched"] == 0
 
 
-def test_pods_that_no_nodepool_accepts_wait_and_are_told() -> None:
+def test_pods_that_no_nodepool_accepts_wait_and_are_reported() -> None:
     outcome = lived(trace([slot(web("900"))]))
     assert outcome["podsWithoutNode"] == 1
     assert outcome["pendingSeconds"] == pytest.approx(5 * 3600)
@@ -205,7 +205,7 @@ def test_an_interrupt_ends_simulations_in_other_processes() -> None:
 
 
 def applied(**asked: Any) -> Inputs:
-    return changed(trace([]).inputs, Asked(**asked)).inputs
+    return changed(trace([]).inputs, RequestedChanges(**asked)).inputs
 
 
 def test_a_changed_nodepool_buys_what_it_allows_then(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_nodes_of_a_changed_nodepool_drift_and_are_replaced(tmp_path: Path) -> N
     old = worker("a", "m5.large", claim={"nodepool_hash": "1", "nodepool_hash_version": "v3"})
     inputs = fleet([old], pools=[pool(after="1m", requirements=ON_DEMAND)])
     file = written(tmp_path, "pool.yaml", pool(after="1m", requirements=SPOT, labels={"team": "a"}))
-    found = changed(inputs, Asked(files=(file,))).inputs
+    found = changed(inputs, RequestedChanges(files=(file,))).inputs
     outcome = lived(trace([slot(web(), at=timedelta(0), node="a")], found))
     assert outcome["evictionsByCause"] == {"Drifted": 1}
     assert outcome["spotHours"] > 4
@@ -231,7 +231,7 @@ def test_nodes_of_a_deleted_nodepool_end_and_others_take_their_pods() -> None:
     inputs = fleet(
         [worker("a", "m5.large")], pools=[pool(requirements=ON_DEMAND), pool("other", requirements=SPOT)]
     )
-    found = changed(inputs, Asked(deleted=("nodepool/default",))).inputs
+    found = changed(inputs, RequestedChanges(deleted=("nodepool/default",))).inputs
     outcome = lived(trace([slot(web(), at=timedelta(0), node="a")], found))
     assert outcome["evictions"] == 1
     assert outcome["nodepools"]["other"]["nodeHours"] > 5
@@ -275,10 +275,10 @@ def test_a_manifest_that_does_not_validate_is_refused_with_what_was_meant(tmp_pa
         applied(files=(written(tmp_path, "pool.yaml", wrong),))
 
 
-def test_other_kinds_among_changes_are_told(tmp_path: Path) -> None:
+def test_other_kinds_among_changes_are_reported(tmp_path: Path) -> None:
     namespaced = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     file = written(tmp_path, "pool.yaml", pool(), namespaced)
-    assert "ConfigMap is ignored" in changed(trace([]).inputs, Asked(files=(file,))).notes[0]
+    assert "ConfigMap is ignored" in changed(trace([]).inputs, RequestedChanges(files=(file,))).notes[0]
 
 
 # The report

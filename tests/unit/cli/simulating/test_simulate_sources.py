@@ -15,7 +15,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.simulator.simulating.auditlog import cloudwatch_lines, lines_of, read_audit_log
 from nodesmith_cli.simulator.simulating.kubereplay import read_kubereplay
-from nodesmith_cli.simulator.simulating.slots import Life, slots
+from nodesmith_cli.simulator.simulating.slots import ObservedPod, slots
 from nodesmith_cli.simulator.simulating.workloads import Workloads, within
 from nodesmith_local.simulation.simulation import Simulation
 from nodesmith_local.simulation.trace import Trace
@@ -118,9 +118,9 @@ def test_a_compressed_log_that_is_cut_in_half_is_used_up_to_there(tmp_path: Path
     lines = "\n".join(json.dumps(created(f"pod-{n}", n)) for n in range(300))
     file = tmp_path / "audit.log.gz"
     file.write_bytes(gzip.compress(lines.encode())[:-200])
-    told: dict[str, int] = {}
-    found, _ = read_audit_log(lines_of(str(file), told), "x")
-    assert told == {"the file is cut off": 1}
+    reported: dict[str, int] = {}
+    found, _ = read_audit_log(lines_of(str(file), reported), "x")
+    assert reported == {"the file is cut off": 1}
     assert 0 < len(found.pods) < 300
 
 
@@ -296,8 +296,8 @@ def test_a_file_that_does_not_exist_is_refused() -> None:
 
 def test_a_pod_without_an_owner_has_no_successor() -> None:
     lone = shape()
-    first = Life("default/a", lone, AT, (AT + MINUTE, AT + MINUTE))
-    second = Life("default/b", lone, AT + MINUTE)
+    first = ObservedPod("default/a", lone, AT, (AT + MINUTE, AT + MINUTE))
+    second = ObservedPod("default/b", lone, AT + MINUTE)
     owner = "" if not lone.owner else lone.owner
     assert len(slots([first, second], AT)) == (1 if owner else 2)
 

@@ -160,7 +160,7 @@ def test_a_drifted_node_with_a_termination_grace_period_is_replaced_despite_podd
 
 
 @pytest.mark.parametrize(
-    ("annotations", "told"),
+    ("annotations", "reported"),
     [
         (
             {"nodesmith.dev/max-disruptions-per-hour": "ten"},
@@ -173,14 +173,14 @@ def test_a_drifted_node_with_a_termination_grace_period_is_replaced_despite_podd
         ({}, "the disruption budgets of NodePool default allow no more"),
     ],
 )
-def test_the_message_names_the_limit_that_keeps_a_node(annotations: dict[str, str], told: str) -> None:
+def test_the_message_names_the_limit_that_keeps_a_node(annotations: dict[str, str], reported: str) -> None:
     limited = pool(budgets=[{"nodes": "100%" if annotations else "0"}])
     limited["metadata"]["annotations"] = annotations
     gone = worker("z").claim.terminating("Deleted", "", NOW - timedelta(minutes=50))
     found = propose(fleet([worker("a")], pools=[limited], claims=[gone]))
     assert found.proposals == ()
     assert found.blocked["claim-a"].rule == "Budget"
-    assert told in found.blocked["claim-a"].message
+    assert reported in found.blocked["claim-a"].message
 
 
 def test_a_node_that_pods_are_nominated_for_stays() -> None:

@@ -223,7 +223,7 @@ def test_no_node_may_be_disrupted_while_disruption_is_paused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "disruption", "told"),
+    ("annotations", "disruption", "reported"),
     [
         ({"nodesmith.dev/budget-timezone": "Europe/Berlln"}, {}, "did you mean 'Europe/Berlin'?"),
         ({"nodesmith.dev/budget-timezone": "Europe"}, {}, "must be the name of a time zone"),
@@ -233,18 +233,18 @@ def test_no_node_may_be_disrupted_while_disruption_is_paused() -> None:
     ],
 )
 def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
-    annotations: Mapping[str, str], disruption: Mapping[str, Any], told: str
+    annotations: Mapping[str, str], disruption: Mapping[str, Any], reported: str
 ) -> None:
     found = nodepool(annotations, **disruption)
     (problem,) = found.problems
-    assert told in str(problem)
+    assert reported in str(problem)
     assert "until this is fixed, none of its nodes is disrupted" in str(problem)
     assert not problem.fatal
     assert left(found, Ledger(claims=CLAIMS)) == 0
 
 
 @pytest.mark.parametrize(
-    ("disruption", "told"),
+    ("disruption", "reported"),
     [
         ({"budgets": [{"nodes": "0"}, {"nodes": "20%"}]}, "budgets[1].nodes is '20%': has no effect beside"),
         ({"budgets": [{"nodes": "1", "reasons": []}]}, "budgets[0].reasons is []: limits nothing"),
@@ -255,11 +255,11 @@ def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
     ],
 )
 def test_an_implausible_limit_is_reported_and_applies_as_written(
-    disruption: Mapping[str, Any], told: str
+    disruption: Mapping[str, Any], reported: str
 ) -> None:
     found = nodepool({}, **disruption)
     (problem,) = found.problems
-    assert told in str(problem)
+    assert reported in str(problem)
     assert found.value is not None
     assert found.value.disruption.fault == ""
 

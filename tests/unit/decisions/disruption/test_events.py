@@ -17,7 +17,7 @@ NODES = [claim(f"default-{number}", node_name=f"n{number}") for number in range(
 MOVE = Move("m-0", Reason.UNDERUTILIZED, ("default-0",), Stage.ENDING, NOW, NOW, why="saves $0.1 an hour")
 
 
-def told_of(**blocked: Blocker) -> list[ObjectEvent]:
+def events_of(**blocked: Blocker) -> list[ObjectEvent]:
     """Return the Events for blocked nodes, given the blockers by number."""
     return of_staying(Proposals(blocked={f"default-{n[1:]}": rule for n, rule in blocked.items()}), NODES)
 
@@ -31,17 +31,17 @@ def pools(policy: str) -> dict[str, NodePool]:
 def test_an_exhausted_budget_is_also_reported_on_its_nodepool() -> None:
     why = "the disruption budgets of NodePool default allow no more disruptions for now"
     rule = Blocker(BUDGET, "NodePool/default", why)
-    told = told_of(_0=rule, _1=rule)
-    on_pool = {event for event in told if event.kind == "NodePool"}
+    reported = events_of(_0=rule, _1=rule)
+    on_pool = {event for event in reported if event.kind == "NodePool"}
     assert {(event.name, event.reason, event.message) for event in on_pool} == {
         ("default", "DisruptionBlocked", why)
     }
-    assert {event.name for event in told} == {"default", "default-0", "n0", "default-1", "n1"}
+    assert {event.name for event in reported} == {"default", "default-0", "n0", "default-1", "n1"}
 
 
 def test_other_rules_are_not_reported_on_the_nodepool() -> None:
-    told = told_of(_0=Blocker("DoNotDisrupt", "Pod/default/a", "pod a is annotated"))
-    assert [(event.kind, event.reason) for event in told] == [
+    reported = events_of(_0=Blocker("DoNotDisrupt", "Pod/default/a", "pod a is annotated"))
+    assert [(event.kind, event.reason) for event in reported] == [
         ("NodeClaim", "DisruptionBlocked"),
         ("Node", "DisruptionBlocked"),
     ]
@@ -50,8 +50,8 @@ def test_other_rules_are_not_reported_on_the_nodepool() -> None:
 @pytest.mark.parametrize("rule", ["Ending", "Moving", "NoNode", "Nominated", "NotInitialized"])
 def test_momentary_blockers_are_reported_after_lasting_ones(rule: str) -> None:
     policy = Blocker("Policy", "NodePool/default", "its NodePool consolidates empty nodes only")
-    told = told_of(_0=Blocker(rule, "NodeClaim/default-0", "it passes"), _1=policy)
-    assert [(event.name, event.reason) for event in told] == [
+    reported = events_of(_0=Blocker(rule, "NodeClaim/default-0", "it passes"), _1=policy)
+    assert [(event.name, event.reason) for event in reported] == [
         ("default-1", "Unconsolidatable"),
         ("n1", "Unconsolidatable"),
         ("default-0", "DisruptionBlocked"),
@@ -60,7 +60,7 @@ def test_momentary_blockers_are_reported_after_lasting_ones(rule: str) -> None:
 
 
 def test_nodes_with_recent_pod_events_get_no_event() -> None:
-    assert told_of(_0=Blocker(NOT_YET, "NodePool/default", "pods came or went less than 30s ago")) == []
+    assert events_of(_0=Blocker(NOT_YET, "NodePool/default", "pods came or went less than 30s ago")) == []
 
 
 def test_a_node_whose_pods_cannot_be_placed_more_cheaply_reports_why() -> None:
@@ -72,8 +72,8 @@ def test_a_node_whose_pods_cannot_be_placed_more_cheaply_reports_why() -> None:
 
 
 def test_only_policy_balanced_reports_a_validated_consolidation() -> None:
-    told = of_approval(MOVE, NODES[:1], pools("Balanced"))
-    assert [(e.kind, e.name, e.reason) for e in told] == [
+    reported = of_approval(MOVE, NODES[:1], pools("Balanced"))
+    assert [(e.kind, e.name, e.reason) for e in reported] == [
         ("NodeClaim", "default-0", "ConsolidationApproved"),
         ("Node", "n0", "ConsolidationApproved"),
     ]

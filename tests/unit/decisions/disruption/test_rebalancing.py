@@ -205,7 +205,7 @@ def test_rebalancing_and_consolidation_together_reach_a_stable_state(seed: int) 
 
 
 @pytest.mark.parametrize(
-    ("value", "disruption", "told"),
+    ("value", "disruption", "reported"),
     [
         ("on", {}, "must be Off or On, did you mean 'On'?; treated as Off"),
         ("yes", {}, "must be Off or On; treated as Off"),
@@ -218,10 +218,10 @@ def test_rebalancing_and_consolidation_together_reach_a_stable_state(seed: int) 
     ],
 )
 def test_a_useless_or_invalid_rebalancing_setting_is_reported(
-    value: str, disruption: Mapping[str, Any], told: str
+    value: str, disruption: Mapping[str, Any], reported: str
 ) -> None:
     found = parse_nodepool(asked(value, **disruption))
     (problem,) = found.problems
     assert f"metadata.annotations[{REBALANCE_ZONES}]" in str(problem)
-    assert told in str(problem)
+    assert reported in str(problem)
     assert not problem.fatal

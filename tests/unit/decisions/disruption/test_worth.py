@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search.search import propose
@@ -160,14 +160,14 @@ def test_savings_of_another_nodepool_do_not_pay_for_evictions_in_a_balanced_one(
     runs = running(shape("100m", "100Mi"), {"cheap": 20, "kept": 1, "dear": 1})
     worths = []
     for policy in ("WhenEmptyOrUnderutilized", "Balanced"):
-        survey = Survey(fleet(workers, runs, pools=[pool(), pool("careful", policy=policy)]))
+        survey = CandidateSelection(fleet(workers, runs, pools=[pool(), pool("careful", policy=policy)]))
         sources = [one for one in survey.candidates if one.name != "claim-kept"]
         worths.append(worth_usd(sources, 0.1, totals(survey), NOW))
     assert worths[0] > 0 > worths[1]
 
 
 def test_a_replacement_of_a_windows_node_runs_beside_it_for_longer() -> None:
-    survey = Survey(fleet([worker("a")], running(shape("1", "2Gi"), {"a": 1})))
+    survey = CandidateSelection(fleet([worker("a")], running(shape("1", "2Gi"), {"a": 1})))
 
     def worth(system: str) -> float:
         """Return the worth of replacing the node at the same price, whatever its operating system."""
@@ -277,20 +277,20 @@ def test_pods_with_negative_deletion_costs_do_no_harm_but_their_node_is_not_empt
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "reported"),
     [
         ({INSTANCE_TYPE: "x99.huge"}, "its instance type 'x99.huge' is not in the catalogue"),
         ({ZONE: "us-east-1z"}, "the catalogue has no price for m5.2xlarge (on-demand) in us-east-1z"),
     ],
 )
 def test_a_node_of_unknown_price_stays_unless_it_is_empty_and_affects_no_other(
-    labels: Mapping[str, str], told: str
+    labels: Mapping[str, str], reported: str
 ) -> None:
     odd, plain = large(labels=labels), large("b")
     small = running(shape("1", "2Gi"), {"a": 1, "b": 1})
     found = propose(fleet([odd, plain], small, pools=[only("m5")]))
     assert found.blocked["claim-a"].rule == "Price"
-    assert told in found.blocked["claim-a"].message
+    assert reported in found.blocked["claim-a"].message
     assert [p.sources for p in found.proposals] == [("claim-b",)]
     assert {"claim-a"} <= {name for p in propose(fleet([odd])).proposals for name in p.sources}
 

@@ -18,7 +18,7 @@ from tests.fakes.cloud import CLUSTER
 from tests.objects.launching import NODECLASS
 
 
-def told(device: str = "/dev/xvdb", **ebs: Any) -> str:
+def message_for(device: str = "/dev/xvdb", **ebs: Any) -> str:
     """Return the message about one volume, empty for none."""
     obstacle = volume_obstacle((BlockDeviceMapping(device, BlockDevice(**ebs)),))
     return obstacle.message if obstacle else ""
@@ -47,7 +47,7 @@ def told(device: str = "/dev/xvdb", **ebs: Any) -> str:
     ids=str,
 )
 def test_volumes_within_the_limits_of_their_type_are_accepted(ebs: dict[str, Any]) -> None:
-    assert told(**ebs) == ""
+    assert message_for(**ebs) == ""
 
 
 @pytest.mark.parametrize(
@@ -132,20 +132,20 @@ def test_volumes_within_the_limits_of_their_type_are_accepted(ebs: dict[str, Any
 def test_a_volume_that_ebs_does_not_offer_is_named_with_what_it_offers(
     ebs: dict[str, Any], message: str
 ) -> None:
-    assert told(**ebs) == f"spec.blockDeviceMappings[0].{message}"
+    assert message_for(**ebs) == f"spec.blockDeviceMappings[0].{message}"
 
 
 @pytest.mark.parametrize("name", ["iops", "throughput"])
 def test_whatever_its_type_a_volume_needs_positive_numbers(name: str) -> None:
     fault = f"spec.blockDeviceMappings[0].ebs.{name} is 0: write a positive number, or leave it out"
     wrong: dict[str, Any] = {name: 0}
-    assert told(volume_size="20Gi", **wrong) == fault
+    assert message_for(volume_size="20Gi", **wrong) == fault
 
 
 def test_no_instance_boots_from_a_hard_disk_volume() -> None:
     disk = {"volume_type": "st1", "volume_size": "500Gi"}
-    assert "volumeType is st1, from which no instance boots" in told("/dev/xvda", **disk)
-    assert told("/dev/xvdb", **disk) == ""
+    assert "volumeType is st1, from which no instance boots" in message_for("/dev/xvda", **disk)
+    assert message_for("/dev/xvdb", **disk) == ""
 
 
 def test_each_mapping_needs_a_device_name_of_its_own() -> None:

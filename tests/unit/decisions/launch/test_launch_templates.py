@@ -32,8 +32,8 @@ def test_the_metadata_service_accepts_only_imdsv2_over_one_hop_by_default() -> N
         "HttpTokens": "required",
         "InstanceMetadataTags": "disabled",
     }
-    told = MetadataOptions("enabled", "enabled", 2, "optional")
-    assert data(replace(NODECLASS, metadata_options=told))["MetadataOptions"] == {
+    reported = MetadataOptions("enabled", "enabled", 2, "optional")
+    assert data(replace(NODECLASS, metadata_options=reported))["MetadataOptions"] == {
         "HttpEndpoint": "enabled",
         "HttpProtocolIpv6": "enabled",
         "HttpPutResponseHopLimit": 2,

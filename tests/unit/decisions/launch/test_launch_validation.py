@@ -14,25 +14,25 @@ from tests.fakes.cloud import CLUSTER
 from tests.objects.launching import NODECLASS
 
 
-def told(nodeclass: EC2NodeClass) -> str:
+def message_for(nodeclass: EC2NodeClass) -> str:
     obstacle = launch_obstacle(nodeclass, CLUSTER)
     return f"{obstacle.reason}: {obstacle.message}" if obstacle else ""
 
 
 def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
-    assert told(NODECLASS) == ""
-    assert told(replace(NODECLASS, ami_family="Custom", user_data="anything")) == ""
+    assert message_for(NODECLASS) == ""
+    assert message_for(replace(NODECLASS, ami_family="Custom", user_data="anything")) == ""
 
 
 def test_a_public_address_for_an_instance_with_several_interfaces_is_refused() -> None:
     several = (NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
     public = replace(NODECLASS, associate_public_ip_address=True)
-    found = told(replace(public, network_interfaces=several))
+    found = message_for(replace(public, network_interfaces=several))
     assert found.startswith(
         "PublicIPAddressInvalid: spec.associatePublicIPAddress is true, but EC2 assigns no"
     )
-    assert told(replace(public, network_interfaces=several[:1])) == ""
-    assert told(replace(public, network_interfaces=several, associate_public_ip_address=False)) == ""
+    assert message_for(replace(public, network_interfaces=several[:1])) == ""
+    assert message_for(replace(public, network_interfaces=several, associate_public_ip_address=False)) == ""
 
 
 def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:
@@ -61,53 +61,55 @@ def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:
     ],
 )
 def test_a_tag_that_ec2_or_nodesmith_reserves_is_named(key: str) -> None:
-    found = told(replace(NODECLASS, tags={"fine": "yes", key: "v"}))
+    found = message_for(replace(NODECLASS, tags={"fine": "yes", key: "v"}))
     assert found.startswith("TagValidationFailed: spec.tags[")
     assert key[:100] in found
 
 
 def test_a_tag_value_that_is_too_long_and_too_many_tags_are_found() -> None:
-    assert told(replace(NODECLASS, tags={"k": "v" * 257})).startswith("TagValidationFailed: spec.tags['k']")
-    assert told(replace(NODECLASS, tags={"k": "v" * 256})) == ""
-    assert "42 tags" in told(replace(NODECLASS, tags={f"k{n}": "v" for n in range(42)}))
-    assert told(replace(NODECLASS, tags={f"k{n}": "v" for n in range(41)})) == ""
+    assert message_for(replace(NODECLASS, tags={"k": "v" * 257})).startswith(
+        "TagValidationFailed: spec.tags['k']"
+    )
+    assert message_for(replace(NODECLASS, tags={"k": "v" * 256})) == ""
+    assert "42 tags" in message_for(replace(NODECLASS, tags={f"k{n}": "v" for n in range(42)}))
+    assert message_for(replace(NODECLASS, tags={f"k{n}": "v" for n in range(41)})) == ""
 
 
 def test_user_data_that_is_too_large_for_ec2_is_found_with_its_size() -> None:
-    found = told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 16_000))
+    found = message_for(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 16_000))
     assert found.startswith("UserDataSizeLimitExceeded: spec.userData")
     assert "16384" in found
-    assert told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 15_000)) == ""
+    assert message_for(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 15_000)) == ""
 
 
 def test_an_alias_with_an_impossible_version_is_found() -> None:
     terms = (AMISelectorTerm(alias="al2023@20250821"),)
-    assert told(replace(NODECLASS, ami_selector_terms=terms)).startswith(
+    assert message_for(replace(NODECLASS, ami_selector_terms=terms)).startswith(
         "AMINotFound: spec.amiSelectorTerms: alias al2023@20250821"
     )
 
 
 def test_the_size_limit_counts_bytes() -> None:
     custom = replace(NODECLASS, ami_family="Custom")
-    assert told(replace(custom, user_data="é" * 8_192)) == ""
-    assert told(replace(custom, user_data="é" * 8_193)).startswith("UserDataSizeLimitExceeded")
+    assert message_for(replace(custom, user_data="é" * 8_192)) == ""
+    assert message_for(replace(custom, user_data="é" * 8_193)).startswith("UserDataSizeLimitExceeded")
 
 
 def test_a_mime_document_without_parts_is_found() -> None:
     text = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="XX"\n\n--YY\nhello\n'
-    assert told(replace(NODECLASS, user_data=text)).startswith(
+    assert message_for(replace(NODECLASS, user_data=text)).startswith(
         "UserDataInvalid: spec.userData: the MIME document"
     )
 
 
 def test_user_data_that_is_too_large_by_itself_is_not_parsed() -> None:
     levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
-    found = told(replace(NODECLASS, user_data=f"MIME-Version: 1.0\n{levels}{'x' * 20_000}"))
+    found = message_for(replace(NODECLASS, user_data=f"MIME-Version: 1.0\n{levels}{'x' * 20_000}"))
     assert found.startswith("UserDataSizeLimitExceeded: spec.userData: ")
 
 
 def test_user_data_that_is_not_text_is_refused() -> None:
-    assert told(replace(NODECLASS, user_data="#!/bin/sh \ud800")).startswith(
+    assert message_for(replace(NODECLASS, user_data="#!/bin/sh \ud800")).startswith(
         "UserDataInvalid: spec.userData: "
     )
 
@@ -116,4 +118,4 @@ def test_user_data_that_is_not_text_is_refused() -> None:
     "key", ["EKS:eks-cluster-name", "Kubernetes.io/cluster/other", "Karpenter.sh/NodePool"]
 )
 def test_a_tag_that_iam_cannot_distinguish_from_nodesmiths_is_refused(key: str) -> None:
-    assert "is set by nodesmith itself" in told(replace(NODECLASS, tags=FrozenMap({key: "other"})))
+    assert "is set by nodesmith itself" in message_for(replace(NODECLASS, tags=FrozenMap({key: "other"})))

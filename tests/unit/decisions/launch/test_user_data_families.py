@@ -103,7 +103,7 @@ def started(nodeclass: EC2NodeClass) -> Bootstrap:
     return parse_user_data(text_of(nodeclass))
 
 
-def told(nodeclass: EC2NodeClass, **cluster: Any) -> str:
+def message_for(nodeclass: EC2NodeClass, **cluster: Any) -> str:
     obstacle = launch_obstacle(nodeclass, replace(CLUSTER, **cluster))
     return f"{obstacle.reason}: {obstacle.message}" if obstacle else ""
 
@@ -138,7 +138,7 @@ def test_a_kubelet_field_reaches_the_kubelet(family: str, field: str) -> None:
     if (family, field) == ("Bottlerocket", "systemReserved"):
         written[field] = {name: amount for name, amount in written[field].items() if name != "pid"}
     nodeclass = of(family, kubelet=read_kubelet(written))
-    assert told(nodeclass) == ""
+    assert message_for(nodeclass) == ""
     wanted = 29 if field == "maxPods" else write_kubelet(nodeclass.kubelet)[field]
     assert started(nodeclass).kubelet[field] == wanted
 
@@ -194,7 +194,7 @@ def test_a_kubelet_field_that_is_not_set_is_not_written() -> None:
 def test_a_kubelet_field_that_a_family_cannot_set_is_refused_by_name(
     family: str, spec: dict[str, Any], said: str
 ) -> None:
-    found = told(of(family, kubelet=read_kubelet(spec)))
+    found = message_for(of(family, kubelet=read_kubelet(spec)))
     assert found.startswith("UnsupportedKubeletConfiguration: ")
     assert said in found
 
@@ -202,7 +202,7 @@ def test_a_kubelet_field_that_a_family_cannot_set_is_refused_by_name(
 @pytest.mark.parametrize("family", ["AL2023", "Custom"])
 def test_a_family_that_reads_any_kubelet_field_takes_any(family: str) -> None:
     kubelet = read_kubelet({"registryPullQPS": 10, "podsPerCore": 3, "clusterDNS": ["10.0.0.1", "10.0.0.2"]})
-    assert told(of(family, kubelet=kubelet)) == ""
+    assert message_for(of(family, kubelet=kubelet)) == ""
 
 
 def test_bottlerocket_gets_all_addresses_of_the_dns() -> None:
@@ -217,10 +217,10 @@ def test_instance_store_disks_are_combined_where_asked(family: str) -> None:
 
 @pytest.mark.parametrize("family", WINDOWS_FAMILIES)
 def test_what_windows_cannot_do_is_refused(family: str) -> None:
-    assert told(of(family, instance_store_policy="RAID0")) == (
+    assert message_for(of(family, instance_store_policy="RAID0")) == (
         f"UnsupportedField: spec.instanceStorePolicy is RAID0, and {family} does not combine disks: remove it"
     )
-    found = told(of(family), ip_family="ipv6", service_cidr="fd00::/108")
+    found = message_for(of(family), ip_family="ipv6", service_cidr="fd00::/108")
     assert found.startswith(
         f"UnsupportedAMIFamily: spec.amiFamily is {family}, and Windows nodes cannot join an IPv6"
     )
@@ -466,26 +466,26 @@ HOSTILE = {
 def test_user_data_that_cannot_be_merged_is_refused_with_line_and_reason(
     family: str, text: str, said: str
 ) -> None:
-    found = told(of(family, user_data=text))
+    found = message_for(of(family, user_data=text))
     assert found.startswith("UserDataInvalid: spec.userData: ")
     assert said in found
 
 
 def test_a_nodeconfig_without_settings_is_fine() -> None:
     for rest in ("", "spec:\n", "spec: {}\n"):
-        assert told(of("AL2023", user_data=config(rest))) == ""
+        assert message_for(of("AL2023", user_data=config(rest))) == ""
 
 
 def test_a_document_with_its_own_handler_may_have_parts_of_any_type() -> None:
     parts = "".join(f"\n--B\nContent-Type: {kind}\n\nx\n" for kind in ("text/part-handler", "text/x-mine"))
     text = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n{parts}\n--B--\n'
-    assert told(of("AL2", user_data=text)) == ""
+    assert message_for(of("AL2", user_data=text)) == ""
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "Custom"])
 def test_user_data_is_measured_after_merging(family: str) -> None:
     own = f"[settings.motd]\ntext = '{'#' * 16_300}'" if family == "Bottlerocket" else "#" * 16_300
-    found = told(of(family, user_data=own))
+    found = message_for(of(family, user_data=own))
     assert found.partition(":")[0] == ("" if family == "Custom" else "UserDataSizeLimitExceeded")
 
 
@@ -509,7 +509,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 )
 def test_refusing_hostile_user_data_takes_no_time(family: str, text: str) -> None:
     began = time.process_time()
-    assert told(of(family, user_data=text)).startswith("UserDataInvalid")
+    assert message_for(of(family, user_data=text)).startswith("UserDataInvalid")
     assert time.process_time() - began < 0.5
 
 

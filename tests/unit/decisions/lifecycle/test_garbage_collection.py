@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.garbagecollection import MOST, Facts, garbage, still_detached, suspects
+from nodesmith.decisions.garbagecollection import MOST, Inventory, garbage, still_detached, suspects
 from nodesmith.model.commands import (
     Correct,
     EndClaim,
@@ -80,7 +80,7 @@ def facts(
     nodes: Sequence[Node] = (),
     nodeclaims: Sequence[Mapping[str, Any]] = (),
     **others: Any,
-) -> Facts:
+) -> Inventory:
     kinds: dict[OwnedKind, list[Owned]] = {}
     for each in owned:
         kinds.setdefault(each.kind, []).append(each)
@@ -94,10 +94,10 @@ def facts(
         "detached_since": {},
         "now": NOW,
     }
-    return Facts(**(known | others))
+    return Inventory(**(known | others))
 
 
-def found(of: Facts) -> list[Garbage]:
+def found(of: Inventory) -> list[Garbage]:
     return garbage(of)[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.nodeclaims.objects import renew_hashes, state_hashes
-from nodesmith.decisions.disruption.drift import Today, drifted
+from nodesmith.decisions.disruption.drift import DesiredState, drifted
 from nodesmith.decisions.readiness import launchconditions
 from nodesmith.decisions.readiness.launchconditions import rehashed, unstated
 from nodesmith.errors import Failures
@@ -38,8 +38,8 @@ def pool() -> NodePool:
     return parsed
 
 
-def today() -> Today:
-    return Today.of(builders.snapshot(), builders.ledger(), builders.catalog(), NOW)
+def today() -> DesiredState:
+    return DesiredState.of(builders.snapshot(), builders.ledger(), builders.catalog(), NOW)
 
 
 def renewed(*claims: NodeClaim) -> list[NodeClaim]:

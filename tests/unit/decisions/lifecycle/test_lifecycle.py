@@ -233,7 +233,7 @@ def test_the_nodepool_determines_how_long_a_node_may_take_to_register() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("reported", "reason"),
     [
         ("Client.InternalError: Client error on launch", "InstanceTerminated"),
         ("Client.InstanceInitiatedShutdown: Instance initiated shutdown", "InstanceTerminated"),
@@ -243,13 +243,13 @@ def test_the_nodepool_determines_how_long_a_node_may_take_to_register() -> None:
     ],
 )
 def test_an_instance_that_was_terminated_from_outside_is_distinguished_from_one_that_failed(
-    told: str, reason: str
+    reported: str, reason: str
 ) -> None:
-    gone = replace(instance("terminated"), id=CLAIM.instance_id, state_reason=told)
+    gone = replace(instance("terminated"), id=CLAIM.instance_id, state_reason=reported)
     (command,) = steps(CLAIM, instances={CLAIM.name: (gone,)}, checked=[CLAIM.name])
     assert isinstance(command, GiveUp)
     assert command.claim.reason == reason
-    assert told in command.claim.message
+    assert reported in command.claim.message
 
 
 def test_a_node_that_appears_at_the_last_moment_still_counts() -> None:

@@ -100,8 +100,8 @@ def test_status_shows_that_the_cluster_is_paused() -> None:
     shown = {**manifest, "status": update.status}
     assert shown_pause([shown]) == pause
     assert shown_pause([manifest]) is None
-    told = report_of(builders.snapshot(nodepools=(shown,)), NOW)
-    assert str(pause) in list(lines(told))
+    reported = report_of(builders.snapshot(nodepools=(shown,)), NOW)
+    assert str(pause) in list(lines(reported))
     assert report_of(builders.snapshot(), NOW)["paused"] is None
 
 

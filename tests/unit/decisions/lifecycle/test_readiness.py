@@ -409,9 +409,9 @@ def test_a_foreign_ready_condition_is_kept_if_false_and_overwritten_if_true() ->
     good = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "True", "SubnetsReady"),))
     bad = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "False", "SubnetsNotFound"),))
     for status, claimed, stands in ((good, "False", True), (bad, "True", False)):
-        told = nodeclass_update(manifest, parsed, status, NOW)
-        assert told is not None
-        shown = {**told.status, "conditions": [dict(c) for c in told.status["conditions"]]}
+        reported = nodeclass_update(manifest, parsed, status, NOW)
+        assert reported is not None
+        shown = {**reported.status, "conditions": [dict(c) for c in reported.status["conditions"]]}
         shown["conditions"][-1] |= {"status": claimed, "reason": "Audit"}
         again = nodeclass_update({**manifest, "status": shown}, parsed, status, NOW)
         assert (again is None) is stands

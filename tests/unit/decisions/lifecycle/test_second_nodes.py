@@ -153,7 +153,7 @@ def test_what_a_move_has_bought_is_in_use_where_pods_run_on_the_node_that_regist
     assert unused(name) == [OWN.claim]
 
 
-def test_when_pods_came_or_went_is_told_by_the_node_that_registered(name: str) -> None:
+def test_when_pods_came_or_went_is_reported_by_the_node_that_registered(name: str) -> None:
     earlier, later = NOW - timedelta(minutes=20), NOW - timedelta(seconds=30)
     mine = Worker(replace(OWN.node, last_pod_event_at=earlier), OWN.claim)
     inputs = beside(fleet([mine], pools=[pool(after="10m")]), name, last_pod_event_at=later)

@@ -69,9 +69,9 @@ def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
     bought = claim("new", phase=Phase.PENDING, created_at=BEGAN, phase_since=BEGAN)
     bought = bought.advanced(Phase.LAUNCHED, NOW - timedelta(seconds=31))
     found = report_of(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
-    (told,) = found["interruptions"]
-    assert (told["name"], told["cause"], told["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
-    assert told["waitsFor"] == f"{waits.message}: new has been Launched for 31 s"
+    (reported,) = found["interruptions"]
+    assert (reported["name"], reported["cause"], reported["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
+    assert reported["waitsFor"] == f"{waits.message}: new has been Launched for 31 s"
     assert (found["coming"], found["ending"]) == (1, 1)
     assert "  node-a  SpotInterrupted         80 s left  Terminating, waiting: its pods" in "\n".join(
         lines(found)
@@ -85,16 +85,16 @@ def test_interruptions_are_sorted_by_deadline_without_other_terminations() -> No
 
 
 def test_a_passed_deadline_has_zero_seconds_left() -> None:
-    (told,) = report_of(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
-    assert told["secondsLeft"] == 0
+    (reported,) = report_of(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
+    assert reported["secondsLeft"] == 0
 
 
 def test_nodes_of_moves_are_shown_once_they_are_closed_to_new_pods() -> None:
     snapshot = seen(running("a"), running("b").terminating("Drifted", "AMIDrift", BEGAN), running("c"))
     nodes = tuple(replace(n, taints=(DISRUPTED,)) if n.name == "node-a" else n for n in snapshot.nodes)
     found = report_of(replace(snapshot, nodes=nodes), NOW)
-    told = [(each["nodeClaim"], each["reason"], each["phase"]) for each in found["disruptions"]]
-    assert told == [("a", None, None), ("b", "Drifted", "Terminating")]
+    reported = [(each["nodeClaim"], each["reason"], each["phase"]) for each in found["disruptions"]]
+    assert reported == [("a", None, None), ("b", "Drifted", "Terminating")]
     text = "\n".join(lines(found))
     closed = "node-a  closed to new pods: its move is Proposed or Replacing"
     assert f"2 nodes under disruption\n  {closed}\n  node-b  Drifted: Terminating" in text
@@ -111,7 +111,7 @@ def test_overlays_are_counted_and_those_left_out_are_named() -> None:
     ]
 
 
-def test_spending_limits_are_told_with_what_is_used_and_since_when() -> None:
+def test_spending_limits_are_reported_with_what_is_used_and_since_when() -> None:
     near, far, odd = (
         parse_spending_limit(name, text)
         for name, text in (
@@ -131,14 +131,14 @@ def test_spending_limits_are_told_with_what_is_used_and_since_when() -> None:
         "lastTransitionTime": "2026-11-20T10:00:00Z",
     }
     pools = [{"metadata": {"name": "default"}, "status": {"conditions": [condition]}}]
-    told = limit_reports(Region("", (far, near, odd), ("east", "west"), shares), NOW, pools)
-    month, hour, unread = limit_lines(told)
+    reported = limit_reports(Region("", (far, near, odd), ("east", "west"), shares), NOW, pools)
+    month, hour, unread = limit_lines(reported)
     assert month.startswith("SpendingLimit far: 90 of 900 USD a month used (10 %) since 2026-11-01T00:00:00Z")
     assert hour == "SpendingLimit near: 0.85 of 1 USD an hour used (85 %) since 2026-11-20T10:00:00Z"
     assert unread.startswith("SpendingLimit odd cannot be read, so nothing is bought that it may select:")
 
 
-def test_a_table_that_the_caller_may_not_read_is_told() -> None:
+def test_a_table_that_the_caller_may_not_read_is_reported() -> None:
     class Refusing:
         meta = SimpleNamespace(
             region_name="eu-central-1", events=SimpleNamespace(register=lambda *_, **__: None)

@@ -257,8 +257,8 @@ class TestDollars:
         there = claim(phase=Phase.TERMINATING, price_hourly_usd=0.9, created_at=NOW - timedelta(hours=2))
         found = plan(1, pools=[dollar_pool("1", requirements=ON_DEMAND)], ledger=ledger(claims=(there,)))
         assert found.nodes == ()
-        told = "the limit of 1 USD an hour of NodePool default is reached (0.9 USD an hour used since"
-        assert f"{told} 2026-11-21T10:00:00Z" in reason(found)
+        reported = "the limit of 1 USD an hour of NodePool default is reached (0.9 USD an hour used since"
+        assert f"{reported} 2026-11-21T10:00:00Z" in reason(found)
         assert (
             "raise annotation nodesmith.dev/limit-usd-per-hour of NodePool default to at least 1."
             in reason(found)
@@ -459,9 +459,9 @@ class TestShown:
         pool = dollar_pool("1")
         pool["status"] = {"conditions": [{"type": NEAR_LIMIT, "status": "True", "message": "all of it used"}]}
         quota = self.written(quota_manifest(), 2)
-        told = list(lines(report_of(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
-        assert "CapacityQuota gold: 2 of 3 nodes used" in told
-        assert "NodePool default: all of it used" in told
+        reported = list(lines(report_of(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
+        assert "CapacityQuota gold: 2 of 3 nodes used" in reported
+        assert "NodePool default: all of it used" in reported
 
 
 class TestReplacements:
@@ -498,8 +498,8 @@ class TestReplacements:
         known = snapshot(quotas=(quota_manifest(),)), ledger(claims=tuple(there[:2])), NodeSettings()
         assert exceeded(there[2:], *known, NOW) == ""
         more = [*there[2:], claim("default-y")]
-        told = "its replacements would exceed the limit of CapacityQuota gold: 2 of 3 nodes used"
-        assert exceeded(more, *known, NOW) == told
+        reported = "its replacements would exceed the limit of CapacityQuota gold: 2 of 3 nodes used"
+        assert exceeded(more, *known, NOW) == reported
 
 
 class TestExpendablePods:
@@ -587,7 +587,7 @@ class TestFaults:
         assert parse_quota(older) == parse_quota(quota_manifest())
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "reported"),
         [
             ("node=3", "did you mean 'nodes'?"),
             ("nodes", "must be a resource and its limit, such as nodes=200"),
@@ -597,8 +597,8 @@ class TestFaults:
             ("nodesmith.dev/usd-per-hour=5 EUR", "convert 5 EUR into US dollars"),
         ],
     )
-    def test_limits_of_a_cluster_that_cannot_be_read_are_refused(self, text: str, told: str) -> None:
-        with pytest.raises(ValueError, match=re.escape(told)):
+    def test_limits_of_a_cluster_that_cannot_be_read_are_refused(self, text: str, reported: str) -> None:
+        with pytest.raises(ValueError, match=re.escape(reported)):
             parse_cluster_limits(text)
 
 

@@ -202,8 +202,8 @@ def test_a_repeated_attempt_is_marked_once_when_pods_have_stayed() -> None:
     made = bought(3 * MINUTE, 2)
     held, there = ledger(claims=(made,)), seen([made], hosted(made))
     assert stayed(held, there, NOW, Workloads()) == {made.name: (WORKLOAD,)}
-    told = ledger(claims=(replace(made, served=(WORKLOAD,)),))
-    assert stayed(told, there, NOW, Workloads()) == {}
+    reported = ledger(claims=(replace(made, served=(WORKLOAD,)),))
+    assert stayed(reported, there, NOW, Workloads()) == {}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool, parsed_nodepools
-from nodesmith.model.ledger.breakers import CLOSED, Breaker, InVain, Wasted
+from nodesmith.model.ledger.breakers import CLOSED, Breaker, PurchaseFailure, Wasted
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import departure_of
 from nodesmith.model.policies import RESET_LAUNCHES
@@ -69,7 +69,7 @@ THREE = [bought(30 * MINUTE), bought(20 * MINUTE), bought(10 * MINUTE)]
 def test_the_third_purchase_in_vain_trips_and_stops_launches_for_two_hours() -> None:
     assert not judged(THREE[:2]).launches.is_tripped
     tripped = judged(THREE).launches
-    assert (tripped.trips, tripped.until, tripped.why) == (1, NOW + 2 * HOUR, InVain.UNUSED)
+    assert (tripped.trips, tripped.until, tripped.why) == (1, NOW + 2 * HOUR, PurchaseFailure.UNUSED)
 
 
 def test_nodes_that_were_bought_together_are_one_purchase() -> None:
@@ -98,7 +98,7 @@ def test_nodes_that_do_not_register_or_initialize_count() -> None:
         replace(bought(n * MINUTE, ""), phase=Phase.GIVEN_UP, reason="RegistrationTimeout") for n in (50, 40)
     ]
     stuck = bought(35 * MINUTE, "", phase=Phase.REGISTERED, phase_since=NOW - 31 * MINUTE)
-    assert judged([*lost, stuck]).launches.why is InVain.NOT_REGISTERED
+    assert judged([*lost, stuck]).launches.why is PurchaseFailure.NOT_REGISTERED
     assert not judged([*lost, replace(stuck, phase_since=NOW - MINUTE)]).launches.is_tripped
 
 
@@ -111,7 +111,7 @@ def test_late_attempts_for_a_workload_stop_no_other_pods() -> None:
 def test_nodes_whose_pods_are_gone_trip_at_the_eighth_purchase_only() -> None:
     gone = [bought(n * MINUTE, WITHDRAWN) for n in range(10, 90, 10)]
     assert not judged(gone[:7]).launches.is_tripped
-    assert judged(gone).launches.why is InVain.WITHDRAWN
+    assert judged(gone).launches.why is PurchaseFailure.WITHDRAWN
 
 
 def test_a_departed_node_counts_as_its_claim_did() -> None:
@@ -132,7 +132,7 @@ def test_after_the_wait_one_node_decides_whether_it_closes_or_waits_for_a_day() 
 def test_purchases_are_remembered_for_a_day_and_at_most_eight() -> None:
     many = [bought(n * MINUTE, WITHDRAWN) for n in range(10, 300, 10)]
     assert len(judged(many).launches.wasted) == 8
-    old = Breaker((Wasted(NOW - timedelta(days=1, seconds=1), 3, InVain.UNUSED, "default-old"),))
+    old = Breaker((Wasted(NOW - timedelta(days=1, seconds=1), 3, PurchaseFailure.UNUSED, "default-old"),))
     assert judged([], RegistrationHealth("", launches=old)).launches == CLOSED
 
 
@@ -198,7 +198,7 @@ def test_a_reset_that_is_no_time_is_reported_and_resets_nothing(value: str) -> N
 def test_a_third_replacement_in_a_row_stops_replacements_and_not_launches() -> None:
     row = [bought(10 * MINUTE, USED, again=n, name=f"default-{n}") for n in range(4)]
     health = judged(row)
-    assert (health.launches.is_tripped, health.moves.why) == (False, InVain.MOVED_AGAIN)
+    assert (health.launches.is_tripped, health.moves.why) == (False, PurchaseFailure.MOVED_AGAIN)
     assert not judged(row[:3]).moves.is_tripped
     assert decided(health)[0] == 2
     ledger = builders.ledger(health={"default": health})
@@ -259,16 +259,16 @@ def test_a_node_without_pods_is_judged_once_it_has_been_ready_for_long_enough(ea
 
 def test_the_condition_and_events_tell_of_it_once_and_of_its_end() -> None:
     manifest = builders.nodepool_manifest()
-    (told,) = breaker_condition(judged(THREE), manifest, NOW)
-    assert (told.type, told.status, told.reason) == ("NodesBoughtInVain", "True", "NodesUnused")
-    assert told.message.endswith(
+    (reported,) = breaker_condition(judged(THREE), manifest, NOW)
+    assert (reported.type, reported.status, reported.reason) == ("NodesBoughtInVain", "True", "NodesUnused")
+    assert reported.message.endswith(
         "; find the cause, then change the NodePool or its annotation nodesmith.dev/reset-launches"
     )
-    (event,) = breaker_events("default", manifest, [told])
-    assert (event.reason, event.warning, event.message) == ("NodesBoughtInVain", True, told.message)
-    shown = {"type": told.type, "status": "True", "message": told.message}
+    (event,) = breaker_events("default", manifest, [reported])
+    assert (event.reason, event.warning, event.message) == ("NodesBoughtInVain", True, reported.message)
+    shown = {"type": reported.type, "status": "True", "message": reported.message}
     manifest["status"] = {"conditions": [shown]}
-    assert breaker_events("default", manifest, [told]) == []
+    assert breaker_events("default", manifest, [reported]) == []
     over = breaker_condition(RegistrationHealth(""), manifest, NOW)
     assert [(each.status, each.reason) for each in over] == [("False", "NodesUsed")]
     assert [each.reason for each in breaker_events("default", manifest, over)] == ["LaunchesResumed"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.decisions.provisioning.nodeclaims import ByHand, by_hand
+from nodesmith.decisions.provisioning.nodeclaims import UserNodeClaims, by_hand
 from nodesmith.model.policies import MinValuesPolicy
 from tests.builders import expression, inputs, nodeclaim_manifest, snapshot
 
 TYPE, CAPACITY = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"
 
 
-def decided(*types: str, least: int, policy: MinValuesPolicy = MinValuesPolicy.STRICT) -> ByHand:
+def decided(*types: str, least: int, policy: MinValuesPolicy = MinValuesPolicy.STRICT) -> UserNodeClaims:
     asked = [expression(TYPE, "In", *types, minValues=least), expression(CAPACITY, "In", "on-demand")]
     given = inputs(snapshot=snapshot(nodeclaims=(nodeclaim_manifest(asked),)))
     return by_hand(replace(given, settings=replace(given.settings, min_values_policy=policy)))

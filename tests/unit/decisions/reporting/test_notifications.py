@@ -307,11 +307,11 @@ class Events:
         self.entries += asked["Entries"]
         self.calls.append(len(asked["Entries"]))
         bad = {at for at in self.refused if first <= at < len(self.entries)}
-        told = [{"ErrorCode": "Busy"} if at in bad else {} for at in range(first, len(self.entries))]
-        return {"FailedEntryCount": len(bad), "Entries": told}
+        reported = [{"ErrorCode": "Busy"} if at in bad else {} for at in range(first, len(self.entries))]
+        return {"FailedEntryCount": len(bad), "Entries": reported}
 
 
-def test_events_are_sent_ten_at_a_time_and_refused_ones_are_told_apart() -> None:
+def test_events_are_sent_ten_at_a_time_and_refused_ones_are_reported_apart() -> None:
     events = Events(3, 20)
     found = list(of_claims([bought(f"c{n}") for n in range(23)], CLUSTER, NOW))
     accepted = list(EventBridge(lambda: events, "us-east-1").put(found))
@@ -377,11 +377,11 @@ def test_every_kind_has_a_schema_that_its_events_meet() -> None:
     found = {each.kind: each for each in everything()}
     assert sorted(found) == sorted(NOTIFICATIONS) == sorted(each.__name__ for each in DETAILS)
     for kind in DETAILS:
-        told, document = schema(kind), found[kind.__name__].document("us-east-1")
-        assert set(told["required"]) <= set(document) <= set(told["properties"])
+        reported, document = schema(kind), found[kind.__name__].document("us-east-1")
+        assert set(reported["required"]) <= set(document) <= set(reported["properties"])
         for name, value in document.items():
-            assert isinstance(value, _TYPES[told["properties"][name]["type"]]), name
-            assert told["properties"][name]["description"]
+            assert isinstance(value, _TYPES[reported["properties"][name]["type"]]), name
+            assert reported["properties"][name]["description"]
 
 
 def test_ids_depend_on_cluster_kind_and_key_alone() -> None:

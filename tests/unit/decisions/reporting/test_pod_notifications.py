@@ -30,8 +30,8 @@ def annotated(value: str, **fields: Any) -> list[ObjectEvent]:
 
 
 def test_a_nominated_pod_gets_an_event_with_its_claim() -> None:
-    (told,) = pod_events([COMING], WAITING, NOW)
-    assert told == ObjectEvent(
+    (reported,) = pod_events([COMING], WAITING, NOW)
+    assert reported == ObjectEvent(
         "Pod", WAITING[0].key, "Nominated", "Pod should schedule on: nodeclaim/default-x1"
     )
 
@@ -53,10 +53,10 @@ def test_a_pod_that_runs_or_terminates_gets_no_event_on_a_claim() -> None:
     ],
 )
 def test_a_pod_gets_an_event_on_the_effect_of_its_annotation(value: str, reason: str, said: str) -> None:
-    (told,) = annotated(value)
-    assert (told.kind, told.reason) == ("Pod", reason)
-    assert said in told.message
-    assert told.warning is (reason == "InvalidDoNotDisruptAnnotation")
+    (reported,) = annotated(value)
+    assert (reported.kind, reported.reason) == ("Pod", reason)
+    assert said in reported.message
+    assert reported.warning is (reason == "InvalidDoNotDisruptAnnotation")
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,16 @@ def test_obvious_annotations_and_foreign_pods_cause_no_events(value: str, fields
 def test_pod_events_are_published_once_an_hour_and_ten_at_a_time() -> None:
     many = pods(shape(), PODS_AT_ONCE + 5)
     seen, bought = snapshot(pods=many), [claim(nominated=tuple(pod.key for pod in many))]
-    cluster, told = FakeCluster(), dict[ObjectEvent, Any]()
+    cluster, reported = FakeCluster(), dict[ObjectEvent, Any]()
 
-    def tell(minutes: int) -> int:
-        return publish_pods(cluster, bought, seen, told, NOW + timedelta(minutes=minutes))
+    def publish_after(minutes: int) -> int:
+        return publish_pods(cluster, bought, seen, reported, NOW + timedelta(minutes=minutes))
 
-    assert [tell(0), tell(1), tell(2), tell(59), tell(60)] == [10, 5, 0, 0, 10]
+    assert [publish_after(0), publish_after(1), publish_after(2), publish_after(59), publish_after(60)] == [
+        10,
+        5,
+        0,
+        0,
+        10,
+    ]
     assert len(cluster.events) == len(many)

@@ -25,7 +25,7 @@ class Cluster:
 
     def __init__(self, waiting: int = MANY) -> None:
         self.blobs, self.objects = FakeBlobs(), FakeCluster()
-        self.told: EventDeduplication = {}
+        self.published: EventDeduplication = {}
         self.seen = snapshot(pods=pods(shape(), waiting))
 
     def decide(self, *groups: tuple[Reason, int, int], at: datetime = NOW) -> None:
@@ -36,15 +36,15 @@ class Cluster:
         )
         write_unplaced(self.blobs, CLUSTER, Plan(unplaced=unplaced), at)
 
-    def tell(self, now: datetime = NOW) -> int:
-        return publish_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.told, now)
+    def publish(self, now: datetime = NOW) -> int:
+        return publish_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.published, now)
 
 
 def test_each_unplaced_pod_gets_an_event_with_the_reason_and_a_remedy() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
 
-    assert cluster.tell() == 2
+    assert cluster.publish() == 2
     event = cluster.objects.events[0]
     assert (event.kind, event.name, event.reason, event.warning) == (
         "Pod",
@@ -81,20 +81,20 @@ def test_pods_that_no_node_can_satisfy_get_an_event_and_pods_for_other_scheduler
 def test_the_same_event_is_published_once_in_five_minutes() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
-    cluster.tell()
+    cluster.publish()
     cluster.decide((LIMIT, 0, 2), at=NOW + timedelta(minutes=4))
 
-    assert cluster.tell(NOW + timedelta(minutes=4)) == 0
-    assert cluster.tell(NOW + timedelta(minutes=5)) == 2
+    assert cluster.publish(NOW + timedelta(minutes=4)) == 0
+    assert cluster.publish(NOW + timedelta(minutes=5)) == 2
 
 
 def test_another_reason_is_published_at_once() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 1))
-    cluster.tell()
+    cluster.publish()
     cluster.decide((LARGE, 0, 1), at=NOW + timedelta(seconds=5))
 
-    assert cluster.tell(NOW + timedelta(seconds=5)) == 1
+    assert cluster.publish(NOW + timedelta(seconds=5)) == 1
     assert [event.message for event in cluster.objects.events][1] == LARGE.text
 
 
@@ -103,27 +103,27 @@ def test_a_pod_that_got_a_node_meanwhile_gets_no_event() -> None:
     cluster.decide((LIMIT, 0, 2))
     cluster.seen = snapshot(pods=bind(shape(), "node-1", 2))
 
-    assert cluster.tell() == 0
+    assert cluster.publish() == 0
 
 
 def test_an_old_decision_causes_no_events() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
 
-    assert cluster.tell(NOW + timedelta(minutes=20)) == 0
+    assert cluster.publish(NOW + timedelta(minutes=20)) == 0
 
 
 def test_many_pods_with_one_reason_do_not_displace_those_with_another() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, MANY - 1), (LARGE, MANY - 1, MANY))
 
-    assert cluster.tell() == EVENTS_AT_ONCE
+    assert cluster.publish() == EVENTS_AT_ONCE
     assert LARGE.text in {event.message for event in cluster.objects.events}
-    assert cluster.tell(NOW + timedelta(seconds=30)) == MANY - EVENTS_AT_ONCE
+    assert cluster.publish(NOW + timedelta(seconds=30)) == MANY - EVENTS_AT_ONCE
 
 
 def test_without_unplaced_pods_no_events_are_published() -> None:
-    assert Cluster().tell() == 0
+    assert Cluster().publish() == 0
 
 
 def test_a_nodepool_without_compatible_instance_types_gets_an_event_once_in_five_minutes() -> None:
@@ -134,7 +134,7 @@ def test_a_nodepool_without_compatible_instance_types_gets_an_event_once_in_five
     plan = Plan(obstacles=obstacles, without_types=("picky", "gone-meanwhile"))
     write_unplaced(cluster.blobs, CLUSTER, plan, NOW)
 
-    assert [cluster.tell(), cluster.tell(NOW + timedelta(minutes=1))] == [1, 0]
+    assert [cluster.publish(), cluster.publish(NOW + timedelta(minutes=1))] == [1, 0]
     (event,) = cluster.objects.events
     assert (event.kind, event.name, event.reason, event.warning) == (
         "NodePool",
@@ -148,6 +148,6 @@ def test_a_nodepool_without_compatible_instance_types_gets_an_event_once_in_five
 def test_pods_for_which_nodes_were_bought_in_vain_get_an_event_with_its_own_reason() -> None:
     cluster = Cluster()
     cluster.decide((Reason("nodes were bought 2 times", blocking="back-off"), 0, 1), (LIMIT, 1, 2))
-    cluster.tell()
-    told = {event.name: event.reason for event in cluster.objects.events}
-    assert told == {"default/web-0000": "ProvisioningBackOff", "default/web-0001": "FailedScheduling"}
+    cluster.publish()
+    reported = {event.name: event.reason for event in cluster.objects.events}
+    assert reported == {"default/web-0000": "ProvisioningBackOff", "default/web-0001": "FailedScheduling"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle.steps import next_steps
 from nodesmith.decisions.provisioning.decide import decide
@@ -217,12 +217,12 @@ def test_devices_that_belong_to_no_node_are_reached_from_the_zones_they_name() -
 
 def test_a_pod_whose_devices_are_where_nothing_is_sold_is_told_that_they_decide_its_zone() -> None:
     terms = [[builders.expression("topology.kubernetes.io/zone", "In", "us-east-1f")]]
-    told = why(decided(claiming(1, request(), allocation={"terms": terms})))
-    assert told.endswith("(for their volumes or devices: topology.kubernetes.io/zone In [us-east-1f])")
+    reported = why(decided(claiming(1, request(), allocation={"terms": terms})))
+    assert reported.endswith("(for their volumes or devices: topology.kubernetes.io/zone In [us-east-1f])")
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "reported"),
     [
         (claims(request(1, model("none"))), "no node has devices of DeviceClass gpu.example.com"),
         (claims(request(1, "device.nothing")), "(a selector fails: no such key: 'nothing')"),
@@ -232,12 +232,12 @@ def test_a_pod_whose_devices_are_where_nothing_is_sold_is_told_that_they_decide_
         (claims(request(32), request(32), request(32), request(33)), "more than 128"),
     ],
 )
-def test_pods_whose_devices_are_not_known_stay_pending_with_the_reason(asked: Any, told: str) -> None:
+def test_pods_whose_devices_are_not_known_stay_pending_with_the_reason(asked: Any, reported: str) -> None:
     pods = builders.pods(builders.shape(deviceClaims=asked))
     plan = decided(pods, EIGHT)
     assert not plan.nodes
     assert why(plan).startswith("it claims devices, but")
-    assert told in why(plan)
+    assert reported in why(plan)
 
 
 def test_claims_share_the_capacity_of_a_device() -> None:
@@ -307,7 +307,7 @@ def test_what_is_left_of_a_nodes_divided_devices_is_used_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "reported"),
     [
         ({**gpus(1), "partitions": []}, "[0]: counters and partitions must be set together"),
         (parted(partitions=[]), "[0].partitions: must be a list of maps with consumes"),
@@ -326,16 +326,16 @@ def test_what_is_left_of_a_nodes_divided_devices_is_used_first() -> None:
         (shared("80Gi", validValues="x"), "not a quantity"),
     ],
 )
-def test_a_mistake_in_declared_devices_is_told(entry: dict[str, Any], told: str) -> None:
+def test_a_mistake_in_declared_devices_is_reported(entry: dict[str, Any], reported: str) -> None:
     with pytest.raises(ValueError, match=r"^\[0\]") as error:
         parse_annotated([entry])
-    assert told in str(error.value)
+    assert reported in str(error.value)
 
 
-def test_a_claim_of_more_devices_than_a_node_has_is_told_in_devices() -> None:
-    told = why(decided(claiming(1, request(9)), EIGHT))
-    assert "9 of gpu.example.com" in told
-    assert DEVICES not in told
+def test_a_claim_of_more_devices_than_a_node_has_is_reported_in_devices() -> None:
+    reported = why(decided(claiming(1, request(9)), EIGHT))
+    assert "9 of gpu.example.com" in reported
+    assert DEVICES not in reported
 
 
 def test_a_cluster_may_ignore_claims() -> None:
@@ -412,8 +412,8 @@ def test_pods_that_share_a_claim_stay_while_a_budget_keeps_them_from_leaving_tog
     there = cluster(published("a", (kind(), 8, 7)), published("b", (kind(), 8, 8)))
     plain = fleet([worker("a"), worker("b")], running(shape, {"a": 2}), devices=there)
     guarded = replace(plain, snapshot=replace(plain.snapshot, budgets=(budget(),)))
-    assert not Survey(plain).blocked
-    assert Survey(guarded).blocked["claim-a"].rule == "SharedResourceClaim"
+    assert not CandidateSelection(plain).blocked
+    assert CandidateSelection(guarded).blocked["claim-a"].rule == "SharedResourceClaim"
 
 
 def budget() -> PodDisruptionBudget:

@@ -26,12 +26,12 @@ PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(4)]
 
 
 def test_node_and_nodeclaim_get_an_event_with_their_deadline() -> None:
-    told = of_deadline(CLAIM, "n1")
-    assert [(each.kind, each.name, each.reason, each.warning) for each in told] == [
+    reported = of_deadline(CLAIM, "n1")
+    assert [(each.kind, each.name, each.reason, each.warning) for each in reported] == [
         ("NodeClaim", CLAIM.name, "TerminationGracePeriodExpiring", True),
         ("Node", "n1", "TerminationGracePeriodExpiring", True),
     ]
-    assert "2026-11-21T08:05:00Z" in told[0].message
+    assert "2026-11-21T08:05:00Z" in reported[0].message
     assert [each.kind for each in of_deadline(CLAIM, "")] == ["NodeClaim"]
     assert of_deadline(replace(CLAIM, deadline=None), "n1") == []
 
@@ -51,12 +51,12 @@ def test_node_and_nodeclaim_get_an_event_on_what_ec2_does_to_their_instance(
     cause: InterruptionCause, reason: str, is_warned_of: bool
 ) -> None:
     ending = claim().terminating(cause, "EC2 takes it at 08:02", NOW)
-    told = of_interruption(ending, "n1")
-    assert [(each.kind, each.reason, each.warning) for each in told] == [
+    reported = of_interruption(ending, "n1")
+    assert [(each.kind, each.reason, each.warning) for each in reported] == [
         ("NodeClaim", reason, is_warned_of),
         ("Node", reason, is_warned_of),
     ]
-    assert all("EC2 takes it at 08:02" in each.message for each in told)
+    assert all("EC2 takes it at 08:02" in each.message for each in reported)
 
 
 def test_a_termination_without_an_interruption_causes_no_interruption_event() -> None:
@@ -101,7 +101,7 @@ def test_a_deleted_pod_gets_an_event_with_its_nodes_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "reason", "told"),
+    ("phase", "reason", "reported"),
     [
         (
             Phase.TERMINATING,
@@ -119,9 +119,9 @@ def test_a_deleted_pod_gets_an_event_with_its_nodes_deadline() -> None:
     ],
 )
 def test_a_node_gets_events_on_its_remaining_pods_and_volumes_and_its_nodeclaim_on_unusual_waits(
-    phase: Phase, reason: str, told: list[tuple[str, str, bool]]
+    phase: Phase, reason: str, reported: list[tuple[str, str, bool]]
 ) -> None:
     waiting = replace(CLAIM, phase=phase, reason=reason, message="pod a is still there", node_name="n1")
     events = of_waiting(waiting)
-    assert [(event.kind, event.reason, event.warning) for event in events] == told
+    assert [(event.kind, event.reason, event.warning) for event in events] == reported
     assert {event.message for event in events} <= {"pod a is still there"}

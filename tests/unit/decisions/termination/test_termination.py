@@ -410,11 +410,11 @@ def test_at_its_deadline_the_instance_is_terminated_whatever_runs_on_it() -> Non
     held = VolumeAttachment("node-a", "pv-1")
     last = steps(seen(protected, attachments=(held,)), replace(ENDING, deadline=NOW))[-1]
     assert isinstance(last, TerminateInstances)
-    told = {c.type: (c.status, c.reason, c.message) for c in conditions_of(last.claim)}
+    reported = {c.type: (c.status, c.reason, c.message) for c in conditions_of(last.claim)}
     why = "TerminationGracePeriodElapsed"
-    assert told["Drained"] == ("False", why, "pods left at the deadline: 1")
-    assert told["VolumesDetached"] == ("False", why, "volumes left at the deadline: 1")
-    assert told["InstanceTerminating"][0] == "True"
+    assert reported["Drained"] == ("False", why, "pods left at the deadline: 1")
+    assert reported["VolumesDetached"] == ("False", why, "volumes left at the deadline: 1")
+    assert reported["InstanceTerminating"][0] == "True"
     read = shown_claim(manifest(last.claim), NOW).value
     assert read is not None
     assert (read.phase, read.terminated_at) == (Phase.TERMINATED, NOW)
@@ -422,8 +422,8 @@ def test_at_its_deadline_the_instance_is_terminated_whatever_runs_on_it() -> Non
 
 def test_a_phase_that_is_complete_at_the_deadline_is_not_reported_as_cut_short() -> None:
     last = steps(seen(), replace(ENDING, deadline=NOW))[-1]
-    told = {c.type: (c.status, c.message) for c in conditions_of(last.claim)}
-    assert told["Drained"] == told["VolumesDetached"] == ("True", "")
+    reported = {c.type: (c.status, c.message) for c in conditions_of(last.claim)}
+    assert reported["Drained"] == reported["VolumesDetached"] == ("True", "")
 
 
 def test_an_empty_node_is_kept_for_five_seconds() -> None:
@@ -477,7 +477,7 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
 
 @pytest.mark.parametrize("cause", ["Deleted", InterruptionCause.TERMINATED])
 @pytest.mark.parametrize(
-    ("told", "known", "ended"),
+    ("reported", "known", "ended"),
     [
         (NOW - timedelta(seconds=40), None, NOW - timedelta(seconds=40)),
         (NOW - timedelta(seconds=40), NOW, NOW - timedelta(seconds=40)),
@@ -498,11 +498,11 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
     ],
 )
 def test_a_claim_has_the_time_at_which_ec2_says_that_its_instance_ended(
-    cause: str, told: datetime | None, known: datetime | None, ended: datetime | None
+    cause: str, reported: datetime | None, known: datetime | None, ended: datetime | None
 ) -> None:
     launched = replace(CLAIM, launched_at=NOW - timedelta(hours=1)).terminating(cause, "", NOW)
     claim = replace(launched, phase=Phase.TERMINATED if known else Phase.TERMINATING, terminated_at=known)
-    found = replace(instance(claim, "terminated"), state_since=told)
+    found = replace(instance(claim, "terminated"), state_since=reported)
     (release,) = next_steps([claim], seen(), {claim.name: (found,)}, [claim.name], NOW)
     assert isinstance(release, Release)
     assert release.claim.terminated_at == ended
@@ -545,8 +545,8 @@ def test_a_claim_waits_for_its_node_and_names_the_finalizer_that_holds_it() -> N
     assert waiting.claim.reason == "AwaitingNodeDeletion"
     assert waiting.claim.message == f"Node node-a is held by finalizer {BACKUP} of another controller"
     assert steps(seen(nodes=(node,)), waiting.claim) == []
-    told = {c.type: (c.status, c.message) for c in conditions_of(waiting.claim)}
-    assert told["InstanceTerminating"] == ("True", waiting.claim.message)
+    reported = {c.type: (c.status, c.message) for c in conditions_of(waiting.claim)}
+    assert reported["InstanceTerminating"] == ("True", waiting.claim.message)
     assert {(e.kind, e.name) for e in of_waiting(replace(waiting.claim, node_name="node-a"))} == {
         ("NodeClaim", CLAIM.name),
         ("Node", "node-a"),
@@ -584,8 +584,8 @@ def test_a_claim_without_an_instance_is_released_unless_the_snapshot_shows_a_fin
 
 def test_pods_on_a_held_node_without_an_instance_are_deleted() -> None:
     pods = builders.bind(WEB, "node-a")
-    told = replace(GONE, reason="AwaitingNodeDeletion")
-    deletion, _ = steps(seen(pods, nodes=(closed(finalizers=(BACKUP,)),)), told)
+    reported = replace(GONE, reason="AwaitingNodeDeletion")
+    deletion, _ = steps(seen(pods, nodes=(closed(finalizers=(BACKUP,)),)), reported)
     assert isinstance(deletion, DeletePods)
 
 
@@ -666,10 +666,10 @@ def test_a_node_behind_others_keeps_its_message_whatever_its_budget_allows_them(
         assert not any(isinstance(c, Evict) for c in commands)
         return [c for c in commands if isinstance(c, Wait)]
 
-    (told,) = waits(2, ENDING)
-    assert told.claim.reason == "PodDisruptionBudget"
-    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; used by nodes ahead of it")
-    assert waits(2, told.claim) == waits(0, told.claim) == waits(1, told.claim) == []
+    (reported,) = waits(2, ENDING)
+    assert reported.claim.reason == "PodDisruptionBudget"
+    assert reported.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; used by nodes ahead of it")
+    assert waits(2, reported.claim) == waits(0, reported.claim) == waits(1, reported.claim) == []
 
 
 def test_a_wait_for_another_object_is_recorded_even_if_the_reason_is_the_same() -> None:

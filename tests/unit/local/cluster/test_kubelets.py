@@ -160,8 +160,8 @@ def test_a_stopped_instance_falls_silent_keeps_its_images_and_joins_sooner_when_
     world.after(150)
     assert world.ready() == "True"
     assert world.node()["metadata"]["uid"] != first
-    told = [state for _, state in world.announced]
-    assert told == ["pending", "running", "stopping", "stopped", "pending", "running"]
+    reported = [state for _, state in world.announced]
+    assert reported == ["pending", "running", "stopping", "stopped", "pending", "running"]
 
 
 def test_one_late_step_does_everything_with_the_times_at_which_it_was_due() -> None:

@@ -43,7 +43,7 @@ class Checkout:
         self.modules = root / "tests/e2e/controlplane"
         self.built = root / "build/controlplane"
         self.calls = root / "calls"
-        self.told: list[str] = []
+        self.messages: list[str] = []
         for name in ("go.mod", "go.sum", "main.go"):
             path = self.modules / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Checkout:
         go.chmod(0o755)
 
     def find(self) -> Path:
-        return find_binaries(self.told.append, self.root)
+        return find_binaries(self.messages.append, self.root)
 
     def builds(self) -> list[str]:
         return [Path(line).name for line in self.calls.read_text().split()] if self.calls.exists() else []
@@ -113,7 +113,7 @@ def test_missing_programs_are_built_once(checkout: Checkout) -> None:
     assert checkout.find() == checkout.built
     assert all(os.access(checkout.built / name, os.X_OK) for name in PROGRAMS)
     assert (checkout.built / "etcd").resolve() == checkout.built / "controlplane"
-    assert "about 5 minutes the first time" in checkout.told[0]
+    assert "about 5 minutes the first time" in checkout.messages[0]
     assert checkout.find() == checkout.built
     assert len(checkout.builds()) == 1
 
@@ -121,8 +121,8 @@ def test_missing_programs_are_built_once(checkout: Checkout) -> None:
 def test_the_build_gets_kubernetes_version_from_go_mod(checkout: Checkout) -> None:
     checkout.find()
     arguments = Path(f"{checkout.calls}.arguments").read_text()
-    for told in ("gitVersion=v1.36.3", "gitMajor=1", "gitMinor=36", "gitTreeState=clean"):
-        assert f"-X k8s.io/component-base/version.{told}" in arguments
+    for reported in ("gitVersion=v1.36.3", "gitMajor=1", "gitMinor=36", "gitTreeState=clean"):
+        assert f"-X k8s.io/component-base/version.{reported}" in arguments
 
 
 def test_built_programs_need_no_go(checkout: Checkout) -> None:
@@ -172,9 +172,9 @@ def test_a_build_that_fails_shows_the_end_of_gos_output_and_leaves_nothing_to_ru
     monkeypatch.setenv("FAKE_GO_BUILDS", "eval seq 100; echo main.go:7: undefined: cobra >&2; false")
     with pytest.raises(
         Rejected, match=r"(?s)building the control plane failed; .*100\n  main.go:7: undefined"
-    ) as told:
+    ) as reported:
         checkout.find()
-    assert len(str(told.value).splitlines()) < 20
+    assert len(str(reported.value).splitlines()) < 20
     assert not (checkout.built / "controlplane").exists()
     monkeypatch.setenv("FAKE_GO_BUILDS", "true")
     assert checkout.find() == checkout.built
@@ -229,7 +229,7 @@ def test_two_processes_do_not_build_at_once(checkout: Checkout) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = threading.Thread(target=checkout.find)
         waiting.start()
-        eventually(lambda: any("another process is building" in line for line in checkout.told))
+        eventually(lambda: any("another process is building" in line for line in checkout.messages))
         (checkout.built / "kept").rename(checkout.built / "stamp")  # the other process is done
     waiting.join(60)
     assert not waiting.is_alive()

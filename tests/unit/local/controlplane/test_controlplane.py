@@ -147,9 +147,9 @@ def asked(authenticator: Authenticator, token: str) -> dict[str, Any]:
     url = authenticator.kubeconfig()["clusters"][0]["cluster"]["server"]
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     with urlopen(Request(url, json.dumps(review).encode())) as answer:  # noqa: S310 http, and ours
-        told: dict[str, Any] = json.loads(answer.read())
-    assert (told["apiVersion"], told["kind"]) == ("authentication.k8s.io/v1", "TokenReview")
-    status: dict[str, Any] = told["status"]
+        reported: dict[str, Any] = json.loads(answer.read())
+    assert (reported["apiVersion"], reported["kind"]) == ("authentication.k8s.io/v1", "TokenReview")
+    status: dict[str, Any] = reported["status"]
     return status
 
 

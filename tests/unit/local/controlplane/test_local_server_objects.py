@@ -46,10 +46,10 @@ def upcoming(watcher: Watcher, count: int) -> list[tuple[str, str, Any]]:
         changes = [watcher.queue.get(timeout=60) for _ in range(count)]
     except Empty:
         raise AssertionError(f"fewer than {count} changes") from None
-    return [_told(change) for change in changes if change]
+    return [_summary(change) for change in changes if change]
 
 
-def _told(change: Change) -> tuple[str, str, Any]:
+def _summary(change: Change) -> tuple[str, str, Any]:
     before = change.before.object["metadata"].get("labels", {}).get("step") if change.before else None
     return change.verb, f"{change.after.object['kind']} {change.after.object['metadata']['name']}", before
 
@@ -159,8 +159,8 @@ def test_a_watch_misses_nothing_while_the_server_is_away_and_forgets(server: Api
     store.create("pods", pod("comes"))
     store.history.compact()
     with ApiServer(port, now=now, store=store):
-        told = upcoming(watcher, 3)
-    assert sorted(told) == [
+        reported = upcoming(watcher, 3)
+    assert sorted(reported) == [
         ("ADDED", "Pod comes", None),
         ("DELETED", "Pod goes", "1"),
         ("MODIFIED", "Pod changes", "1"),

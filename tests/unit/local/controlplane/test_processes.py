@@ -48,10 +48,10 @@ def numbers(log: Path) -> list[int]:
 def test_a_program_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "program.log"
     process = Process([program(tmp_path, "seq 100; echo sorry >&2; exit 7")], log)
-    with pytest.raises(Died) as told:
+    with pytest.raises(Died) as reported:
         keep_checking(process)
     process.stop()
-    lines = str(told.value).splitlines()
+    lines = str(reported.value).splitlines()
     assert lines[0] == f"program ended with status 7; the end of {log}:"
     assert lines[-2:] == ["  100", "  sorry"]
     assert len(lines) < 20

@@ -51,8 +51,8 @@ def stopping() -> Any:
     stopping.set()
 
 
-def active(hand: Hand, stopping: threading.Event, unrest: Callable[[], str] = str) -> ActiveFaults:
-    return ActiveFaults(hand.clock, stopping, unrest)
+def active(hand: Hand, stopping: threading.Event, activity: Callable[[], str] = str) -> ActiveFaults:
+    return ActiveFaults(hand.clock, stopping, activity)
 
 
 def the(faults: ActiveFaults, name: str) -> dict[str, Any]:
@@ -250,16 +250,16 @@ def test_a_name_that_is_not_active_is_refused_with_those_that_are(
 def test_recovery_is_the_time_from_the_end_until_nothing_is_under_way(
     hand: Hand, stopping: threading.Event
 ) -> None:
-    unrest = ["Pod/default/web waits"]
-    faults = active(hand, stopping, lambda: unrest[0])
+    activity = ["Pod/default/web waits"]
+    faults = active(hand, stopping, lambda: activity[0])
     faults.start(faults_of("errors", ["ec2"], seconds=10))
     assert (the(faults, "ec2-errors")["state"], the(faults, "ec2-errors")["secondsLeft"]) == ("active", 10)
 
     hand.seconds = 12
     assert the(faults, "ec2-errors")["state"] == "recovering"
-    eventually(lambda: the(faults, "ec2-errors")["waitsFor"] == unrest[0], "what it waits for is known")
+    eventually(lambda: the(faults, "ec2-errors")["waitsFor"] == activity[0], "what it waits for is known")
 
-    hand.seconds, unrest[0] = 47, ""
+    hand.seconds, activity[0] = 47, ""
     eventually(lambda: the(faults, "ec2-errors")["state"] == "recovered", "its recovery is noted")
     assert the(faults, "ec2-errors")["recoverySeconds"] == 37
     hand.seconds = 100
@@ -271,12 +271,12 @@ def test_recovery_is_noted_although_the_cluster_could_not_be_read_before(
 ) -> None:
     away = [Transient("GET pods: refused")]
 
-    def unrest() -> str:
+    def activity() -> str:
         if away:
             raise away[0]
         return ""
 
-    faults = active(hand, stopping, unrest)
+    faults = active(hand, stopping, activity)
     faults.start(faults_of("errors", ["ec2"]))
     hand.seconds = DEFAULT_SECONDS
     eventually(lambda: the(faults, "ec2-errors")["waitsFor"] == "GET pods: refused", "it is told")

@@ -264,10 +264,10 @@ def test_a_function_is_invoked_by_its_name_and_alias(running: Running) -> None:
 def test_messages_that_have_waited_go_to_dispatch(running: Running, deployment: Deployment) -> None:
     with running.functions("dispatch"):
         send(deployment, "later")
-        told = running.events["dispatch"]
-        eventually(lambda: any("Records" in event for event in told))
+        reported = running.events["dispatch"]
+        eventually(lambda: any("Records" in event for event in reported))
 
-    (batch,) = [event["Records"] for event in told if "Records" in event]
+    (batch,) = [event["Records"] for event in reported if "Records" in event]
     assert [record["body"] for record in batch] == ["later"]
 
 

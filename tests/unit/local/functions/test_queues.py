@@ -65,10 +65,10 @@ def test_an_unknown_receipt_does_not_keep_other_messages_from_being_deleted(sqs:
 
 
 def test_each_call_is_reported_with_its_queue(sqs: Any, url: str) -> None:
-    told: list[tuple[str, str]] = []
-    polled = PolledQueues(REGION, lambda *call: told.append(call))
+    reported: list[tuple[str, str]] = []
+    polled = PolledQueues(REGION, lambda *call: reported.append(call))
     sqs.send_message(QueueUrl=url, MessageBody="look")
     (message,) = polled.receive(url, 10)
     polled.delete(url, [message["ReceiptHandle"]])
     arn = f"arn:aws:sqs:{REGION}:123456789012:shop-lifecycle"
-    assert told == [("sqs:ReceiveMessage", arn), ("sqs:DeleteMessage", arn)]
+    assert reported == [("sqs:ReceiveMessage", arn), ("sqs:DeleteMessage", arn)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nodesmith_local.runs.interrupting import Interrupted, Life, drawn
+from nodesmith_local.runs.interrupting import Interrupted, NodeSpan, drawn
 
-TAKEN = Life("ip-10-0-0-4.ec2.internal", "gone at 60 s", leaving=45.0, until=60.0)
-BOUGHT = Life("ip-10-0-0-5.ec2.internal", "ready at 40 s", since=10.0, ready=40.0)
+TAKEN = NodeSpan("ip-10-0-0-4.ec2.internal", "gone at 60 s", leaving=45.0, until=60.0)
+BOUGHT = NodeSpan("ip-10-0-0-5.ec2.internal", "ready at 40 s", since=10.0, ready=40.0)
 
 
 def test_nodes_are_drawn_on_one_scale_from_the_notice_to_its_end() -> None:
@@ -18,7 +18,7 @@ def test_nodes_are_drawn_on_one_scale_from_the_notice_to_its_end() -> None:
 
 
 def test_a_node_that_is_still_there_and_one_that_never_served_are_drawn_to_the_end() -> None:
-    _, stays, _ = drawn(Interrupted((Life("a", ""),), ()))
+    _, stays, _ = drawn(Interrupted((NodeSpan("a", ""),), ()))
     assert stays == "  a  " + "█" * 48
-    _, coming, _ = drawn(Interrupted((Life("a", "", since=60.0, ready=120.0),), ()))
+    _, coming, _ = drawn(Interrupted((NodeSpan("a", "", since=60.0, ready=120.0),), ()))
     assert coming == "  a  " + " " * 24 + "░" * 24

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_local.runs.quiet import FOR_GOOD, Scene, undecided_nodepools, unrest
+from nodesmith_local.runs.quiet import FOR_GOOD, ClusterState, pending_activity, undecided_nodepools
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HELPED = "Pod/default/a may benefit from the latest change"
@@ -39,19 +39,19 @@ def claim(initialized: str, **others: str) -> dict[str, Any]:
     return {"kind": "NodeClaim", "metadata": {"name": "c"}, "status": {"conditions": conditions}}
 
 
-def scene(changed: float = 60, refused: datetime | None = None, **objects: Any) -> Scene:
+def scene(changed: float = 60, refused: datetime | None = None, **objects: Any) -> ClusterState:
     known = {} if refused is None else {"default/a": refused}
-    return Scene(NOW, ago(changed), lambda: known, **objects)
+    return ClusterState(NOW, ago(changed), lambda: known, **objects)
 
 
 def test_an_empty_cluster_is_quiet() -> None:
-    assert unrest(scene(changed=0)) == ""
+    assert pending_activity(scene(changed=0)) == ""
 
 
 def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -> None:
     objects: dict[str, Any] = {"pods": [pod("n1", "Running")], "nodeclaims": [claim("True")]}
 
-    assert unrest(scene(changed=0, workloads={"deployments": [deployment(1, 1)]}, **objects)) == ""
+    assert pending_activity(scene(changed=0, workloads={"deployments": [deployment(1, 1)]}, **objects)) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,10 @@ def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -
         ({"pods": [pod("n1")]}, "Pod/default/a is starting"),
     ],
 )
-def test_what_is_under_way_is_unrest_however_long_it_takes(objects: dict[str, Any], said: str) -> None:
-    assert unrest(scene(changed=3600, **objects)) == said
+def test_what_is_under_way_counts_as_activity_however_long_it_takes(
+    objects: dict[str, Any], said: str
+) -> None:
+    assert pending_activity(scene(changed=3600, **objects)) == said
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_what_is_under_way_is_unrest_however_long_it_takes(objects: dict[str, An
 def test_a_pending_pod_is_stuck_if_a_decision_after_the_last_change_settled_refused_it(
     changed: float, refused: datetime | None, said: str
 ) -> None:
-    assert unrest(scene(changed, refused, pods=[pod()])) == said
+    assert pending_activity(scene(changed, refused, pods=[pod()])) == said
 
 
 def test_a_statefulset_whose_first_pod_is_stuck_is_not_waited_for() -> None:
@@ -95,12 +97,14 @@ def test_a_statefulset_whose_first_pod_is_stuck_is_not_waited_for() -> None:
     stuck["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "uid": "u1"}]
     sets = {"statefulsets": [db]}
 
-    assert unrest(scene(60, NOW, pods=[stuck], workloads=sets)) == ""
-    assert unrest(scene(60, NOW, workloads=sets)) == "StatefulSet/web does not have all its pods yet"
+    assert pending_activity(scene(60, NOW, pods=[stuck], workloads=sets)) == ""
+    assert (
+        pending_activity(scene(60, NOW, workloads=sets)) == "StatefulSet/web does not have all its pods yet"
+    )
 
 
 def test_pods_that_have_ended_do_not_disturb() -> None:
-    assert unrest(scene(pods=[pod(phase="Succeeded")])) == ""
+    assert pending_activity(scene(pods=[pod(phase="Succeeded")])) == ""
 
 
 def test_nodepools_are_undecided_until_their_ready_condition_says_yes_or_no() -> None:
@@ -116,7 +120,7 @@ def test_nodepools_are_undecided_until_their_ready_condition_says_yes_or_no() ->
 def test_a_refused_pod_is_not_stuck_while_a_nodepool_or_its_class_is_still_undecided(kind: str) -> None:
     new = {"kind": kind, "metadata": {"name": "new"}}
 
-    said = unrest(scene(3600, NOW, pods=[pod()], nodepools=[new]))
+    said = pending_activity(scene(3600, NOW, pods=[pod()], nodepools=[new]))
 
     assert said == f"{kind}/new has no known readiness yet"
-    assert unrest(scene(3600, nodepools=[new])) == ""
+    assert pending_activity(scene(3600, nodepools=[new])) == ""

@@ -22,7 +22,7 @@ from nodesmith_cli.simulator.localcommands.greeting import greeting
 from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
 from nodesmith_cli.simulator.localcommands.upcommand import line_of
 from nodesmith_cli.simulator.localcommands.view import screens
-from nodesmith_cli.views.explaining.commands import Where
+from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from nodesmith_formats.manifests.places import numbered
 from nodesmith_formats.shipped import shipped
@@ -160,12 +160,12 @@ def test_the_cluster_that_decided_last_is_named_when_a_folder_keeps_several(
         folder = tmp_path / "clusters" / name / "decisions"
         folder.mkdir(parents=True)
         os.utime(folder, (1_000_000 - age,) * 2)
-        records, _ = Where(keep=tmp_path).records()
+        records, _ = RecordSource(keep=tmp_path).records()
         assert records.cluster == "web"
     assert capsys.readouterr().err == (
         "showing cluster web, which decided last; use --cluster for another: web-2\n"
     )
-    assert Where("web-2", keep=tmp_path).records()[0].cluster == "web-2"
+    assert RecordSource("web-2", keep=tmp_path).records()[0].cluster == "web-2"
     assert capsys.readouterr().err == ""
 
 

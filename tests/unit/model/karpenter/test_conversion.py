@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.model.karpenter.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.converting import convert, needing_attention
 from nodesmith.model.karpenter.conversion.drafts import Conversion, FieldOutcome, Origin
-from nodesmith.model.karpenter.conversion.nodeclasses import Surroundings
+from nodesmith.model.karpenter.conversion.nodeclasses import InstallationSettings
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE, parse_nodeclass
 
@@ -130,7 +130,7 @@ def test_the_mistaken_key_from_blog_posts_is_read_as_the_category() -> None:
 
     assert requirements(found)["karpenter.k8s.aws/instance-category"] == ["c", "m", "r"]
     assert "karpenter.k8s.aws/instance-generation" not in requirements(found), "it chooses types itself"
-    (loudly,) = map(str, loud(found.changes))
+    (loudly,) = map(str, needing_attention(found.changes))
     where, _, how = loudly.partition(" karpenter.k8s.aws/instance-cpu ")
     assert where == "Provisioner/default: spec.requirements[0].key"
     assert how == "is read as karpenter.k8s.aws/instance-category"
@@ -213,7 +213,7 @@ def test_a_label_of_auto_mode_without_an_equivalent_is_refused() -> None:
 @pytest.mark.parametrize("values", [["4", "c"], ["4"], ["xlarge"], ["m5"], []])
 def test_values_that_may_be_right_are_left_unchanged(values: list[str]) -> None:
     given = [{"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": values}]
-    assert not loud(convert([provisioner(requirements=given)]).changes)
+    assert not needing_attention(convert([provisioner(requirements=given)]).changes)
 
 
 def test_outdated_keys_are_renamed_in_old_objects_only() -> None:
@@ -222,7 +222,7 @@ def test_outdated_keys_are_renamed_in_old_objects_only() -> None:
 
     assert "kubernetes.io/arch" in requirements(old)
     assert "beta.kubernetes.io/arch" in requirements(new), "v1 understands it as well"
-    assert not loud(old.changes) + new.changes
+    assert not needing_attention(old.changes) + new.changes
 
 
 def test_a_current_object_that_needs_no_conversion_is_returned_itself() -> None:
@@ -305,8 +305,8 @@ def test_pods_per_core_is_left_out_where_bottlerocket_has_no_such_setting() -> N
     settings = {"podsPerCore": 4, "maxPods": 30}
     found = convert([template(amiFamily="Bottlerocket"), provisioner(kubeletConfiguration=settings)])
     assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
-    told = said(found, FieldOutcome.DROPPED)["spec.kubeletConfiguration.podsPerCore"]
-    assert "Bottlerocket has no such setting, and Karpenter ignored it; use maxPods" in told
+    reported = said(found, FieldOutcome.DROPPED)["spec.kubeletConfiguration.podsPerCore"]
+    assert "Bottlerocket has no such setting, and Karpenter ignored it; use maxPods" in reported
     others = convert([template(amiFamily="AL2023"), provisioner(kubeletConfiguration=settings)])
     assert made(others, "EC2NodeClass")["spec"]["kubelet"] == settings
 
@@ -394,9 +394,11 @@ def test_more_alternatives_than_the_maximum_number_of_terms_are_refused() -> Non
 def test_a_family_without_a_selector_becomes_its_alias(
     fields: dict[str, Any], kubernetes: str, alias: str
 ) -> None:
-    found = convert([template(**fields)], Surroundings(kubernetes=kubernetes))
+    found = convert([template(**fields)], InstallationSettings(kubernetes=kubernetes))
     assert made(found, "EC2NodeClass")["spec"]["amiSelectorTerms"] == [{"alias": alias}]
-    assert ("Amazon Linux 2023" in " ".join(map(str, loud(found.changes)))) == (alias == "al2023@latest")
+    assert ("Amazon Linux 2023" in " ".join(map(str, needing_attention(found.changes)))) == (
+        alias == "al2023@latest"
+    )
 
 
 def test_ubuntu_uses_user_data_like_al2_and_needs_selected_images() -> None:
@@ -410,7 +412,7 @@ def test_ubuntu_uses_user_data_like_al2_and_needs_selected_images() -> None:
 
 
 def test_ubuntu_without_selected_images_stays_refused_in_the_file_that_convert_writes() -> None:
-    files = Surroundings(for_files=True)
+    files = InstallationSettings(for_files=True)
     written = made(convert([template(amiFamily="Ubuntu")], files), "EC2NodeClass")
     again = convert([written])
     assert "nothing selects its images" in said(again, FieldOutcome.REFUSED)["spec.amiFamily"]
@@ -440,9 +442,9 @@ def test_each_class_gets_the_instance_profile_of_the_installation() -> None:
     }
     lacks = template(instanceProfile=None)
     assert made(convert([lacks, settings]), "EC2NodeClass")["spec"]["instanceProfile"] == "profile-of-all"
-    told = convert([lacks], Surroundings(role="role-of-all"))
-    assert made(told, "EC2NodeClass")["spec"]["role"] == "role-of-all"
-    assert not [c for c in loud(told.changes) if "instanceProfile" in c.field]
+    reported = convert([lacks], InstallationSettings(role="role-of-all"))
+    assert made(reported, "EC2NodeClass")["spec"]["role"] == "role-of-all"
+    assert not [c for c in needing_attention(reported.changes) if "instanceProfile" in c.field]
 
 
 def test_a_class_that_names_no_role_gets_the_clusters_first_node_role() -> None:
@@ -456,7 +458,7 @@ def test_a_class_that_names_no_role_gets_the_clusters_first_node_role() -> None:
 
 
 def test_a_file_gets_the_role_of_karpenters_guide_or_asks_its_author() -> None:
-    files = Surroundings(for_files=True)
+    files = InstallationSettings(for_files=True)
     guided = convert([template(instanceProfile=None)], files)
     assert made(guided, "EC2NodeClass")["spec"]["role"] == "KarpenterNodeRole-blue"
 

@@ -104,7 +104,7 @@ def conditions(claim: NodeClaim) -> dict[str, tuple[str, str, str]]:
     return {c["type"]: (c["status"], c["reason"], c.get("lastTransitionTime", "")[11:]) for c in found}
 
 
-def told_of(claim: NodeClaim) -> dict[str, str]:
+def messages_of(claim: NodeClaim) -> dict[str, str]:
     """Return the message of each condition by its type."""
     return {c["type"]: c["message"] for c in manifest(claim)["status"]["conditions"]}
 
@@ -283,9 +283,9 @@ def test_the_status_shows_the_launched_instance() -> None:
 
 def test_the_conditions_show_each_step_of_an_end() -> None:
     begun = replace(FULLEST, phase=Phase.TERMINATING, drained_at=None, detached_at=None, terminated_at=None)
-    told = conditions(replace(begun, reason="DoNotDisrupt"))
-    assert told["Drained"] == ("Unknown", "DoNotDisrupt", "12:09:00Z")
-    assert told["VolumesDetached"] == ("Unknown", "AwaitingReconciliation", "12:09:00Z")
+    reported = conditions(replace(begun, reason="DoNotDisrupt"))
+    assert reported["Drained"] == ("Unknown", "DoNotDisrupt", "12:09:00Z")
+    assert reported["VolumesDetached"] == ("Unknown", "AwaitingReconciliation", "12:09:00Z")
     assert conditions(replace(begun, reason="Deleted"))["Drained"][:2] == ("Unknown", "Draining")
     assert conditions(FULLEST)["InstanceTerminating"] == ("True", "InstanceTerminating", "12:12:00Z")
 
@@ -295,10 +295,10 @@ def test_an_end_leaves_the_steps_that_were_not_reached_as_they_were() -> None:
         READY, phase=Phase.REGISTERED, reason="NodeNotReady", initialized_at=None, drained_at=None
     )
     assert conditions(waiting)["Initialized"][:2] == ("Unknown", "NodeNotReady")
-    told = conditions(replace(waiting.terminating("Deleted", "", CREATED), reason="PodDisruptionBudget"))
-    assert told["Drained"][:2] == ("Unknown", "PodDisruptionBudget")
-    assert told["Registered"][0] == "True"
-    assert {"Initialized", "Ready"}.isdisjoint(told), "they are merged into those of the object"
+    reported = conditions(replace(waiting.terminating("Deleted", "", CREATED), reason="PodDisruptionBudget"))
+    assert reported["Drained"][:2] == ("Unknown", "PodDisruptionBudget")
+    assert reported["Registered"][0] == "True"
+    assert {"Initialized", "Ready"}.isdisjoint(reported), "they are merged into those of the object"
 
 
 def test_no_step_leads_back() -> None:
@@ -318,9 +318,9 @@ def test_an_initialized_claim_is_ready() -> None:
 
 def test_a_node_that_falls_short_is_inconsistent_from_now_on() -> None:
     found = manifest(replace(READY, inconsistency="it lacks memory"))["status"]["conditions"]
-    (told,) = (c for c in found if c["type"] == "ConsistentStateFound")
-    assert (told["status"], told["reason"]) == ("False", "ConsistencyCheckFailed")
-    assert "lastTransitionTime" not in told, "when it is written says the clock"
+    (reported,) = (c for c in found if c["type"] == "ConsistentStateFound")
+    assert (reported["status"], reported["reason"]) == ("False", "ConsistencyCheckFailed")
+    assert "lastTransitionTime" not in reported, "when it is written says the clock"
 
 
 def test_an_end_that_a_user_requested_is_no_disruption() -> None:
@@ -342,7 +342,7 @@ def test_a_claim_in_progress_shows_what_it_waits_for() -> None:
         "Initialized": ("Unknown", "NodeNotFound", "12:00:00Z"),
         "Ready": ("Unknown", "ReconcilingDependents", "12:00:00Z"),
     }
-    assert told_of(claim)["Ready"] == "Registered=Unknown, Initialized=Unknown"
+    assert messages_of(claim)["Ready"] == "Registered=Unknown, Initialized=Unknown"
     registered = manifest(claim)["status"]["conditions"][1]
     assert registered["message"] == "no node has this instance yet"
 
@@ -358,7 +358,7 @@ def test_only_a_claim_that_was_given_up_is_not_ready_for_good(phase: Phase, reas
 
 
 def test_a_claim_without_a_known_state_awaits_reconciliation() -> None:
-    assert told_of(SMALLEST) == {
+    assert messages_of(SMALLEST) == {
         **dict.fromkeys(("Launched", "Registered", "Initialized"), "object is awaiting reconciliation"),
         "Ready": "Launched=Unknown, Registered=Unknown, Initialized=Unknown",
     }

@@ -70,7 +70,7 @@ def test_a_device_is_not_selected(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "reported"),
     [
         (f"{D}.nothing == 1", "no such key: 'nothing'"),
         ('device.attributes["other"].model == 1', "no such key: 'model'"),
@@ -101,10 +101,10 @@ def test_a_device_is_not_selected(expression: str) -> None:
         ("optional.of(" + "a" * 5000 + ") == 1", "unknown name '" + "a" * 64 + "'"),
     ],
 )
-def test_what_cannot_be_evaluated_says_why(expression: str, told: str) -> None:
+def test_what_cannot_be_evaluated_says_why(expression: str, reported: str) -> None:
     with pytest.raises(SelectorError) as caught:
         selects(expression, DEVICE)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_an_expression_that_takes_too_many_steps_ends() -> None:
@@ -136,7 +136,7 @@ def doubled(levels: int, then: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "reported"),
     [
         (doubled(18, "a18 == b18"), "steps"),
         (doubled(18, "optional.of(a18) == optional.of(b18)"), "steps"),
@@ -146,8 +146,8 @@ def doubled(levels: int, then: str) -> str:
         ("[" + "1, " * 60 + "1].all(x, '" + "a" * 60 + "'.matches('.*a.*b'))", "steps"),
     ],
 )
-def test_work_that_an_expression_does_not_show_counts_as_steps(expression: str, told: str) -> None:
-    with pytest.raises(SelectorError, match=told):
+def test_work_that_an_expression_does_not_show_counts_as_steps(expression: str, reported: str) -> None:
+    with pytest.raises(SelectorError, match=reported):
         selects(expression, DEVICE)
 
 

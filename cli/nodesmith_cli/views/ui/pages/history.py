@@ -13,9 +13,9 @@ from markupsafe import Markup
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_cli.output.reporting.timelines import timeline
 from nodesmith_cli.views.ui.archive import Decision, runs_of
-from nodesmith_cli.views.ui.charts import drawn_lives, line
+from nodesmith_cli.views.ui.charts import drawn_histories, line
 from nodesmith_cli.views.ui.fleetmap import laid_out
-from nodesmith_cli.views.ui.pages.kept import Kept
+from nodesmith_cli.views.ui.pages.kept import PageData
 from nodesmith_cli.views.ui.samples import Moment
 
 _AROUND = 8
@@ -23,10 +23,10 @@ _AROUND = 8
 _CSV = ("at", "nodes", "usd_per_hour", "pending_pods", "decision", "summary")
 
 
-def moments_of(kept: Kept) -> list[Moment]:
+def moments_of(data: PageData) -> list[Moment]:
     """Return all moments, oldest first: those of decisions, and those of this run."""
-    decided = [_moment(each) for each in kept.archive.decisions if not each.is_superseded]
-    return sorted((*decided, *kept.looks.moments), key=lambda moment: moment.at)
+    decided = [_moment(each) for each in data.archive.decisions if not each.is_superseded]
+    return sorted((*decided, *data.sampler.moments), key=lambda moment: moment.at)
 
 
 def _moment(decision: Decision) -> Moment:
@@ -35,12 +35,12 @@ def _moment(decision: Decision) -> Moment:
     )
 
 
-def history(kept: Kept, at: str) -> dict[str, Any]:
+def history(data: PageData, at: str) -> dict[str, Any]:
     """Return what the page shows with the scrubber at a moment, given by number or as a time; the last by default."""
-    moments = moments_of(kept)
+    moments = moments_of(data)
     number = _number(at, moments)
     chosen = moments[number] if moments else None
-    decisions = [each for each in kept.archive.decisions if not each.is_superseded]
+    decisions = [each for each in data.archive.decisions if not each.is_superseded]
     after = sum(each.at <= chosen.at for each in decisions) if chosen else 0
     price = line([(each.at, each.hourly_usd) for each in moments], "${:g}")
     nodes = line([(each.at, float(each.nodes)) for each in moments])
@@ -56,7 +56,7 @@ def history(kept: Kept, at: str) -> dict[str, Any]:
         "price": price,
         "nodes": nodes,
         "around": runs_of(decisions[max(0, after - _AROUND) : after + _AROUND][::-1]),
-        "drawn": _timeline(kept, begins, ends),
+        "drawn": _timeline(data, begins, ends),
         "is_last": number >= len(moments) - 1,
     }
 
@@ -81,27 +81,27 @@ def _x(chosen: Moment | None, begins: datetime | None, ends: datetime | None) ->
     return 100 * (chosen.at - begins).total_seconds() / (ends - begins).total_seconds()
 
 
-def _timeline(kept: Kept, begins: datetime | None, ends: datetime | None) -> Markup | None:
+def _timeline(data: PageData, begins: datetime | None, ends: datetime | None) -> Markup | None:
     """Return the drawing of nodes that came and went."""
-    decisions = kept.archive.decisions
+    decisions = data.archive.decisions
     if begins is None or ends is None or not decisions:
         return None
-    lives = drawn_lives(kept.archive.lives, begins, ends, decisions[-1].at)
+    histories = drawn_histories(data.archive.histories, begins, ends, decisions[-1].at)
     longest = (ends - begins).total_seconds()
-    return Markup(timeline("Nodes over time", lives, longest)) if lives and longest > 0 else None  # noqa: S704
+    return Markup(timeline("Nodes over time", histories, longest)) if histories and longest > 0 else None  # noqa: S704
 
 
-def history_csv(kept: Kept) -> str:
+def history_csv(data: PageData) -> str:
     """Return all moments as CSV with a heading."""
     written = StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(_CSV)
-    writer.writerows(_lines(kept))
+    writer.writerows(_lines(data))
     return written.getvalue()
 
 
-def _lines(kept: Kept) -> Iterator[tuple[object, ...]]:
-    summaries = {each.id: each.summary for each in kept.archive.decisions}
-    for each in moments_of(kept):
+def _lines(data: PageData) -> Iterator[tuple[object, ...]]:
+    summaries = {each.id: each.summary for each in data.archive.decisions}
+    for each in moments_of(data):
         hourly, summary = round(each.hourly_usd, 6), summaries.get(each.decision, "")
         yield each.at.isoformat(), each.nodes, hourly, each.pending, each.decision, summary

@@ -20,7 +20,7 @@ from nodesmith_cli.views.ui.archive import Archive, Decision, ProposedMove, runs
 from nodesmith_cli.views.ui.findings import Finding, findings
 from nodesmith_cli.views.ui.pages.live import listed
 from nodesmith_cli.views.ui.riskmap import HOURS, risk_map
-from nodesmith_cli.views.ui.samples import Look, Looks
+from nodesmith_cli.views.ui.samples import FleetSample, Sampler
 from nodesmith_cli.views.ui.sources import KeptLedger, Sources
 
 _MOST, _FEW = 50, 20
@@ -37,23 +37,23 @@ class EventsOf(Protocol):
 
 
 @dataclass(slots=True)
-class Kept:
+class PageData:
     """The data of all pages. `name` is what the header calls the cluster."""
 
     name: str
-    looks: Looks
+    sampler: Sampler
     archive: Archive
     ledger: KeptLedger
     sources: Sources
     events_of: EventsOf
-    _head: tuple[Look, list[Finding]] | None = field(default=None, repr=False)
+    _head: tuple[FleetSample, list[Finding]] | None = field(default=None, repr=False)
 
     def findings(self) -> list[Finding]:
         """Return what is wrong, the worst first."""
-        look = self.looks.now()
+        look = self.sampler.now()
         if self._head is None or self._head[0] is not look:
             found = findings(
-                look.view, self.looks.fleet.nodepools(), self.archive, self.ledger.get(), self.notes()
+                look.view, self.sampler.fleet.nodepools(), self.archive, self.ledger.get(), self.notes()
             )
             self._head = look, found
         return self._head[1]
@@ -66,7 +66,7 @@ class Kept:
 
     def head(self) -> dict[str, Any]:
         """Return what the header of every page shows."""
-        view = self.looks.now().view
+        view = self.sampler.now().view
         return {
             "name": self.name,
             "at": view.at,
@@ -79,10 +79,10 @@ class Kept:
         }
 
 
-def why(kept: Kept, words: str) -> dict[str, Any]:
+def why(data: PageData, words: str) -> dict[str, Any]:
     """Return what the page `why` shows: pending pods by what is in their way, decisions, and what words find."""
-    look = kept.looks.now()
-    decisions = kept.archive.decisions
+    look = data.sampler.now()
+    decisions = data.archive.decisions
     reasons: dict[str, list[Any]] = {}
     for pod in look.view.pending:
         reasons.setdefault(pod.why, []).append(pod)
@@ -92,36 +92,36 @@ def why(kept: Kept, words: str) -> dict[str, Any]:
         "groups": [(reason, pods[:_FEW], len(pods)) for reason, pods in groups[:_FEW]],
         "more_groups": max(0, len(groups) - _FEW),
         "words": words[:200],
-        "matches": _matches(kept, words[:200].strip().lower()) if words.strip() else None,
+        "matches": _matches(data, words[:200].strip().lower()) if words.strip() else None,
         "decisions": runs_of(each for each in decisions[::-1] if not each.is_superseded)[:_MOST],
-        "missing": kept.sources.missing,
-        "is_filled": kept.archive.is_filled,
+        "missing": data.sources.missing,
+        "is_filled": data.archive.is_filled,
         "staying": [
             listed(row, look) for row in look.view.nodes if row.detail and row.state is not State.READY
         ][:_FEW],
     }
 
 
-def _matches(kept: Kept, words: str) -> dict[str, Any]:
+def _matches(data: PageData, words: str) -> dict[str, Any]:
     """Return pods, nodes and decisions whose names contain the words."""
-    view = kept.looks.now().view
+    view = data.sampler.now().view
     return {
-        "pods": kept.looks.fleet.pods_named(words, kept.looks.clock(), _FEW),
+        "pods": data.sampler.fleet.pods_named(words, data.sampler.clock(), _FEW),
         "nodes": sorted(row.name for row in view.nodes if words in row.name.lower())[:_FEW],
-        "decisions": [each for each in kept.archive.decisions[::-1] if words in each.id.lower()][:_FEW],
+        "decisions": [each for each in data.archive.decisions[::-1] if words in each.id.lower()][:_FEW],
     }
 
 
-def decision_page(kept: Kept, id_: str) -> dict[str, Any] | None:
+def decision_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return what the page of a decision shows, or None if there is no such decision."""
-    known = next((each for each in kept.archive.decisions if each.id == id_), None)
-    if known is None or kept.archive.records is None:
+    known = next((each for each in data.archive.decisions if each.id == id_), None)
+    if known is None or data.archive.records is None:
         return None
-    record = kept.archive.records.read(id_)
-    ids = [each.id for each in kept.archive.decisions]
+    record = data.archive.records.read(id_)
+    ids = [each.id for each in data.archive.decisions]
     place = ids.index(id_)
     plan = record["plan"]
-    shapes = kept.sources.shapes_of(id_)
+    shapes = data.sources.shapes_of(id_)
     drawn = decision_sections(plan, shapes)
     is_purchase = bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan
     return {
@@ -142,15 +142,15 @@ _NOT_STORED = (
 )
 
 
-def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
+def alternatives_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return other plans for a decision's pods with their prices, or None if there is no such decision."""
-    known = next((each for each in kept.archive.decisions if each.id == id_), None)
-    if known is None or kept.archive.records is None:
+    known = next((each for each in data.archive.decisions if each.id == id_), None)
+    if known is None or data.archive.records is None:
         return None
-    record = kept.archive.records.read(id_)
+    record = data.archive.records.read(id_)
     plan = record["plan"]
     try:
-        others = kept.sources.alternatives_of(record)
+        others = data.sources.alternatives_of(record)
     except NodesmithError as error:
         return {"decision": known, "sections": [], "problem": str(error)}
     if others is None:
@@ -161,9 +161,9 @@ def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
     return {"decision": known, "sections": sections, "problem": ""}
 
 
-def next_(kept: Kept) -> dict[str, Any]:
+def next_(data: PageData) -> dict[str, Any]:
     """Return what the page `next` shows: moves, drains, launches, windows, and back-offs that end."""
-    look, ledger = kept.looks.now(), kept.ledger.get()
+    look, ledger = data.sampler.now(), data.ledger.get()
     now = look.view.at
     return {
         "view": look.view,
@@ -174,7 +174,7 @@ def next_(kept: Kept) -> dict[str, Any]:
         "backoffs": _backoffs(ledger, now)[:_FEW],
         "prospect": look.view.prospect,
         "hourly": look.hourly_usd,
-        "missing": kept.sources.missing,
+        "missing": data.sources.missing,
     }
 
 
@@ -207,9 +207,9 @@ class Outcome:
     became: str
 
 
-def proof(kept: Kept) -> dict[str, Any]:
+def proof(data: PageData) -> dict[str, Any]:
     """Return what the page `proof` shows: the price against baselines, purchases against their bounds, and moves."""
-    look = kept.looks.now()
+    look = data.sampler.now()
     prospect, full = look.view.prospect, look.on_demand_usd
     baselines = [("All on demand", full)] if full is not None else []
     baselines += [("Now", look.hourly_usd)]
@@ -219,9 +219,9 @@ def proof(kept: Kept) -> dict[str, Any]:
             ("Lower bound", prospect.bound_hourly_usd),
         ]
     most = max((price for _, price in baselines), default=0.0) or 1.0
-    carried_out = [each for each in kept.archive.decisions if not each.is_superseded]
+    carried_out = [each for each in data.archive.decisions if not each.is_superseded]
     bought = [each for each in carried_out if each.bought and not each.moves]
-    moves = outcomes(kept.archive)
+    moves = outcomes(data.archive)
     return {
         "look": look,
         "baselines": [(name, price, 100 * price / most) for name, price in baselines],
@@ -234,7 +234,7 @@ def proof(kept: Kept) -> dict[str, Any]:
         "moves": moves[:_MOST],
         "done": [each for each in moves if each.became == "done"],
         "saved": fsum(each.move.saving_hourly_usd for each in moves if each.became == "done"),
-        "missing": kept.sources.missing,
+        "missing": data.sources.missing,
         "since": carried_out[0].at if carried_out else None,
     }
 
@@ -246,7 +246,7 @@ def outcomes(archive: Archive) -> list[Outcome]:
     """
     decisions = archive.decisions
     last = decisions[-1].at if decisions else None
-    lives = {life.name: life for life in archive.lives}
+    histories = {history.name: history for history in archive.histories}
     found: list[Outcome] = []
     latest: dict[str, int] = {}
     for decision in decisions:
@@ -257,7 +257,7 @@ def outcomes(archive: Archive) -> list[Outcome]:
             for number in earlier:
                 found[number] = replace(found[number], became="proposed again")
             latest |= dict.fromkeys(move.sources, len(found))
-            found.append(Outcome(decision, move, _became(move, lives, last)))
+            found.append(Outcome(decision, move, _became(move, histories, last)))
     return found[::-1]
 
 
@@ -266,9 +266,9 @@ def _is_same(known: Outcome, move: ProposedMove, decision: Decision) -> bool:
     return known.move.sources == move.sources and decision.at - known.decision.at <= _SAME_MOVE
 
 
-def _became(move: ProposedMove, lives: Mapping[str, Any], last: datetime | None) -> str:
-    sources = [life for name in move.sources if (life := lives.get(name)) is not None]
-    causes = {life.cause for life in sources if life.cause}
+def _became(move: ProposedMove, histories: Mapping[str, Any], last: datetime | None) -> str:
+    sources = [life for name in move.sources if (life := histories.get(name)) is not None]
+    causes = {history.cause for history in sources if history.cause}
     if causes - {move.reason}:
         return "ended otherwise"
     if all(last is not None and life.seen_at < last for life in sources):
@@ -276,21 +276,21 @@ def _became(move: ProposedMove, lives: Mapping[str, Any], last: datetime | None)
     return "under way" if causes else "proposed"
 
 
-def health(kept: Kept) -> dict[str, Any]:
+def health(data: PageData) -> dict[str, Any]:
     """Return what the page `health` shows: findings, the risk map, and how nodes of each NodePool join."""
-    look, ledger = kept.looks.now(), kept.ledger.get()
+    look, ledger = data.sampler.now(), data.ledger.get()
     now = look.view.at
-    rows = risk_map(kept.archive.decisions, now)
+    rows = risk_map(data.archive.decisions, now)
     return {
-        "findings": kept.findings(),
+        "findings": data.findings(),
         "risks": rows,
         "hours": [now - timedelta(hours=HOURS - 1 - each) for each in range(HOURS)],
         "surcharges": _surcharges(ledger, now),
         "joins": sorted(ledger.health.items()) if ledger else [],
         "backoffs": _backoffs(ledger, now)[:_MOST],
         "ledger": ledger,
-        "missing": kept.sources.missing,
-        "is_filled": kept.archive.is_filled,
+        "missing": data.sources.missing,
+        "is_filled": data.archive.is_filled,
     }
 
 
@@ -305,9 +305,9 @@ def _surcharges(ledger: Ledger | None, now: datetime) -> Sequence[tuple[str, int
     return sorted((each for each in found if each[1]), key=lambda each: (-each[1], each[0]))[:_FEW]
 
 
-def stay_lines(kept: Kept, name: str) -> list[str]:
+def stay_lines(data: PageData, name: str) -> list[str]:
     """Return why a node stays, as `nodesmith explain node` says it; a single line if that cannot be told."""
     try:
-        return list(kept.sources.explain_node(name, kept.looks.clock()))
+        return list(data.sources.explain_node(name, data.sampler.clock()))
     except NodesmithError as error:
         return [str(error)]

@@ -12,10 +12,10 @@ from nodesmith_cli.views.explaining.pod import lines as pod_lines
 from nodesmith_cli.views.explaining.pod import report_of as pod_report
 from nodesmith_cli.views.top.rows import SORTS, NodeRow, State, age_seconds, chosen, seconds_left, totals
 from nodesmith_cli.views.ui.fleetmap import laid_out
-from nodesmith_cli.views.ui.samples import Looks
+from nodesmith_cli.views.ui.samples import Sampler
 
 if TYPE_CHECKING:
-    from nodesmith_cli.views.ui.pages.kept import Kept
+    from nodesmith_cli.views.ui.pages.kept import PageData
 
 ROWS = 25
 _FEW = 5
@@ -24,7 +24,7 @@ _SEARCHED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NodeQuery:
     """What the query asks of the table of nodes."""
 
     words: str = ""
@@ -57,7 +57,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedNode:
     """A node of the table, with what depends on the time."""
 
     row: NodeRow
@@ -65,14 +65,14 @@ class Listed:
     seconds_left: int | None
 
 
-def now_page(looks: Looks, asked: Asked) -> dict[str, Any]:
+def now_page(sampler: Sampler, query: NodeQuery) -> dict[str, Any]:
     """Return what the page `now` shows."""
-    look = looks.now()
+    look = sampler.now()
     view = look.view
-    asked = asked if asked.order in SORTS else replace(asked, order="price")
-    found = chosen(_filtered(view.nodes, asked), asked.order, asked.words, is_reversed=asked.is_reversed)
+    query = query if query.order in SORTS else replace(query, order="price")
+    found = chosen(_filtered(view.nodes, query), query.order, query.words, is_reversed=query.is_reversed)
     pages = max(1, -(-len(found) // ROWS))
-    number = min(max(1, asked.page), pages)
+    number = min(max(1, query.page), pages)
     shown = found[(number - 1) * ROWS : number * ROWS]
     return {
         "look": look,
@@ -83,51 +83,56 @@ def now_page(looks: Looks, asked: Asked) -> dict[str, Any]:
         "moving": [listed(row, look) for row in view.moving[:_FEW]],
         "rows": [listed(row, look) for row in shown],
         "found": len(found),
-        "asked": replace(asked, page=number),
+        "asked": replace(query, page=number),
         "pages": pages,
         "orders": tuple(SORTS),
         "settled": (State.READY,),
     }
 
 
-def _filtered(rows: tuple[NodeRow, ...], asked: Asked) -> list[NodeRow]:
+def _filtered(rows: tuple[NodeRow, ...], query: NodeQuery) -> list[NodeRow]:
     return [
         row
         for row in rows
-        if (not asked.zone or row.zone == asked.zone)
-        and (not asked.kind or row.instance_type == asked.kind)
-        and (not asked.sold or row.capacity_type == asked.sold)
-        and (not asked.state or row.state == asked.state)
+        if (not query.zone or row.zone == query.zone)
+        and (not query.kind or row.instance_type == query.kind)
+        and (not query.sold or row.capacity_type == query.sold)
+        and (not query.state or row.state == query.state)
     ]
 
 
-def listed(row: NodeRow, look: Any) -> Listed:
+def listed(row: NodeRow, look: Any) -> ListedNode:
     """Return a row with its age and the time that it has left."""
-    return Listed(row, age_seconds(row, look.view.at), seconds_left(row, look.view.at))
+    return ListedNode(row, age_seconds(row, look.view.at), seconds_left(row, look.view.at))
 
 
-def node_page(kept: Kept, name: str) -> dict[str, Any] | None:
+def node_page(data: PageData, name: str) -> dict[str, Any] | None:
     """Return what the page of a node shows, or None if there is no such node."""
-    look = kept.looks.now()
+    look = data.sampler.now()
     row = next((each for each in look.view.nodes if each.name == name), None)
     if row is None:
         return None
-    pods = kept.looks.fleet.pods_on(name, look.view.at)
-    life = next((each for each in kept.archive.lives if name in (each.node, each.name)), None)
-    return {"node": listed(row, look), "pods": pods[:200], "left_out": max(0, len(pods) - 200), "life": life}
+    pods = data.sampler.fleet.pods_on(name, look.view.at)
+    history = next((each for each in data.archive.histories if name in (each.node, each.name)), None)
+    return {
+        "node": listed(row, look),
+        "pods": pods[:200],
+        "left_out": max(0, len(pods) - 200),
+        "life": history,
+    }
 
 
-def pod_page(kept: Kept, key: str) -> dict[str, Any]:
+def pod_page(data: PageData, key: str) -> dict[str, Any]:
     """Return what the page of a pod shows: its state and Events, and the newest decision that mentions it."""
-    now = kept.looks.clock()
+    now = data.sampler.clock()
     try:
-        events, problem = list(kept.events_of(key, now)), ""
+        events, problem = list(data.events_of(key, now)), ""
     except NodesmithError as error:
         events, problem = [], str(error)
-    found = _decided(kept, key)
+    found = _decided(data, key)
     return {
         "key": key,
-        "why": kept.looks.fleet.why(key),
+        "why": data.sampler.fleet.why(key),
         "events": [line for line in events if line],
         "problem": problem,
         "decided": list(pod_lines(found)) if found else [],
@@ -135,15 +140,15 @@ def pod_page(kept: Kept, key: str) -> dict[str, Any]:
     }
 
 
-def _decided(kept: Kept, key: str) -> dict[str, Any] | None:
+def _decided(data: PageData, key: str) -> dict[str, Any] | None:
     """Return what the newest decision says about a pod, None if none mentions it or none can be read."""
-    records = kept.archive.records
+    records = data.archive.records
     if records is None:
         return None
     search = Search(key)
-    newest = [each.id for each in kept.archive.decisions[: -_SEARCHED - 1 : -1]]
+    newest = [each.id for each in data.archive.decisions[: -_SEARCHED - 1 : -1]]
     try:
         search.look(records.read(each) for each in newest)
-        return pod_report(search, None, kept.looks.clock())
+        return pod_report(search, None, data.sampler.clock())
     except (NodesmithError, KeyError, TypeError, ValueError):
         return None

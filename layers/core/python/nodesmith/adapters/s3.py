@@ -216,7 +216,7 @@ class MetricsWriter:
         self._tried_at = now
         if not self._is_tried:
             self._waiting.add(self._metrics.take())
-        if self._is_tried or self._is_news(now):
+        if self._is_tried or self._has_changes(now):
             self._add(now)
         self._waiting, self._is_tried, self._is_left = Recorded(), False, False
 
@@ -229,7 +229,7 @@ class MetricsWriter:
         self._is_left = self._is_left or is_due
         return is_due
 
-    def _is_news(self, now: datetime) -> bool:
+    def _has_changes(self, now: datetime) -> bool:
         """Drop gauges whose values the object already has, and return whether anything is left to write."""
         known = self._known
         if known is None or (self._waiting.gauges and now - known.at >= LOOK_AGAIN):

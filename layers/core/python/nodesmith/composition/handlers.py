@@ -15,7 +15,7 @@ from typing import Any
 from nodesmith.composition.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.composition.telemetry import Telemetry
 from nodesmith.controllers.runs import Report
-from nodesmith.errors import PutOff, Rejected, Transient
+from nodesmith.errors import Rejected, RetryScheduled, Transient
 from nodesmith.model.functions import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.registration import Registration
 from nodesmith.settings import ALIAS, CANARY_ALIAS, function_name, function_vpc
@@ -129,7 +129,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         succeeded, due = True, report.due
     except Rejected as error:
         telemetry.rejected(str(error))
-    except PutOff as error:
+    except RetryScheduled as error:
         telemetry.failed(error)
     except Exception as error:  # noqa: BLE001 - retried, or raised, once the other clusters are served
         outcome.errors.append((telemetry, error))

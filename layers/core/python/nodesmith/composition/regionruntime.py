@@ -122,9 +122,9 @@ def dispatch() -> Handler:
             if is_due(at):
                 found = check_health(health, report.registrations, report.faults, now(), of_limits)
                 for finding in found:
-                    parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
+                    parts.telemetry.unhealthy(finding, KINDS.get(finding.kind, ""))
                 if found:
-                    parts.telemetry.alarm("Unwell", len(found))
+                    parts.telemetry.alarm("Unhealthy", len(found))
             parts.telemetry.ran(report.counts)
 
     return delayed_or_scheduled(parts, tick)

@@ -146,7 +146,7 @@ def disruption() -> Handler:
     """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.disruption.disruption import disrupt
-    from nodesmith.controllers.disruption.moves.look import Disruption, Memory
+    from nodesmith.controllers.disruption.moves.runstate import Disruption, Memory
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         buying, memory = _provisioning(own), Memory()

@@ -55,10 +55,10 @@ class Telemetry:
         self._log.error("failed", exc_info=error, **self._whose)
         self._count({"Failed": 1})
 
-    def unwell(self, finding: Finding, meaning: str) -> None:
+    def unhealthy(self, finding: Finding, meaning: str) -> None:
         """Log a finding about the deployment."""
         self._log.error(
-            "unwell",
+            "unhealthy",
             cluster=finding.cluster,
             concern=finding.concern,
             kind=finding.kind,

@@ -15,7 +15,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import ClusterPorts
 from nodesmith.decisions.garbagecollection import (
     MOST,
-    Facts,
+    Inventory,
     garbage,
     next_change,
     still_detached,
@@ -88,12 +88,12 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
     if snapshot is None:
         return report
     with Failures() as failures:
-        facts = _look(run, snapshot, failures)
-        if (held := standby(facts.ledger, snapshot, facts.now)) is not None:
+        inventory = _look(run, snapshot, failures)
+        if (held := standby(inventory.ledger, snapshot, inventory.now)) is not None:
             report.due = held.until
             return report
-        found, report.counts["Left"] = garbage(facts)
-        report.due = facts.now if found else next_change(facts)
+        found, report.counts["Left"] = garbage(inventory)
+        report.due = inventory.now if found else next_change(inventory)
         for each in found:
             with failures.of():
                 _collect(run, each, report)
@@ -113,7 +113,7 @@ def _collect(run: GarbageCollection, each: Garbage, report: GarbageReport) -> No
     report.collected += names
 
 
-def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Facts:
+def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Inventory:
     instances = run.cloud.owned_instances()
     owned: dict[OwnedKind, Sequence[Owned]] = {}
     for kind in OwnedKind:
@@ -130,7 +130,7 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Fac
     run.detached_since.update(since)
     living = _living(run, suspects(snapshot, instances, ledger), failures)
     lost = _lost(run, lost_long(ledger, since, now)[:MOST], failures)
-    return Facts(snapshot, instances, owned, ledger, living, since, now, lost)
+    return Inventory(snapshot, instances, owned, ledger, living, since, now, lost)
 
 
 def _lost(run: GarbageCollection, claims: Sequence[NodeClaim], failures: Failures) -> Sequence[str]:

@@ -138,7 +138,7 @@ def follow(run: Lifecycle) -> Report:
     return Report(done, due=now if done["Conflict"] else tick_for(due, now))
 
 
-def _certain(run: Lifecycle, commands: list[Command], failures: Failures) -> list[Command]:
+def _confirmed(run: Lifecycle, commands: list[Command], failures: Failures) -> list[Command]:
     """Return the commands without give-ups of claims whose Node exists, although the snapshot does not show it yet.
 
     While the API server does not answer, no claim is given up for want of a Node.
@@ -174,7 +174,7 @@ def _steps(
     claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(claims, snapshot, instances, checked, now)
-    commands = _certain(run, commands, failures)
+    commands = _confirmed(run, commands, failures)
     moving = ledger.replacements
     # Claims are kept until their moves know why they ended.
     kept = {command.claim.name for command in commands if isinstance(command, Forget)} & moving

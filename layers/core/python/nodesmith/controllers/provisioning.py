@@ -39,7 +39,7 @@ from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.demands import waiting_by_zone
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools
 from nodesmith.decisions.takeover import is_closing, standby
-from nodesmith.errors import Conflict, PutOff, Transient
+from nodesmith.errors import Conflict, RetryScheduled, Transient
 from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.functions import Concern, Heartbeat, Hint
@@ -163,8 +163,8 @@ class Outcome:
 def provision(run: Provisioning) -> Outcome:
     """Buy nodes for the pending pods of a cluster.
 
-    Raises Transient, after everything else is done, if a launch must be repeated (PutOff if provisioning is already
-    scheduled to repeat it), and Rejected if the snapshot or the catalogue cannot be read.
+    Raises Transient, after everything else is done, if a launch must be repeated (RetryScheduled if provisioning is
+    already scheduled to repeat it), and Rejected if the snapshot or the catalogue cannot be read.
     """
     outcome, allowance = Outcome(), Allowance(run.store, run.clock)
     for looks in range(1, MAX_ROUNDS + 1):
@@ -182,7 +182,7 @@ def provision(run: Provisioning) -> Outcome:
     if allowance.end_turn():
         _look_again(run, "another run waits for its turn", timedelta())
     is_repeated = _have_repeated(run, outcome, allowance.until)
-    _tell(run, outcome)
+    _note_outcome(run, outcome)
     if outcome.plan.due is not None:
         wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
         _look_again(run, "a wait of pods ends", wait)
@@ -191,7 +191,7 @@ def provision(run: Provisioning) -> Outcome:
             Concern.READINESS, Hint(run.cluster_name, "the snapshot shows objects that are still to be read")
         )
     if outcome.deferred:
-        raise (PutOff if is_repeated else Transient)("; ".join(outcome.deferred), "Deferred")
+        raise (RetryScheduled if is_repeated else Transient)("; ".join(outcome.deferred), "Deferred")
     return outcome
 
 
@@ -217,7 +217,7 @@ def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -
         _look_again(run, "ProvisioningRequests wait for their turn", timedelta())
 
 
-def _tell(run: Provisioning, outcome: Outcome) -> None:
+def _note_outcome(run: Provisioning, outcome: Outcome) -> None:
     """Record the metrics on waiting pods, and call `afterwards` if nothing was bought."""
     if (inputs := outcome.decided_from) is not None:
         note_waiting(run.metrics, inputs.snapshot.pods, outcome.counts["PodsUnplaced"], run.clock())

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.controllers.observation import newest_snapshot, shows_now
 from nodesmith.controllers.runs import Report
-from nodesmith.decisions.shadow.advance import is_news, step
+from nodesmith.decisions.shadow.advance import has_changed, step
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.costs.shadow import Shadow, read_shadow, write_shadow
@@ -59,7 +59,7 @@ def watch(run: Watch) -> Report:
     if before is not None and now <= before.at:
         return report
     after = step(before, snapshot, run.catalogs.latest(), run.settings, now)
-    if before is not None and now - before.at < KEPT_AT_LEAST and not is_news(before, after):
+    if before is not None and now - before.at < KEPT_AT_LEAST and not has_changed(before, after):
         return report
     try:
         run.versions.replace(key, write_shadow(after), version.tag)

@@ -53,7 +53,7 @@ Needs = Callable[[Owned], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Inventory:
     """Everything that is known.
 
     `instances` are nodesmith's living instances. `owned` are its other AWS resources by kind, without kinds that could
@@ -86,50 +86,50 @@ class Facts:
         return [claim for claim in self.ledger.claims if claim.phase is Phase.PENDING]
 
 
-def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
+def superfluous(inventory: Inventory) -> list[tuple[Instance, str]]:
     """Return running instances without a claim, and second instances of a claim, each with the reason, by id.
 
     If a claim that names no instance yet has two, provisioning adopts one; the other becomes superfluous after that.
     """
-    return sorted(_superfluous(facts), key=lambda found: found[0].id)
+    return sorted(_superfluous(inventory), key=lambda found: found[0].id)
 
 
-def in_service(facts: Facts, instance: Instance) -> Node | None:
+def in_service(inventory: Inventory, instance: Instance) -> Node | None:
     """Return the registered Node of an instance, None if there is none. Only registered Nodes can have pods to drain.
 
     None also for an instance whose tag names no claim, since termination finds instances by that tag.
     """
     if not instance.claim:
         return None
-    nodes = (node for node in facts.snapshot.nodes if node.provider_id == instance.provider_id)
+    nodes = (node for node in inventory.snapshot.nodes if node.provider_id == instance.provider_id)
     registered = next((node for node in nodes if node.labels.get(REGISTERED) == "true"), None)
-    return registered or _restored(facts, instance)
+    return registered or _restored(inventory, instance)
 
 
-def _restored(facts: Facts, instance: Instance) -> Node | None:
+def _restored(inventory: Inventory, instance: Instance) -> Node | None:
     """Return a Node, restored from a backup without its provider id, that may belong to this instance.
 
     Only zone and type can be compared. Draining a node needlessly is better than terminating an instance with pods.
     """
-    claimed = facts.claimed
+    claimed = inventory.claimed
     kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
     lost = (
         node
-        for node in facts.snapshot.nodes
+        for node in inventory.snapshot.nodes
         if node.is_restored and node.name not in claimed and not is_foreign_node(node.labels)
     )
     return next((node for node in lost if kind.items() <= node.labels.items()), None)
 
 
-def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
-    claims = {claim.name: claim for claim in facts.ledger.claims}
-    named = {claim.instance_id for claim in facts.ledger.claims if claim.instance_gone_at is None}
-    awaited = {fleet for claim in facts.pending if (fleet := fleet_of(claim.launch))}
-    karpenters = {provider_id(each) for each in facts.snapshot.nodeclaims if is_karpenters(each)}
-    for instance in facts.instances:
+def _superfluous(inventory: Inventory) -> Iterator[tuple[Instance, str]]:
+    claims = {claim.name: claim for claim in inventory.ledger.claims}
+    named = {claim.instance_id for claim in inventory.ledger.claims if claim.instance_gone_at is None}
+    awaited = {fleet for claim in inventory.pending if (fleet := fleet_of(claim.launch))}
+    karpenters = {provider_id(each) for each in inventory.snapshot.nodeclaims if is_karpenters(each)}
+    for instance in inventory.instances:
         if instance.provider_id in karpenters:
             continue  # it is being adopted: its tag comes before its claim
-        if instance.id in named or facts.now - instance.launched_at < YOUNG:
+        if instance.id in named or inventory.now - instance.launched_at < YOUNG:
             continue
         if not instance.claim and instance.fleet in awaited:
             continue  # it is still to be assigned to a pending claim
@@ -140,12 +140,12 @@ def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
             yield instance, DOUBLED
 
 
-def unneeded(facts: Facts) -> list[Owned]:
+def unneeded(inventory: Inventory) -> list[Owned]:
     """Return what may be deleted, by kind and id."""
     found: list[Owned] = []
-    for kind in sorted(facts.owned):
-        needs = _needs(kind, facts)
-        found += sorted((each for each in facts.owned[kind] if not needs(each)), key=lambda o: o.id)
+    for kind in sorted(inventory.owned):
+        needs = _needs(kind, inventory)
+        found += sorted((each for each in inventory.owned[kind] if not needs(each)), key=lambda o: o.id)
     return found
 
 
@@ -157,56 +157,57 @@ def still_detached(
     return {each.id: before.get(each.id, now) for each in found}
 
 
-def _needs(kind: OwnedKind, facts: Facts) -> Needs:
+def _needs(kind: OwnedKind, inventory: Inventory) -> Needs:
     match kind:
         case OwnedKind.LAUNCH_TEMPLATE:
-            return _needs_template(facts)
+            return _needs_template(inventory)
         case OwnedKind.INSTANCE_PROFILE:
-            return _needs_profile(facts)
+            return _needs_profile(inventory)
         case OwnedKind.VOLUME | OwnedKind.NETWORK_INTERFACE:
-            return _needs_detached(facts)
+            return _needs_detached(inventory)
         case _:
             assert_never(kind)
 
 
-def _needs_template(facts: Facts) -> Needs:
+def _needs_template(inventory: Inventory) -> Needs:
     """Return a predicate: templates that a pending claim requests, or that were made or used within the hour."""
-    asked = {name for claim in facts.pending for name in _templates(claim)}
+    asked = {name for claim in inventory.pending for name in _templates(claim)}
     last_use: dict[str, datetime] = {}
-    for instance in facts.instances:
+    for instance in inventory.instances:
         known = last_use.get(instance.template_id, instance.launched_at)
         last_use[instance.template_id] = max(known, instance.launched_at)
 
     def needs(template: Owned) -> bool:
-        made_at = template.created_at or facts.now
-        return template.name in asked or facts.now - max(made_at, last_use.get(template.id, made_at)) < UNUSED
+        made_at = template.created_at or inventory.now
+        used_at = max(made_at, last_use.get(template.id, made_at))
+        return template.name in asked or inventory.now - used_at < UNUSED
 
     return needs
 
 
-def _needs_profile(facts: Facts) -> Needs:
+def _needs_profile(inventory: Inventory) -> Needs:
     """Return a predicate: profiles of living instances, whose nodes would lose their permissions, and of future ones.
 
     A future instance has the current profile of its EC2NodeClass. If that is unknown, all profiles that the
     EC2NodeClass ever had are needed. An EC2NodeClass may also name a profile that was created for another one.
     """
-    used = {instance.instance_profile for instance in facts.instances}
-    used |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in facts.ledger.claims}
+    used = {instance.instance_profile for instance in inventory.instances}
+    used |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in inventory.ledger.claims}
     used |= {
         str((manifest.get("spec") or {}).get("instanceProfile") or "")
-        for manifest in facts.snapshot.nodeclasses
+        for manifest in inventory.snapshot.nodeclasses
     }
-    coming = {claim.nodeclass.name for claim in facts.pending}
+    coming = {claim.nodeclass.name for claim in inventory.pending}
     owners = {
         str(metadata.get("uid") or metadata.get("name")): str(metadata.get("name"))
-        for metadata in (manifest.get("metadata") or {} for manifest in facts.snapshot.nodeclasses)
+        for metadata in (manifest.get("metadata") or {} for manifest in inventory.snapshot.nodeclasses)
     }
-    current = {name: status.instance_profile for name, status in facts.ledger.nodeclasses.items()}
+    current = {name: status.instance_profile for name, status in inventory.ledger.nodeclasses.items()}
 
     def needs(profile: Owned) -> bool:
         if (
             profile.name in {*used, *current.values()}
-            or facts.now - (profile.created_at or facts.now) < UNUSED
+            or inventory.now - (profile.created_at or inventory.now) < UNUSED
         ):
             return True
         owner = owners.get(profile.owner_uid)
@@ -217,13 +218,13 @@ def _needs_profile(facts: Facts) -> Needs:
     return needs
 
 
-def _needs_detached(facts: Facts) -> Needs:
+def _needs_detached(inventory: Inventory) -> Needs:
     """Return a predicate: resources that were detached lately, or that belong to an existing claim or instance."""
-    known = {claim.name for claim in facts.ledger.claims} | {i.claim for i in facts.instances}
+    known = {claim.name for claim in inventory.ledger.claims} | {i.claim for i in inventory.instances}
 
     def needs(owned: Owned) -> bool:
-        loose_since = facts.detached_since.get(owned.id, facts.now)
-        return facts.now - loose_since < DETACHED or bool(owned.claim and owned.claim in known)
+        loose_since = inventory.detached_since.get(owned.id, inventory.now)
+        return inventory.now - loose_since < DETACHED or bool(owned.claim and owned.claim in known)
 
     return needs
 
@@ -246,25 +247,25 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
     return sorted(believed - {instance.id for instance in instances} - gone - {""})
 
 
-def ended_claims(facts: Facts) -> Iterator[EndClaim]:
+def ended_claims(inventory: Inventory) -> Iterator[EndClaim]:
     """Yield ends for claims whose instance is gone but whose Node exists. Lifecycle handles claims without a Node."""
-    alive = facts.alive
-    for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
-        shown = facts.snapshot.nodes_of(claim)
+    alive = inventory.alive
+    for claim in sorted(inventory.ledger.claims, key=lambda c: c.name):
+        shown = inventory.snapshot.nodes_of(claim)
         if claim.phase not in HOLDING or claim.instance_id in alive or not shown:
             continue
-        if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
+        if inventory.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
             why = f"instance {claim.instance_id} is gone"
-            yield EndClaim(claim.terminating("InstanceTerminated", why, facts.now))
+            yield EndClaim(claim.terminating("InstanceTerminated", why, inventory.now))
 
 
-def regrouped_claims(facts: Facts) -> Iterator[Correct]:
+def regrouped_claims(inventory: Inventory) -> Iterator[Correct]:
     """Yield corrections for the claims whose instance no longer has the security groups that it was launched with.
 
     A user has changed them in EC2. They are compared with what the EC2NodeClass selects, so drift may begin or end.
     """
-    groups = {instance.id: instance.security_groups for instance in facts.instances}
-    for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
+    groups = {instance.id: instance.security_groups for instance in inventory.instances}
+    for claim in sorted(inventory.ledger.claims, key=lambda c: c.name):
         now = groups.get(claim.instance_id, ())
         if (
             claim.phase in HOLDING
@@ -275,30 +276,30 @@ def regrouped_claims(facts: Facts) -> Iterator[Correct]:
             yield Correct(replace(claim, security_groups=now))
 
 
-def left_nodes(facts: Facts) -> Iterator[ReleaseNode]:
+def left_nodes(inventory: Inventory) -> Iterator[ReleaseNode]:
     """Yield releases for Nodes of ours without a claim and an instance. A Ready Node has one, whatever EC2 answers.
 
     A Node of a Karpenter NodeClaim belongs to Karpenter, and one of a foreign NodePool to its own controller.
     """
-    claimed, alive, karpenters = facts.claimed, facts.alive, _of_karpenter(facts.snapshot)
-    for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
+    claimed, alive, karpenters = inventory.claimed, inventory.alive, _of_karpenter(inventory.snapshot)
+    for node in sorted(inventory.snapshot.nodes, key=lambda n: n.name):
         instance = instance_id(node.provider_id)
         if NODECLASS not in node.labels or node.name in claimed or instance in alive:
             continue
         if node.provider_id in karpenters or is_held_by_others(node):
             continue
-        if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
+        if (instance or node.is_restored) and not node.is_ready and inventory.now - node.created_at >= YOUNG:
             yield ReleaseNode(node.name, node.provider_id)
 
 
-def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
+def left_nodeclaims(inventory: Inventory) -> Iterator[Lift]:
     """Yield NodeClaim objects to release: they are no longer in the ledger, and their instance and Node are gone.
 
     NodeClaims that nodesmith has not launched belong to Karpenter, or to users who still wait for a launch.
     """
-    known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
-    shown = {node.provider_id for node in facts.snapshot.nodes if NODECLASS in node.labels} - {""}
-    for manifest in facts.snapshot.nodeclaims:
+    known, alive = {claim.name for claim in inventory.ledger.claims}, inventory.alive
+    shown = {node.provider_id for node in inventory.snapshot.nodes if NODECLASS in node.labels} - {""}
+    for manifest in inventory.snapshot.nodeclaims:
         name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
         if not is_marked(manifest) or name in known:
             continue
@@ -321,20 +322,20 @@ MOST = 90
 """The most deletions in one run, and claims in one commit. The next run finds the rest again."""
 
 
-def garbage(facts: Facts) -> tuple[list[Garbage], int]:
+def garbage(inventory: Inventory) -> tuple[list[Garbage], int]:
     """Return what to remove, the most expensive first, and how many deletions are left for the next run."""
-    instances = superfluous(facts)
-    others: list[Garbage] = [*ended_claims(facts)]
-    others += lost_claims(facts.ledger, facts.lost, facts.alive, facts.now)
-    others += [*left_nodes(facts), *left_nodeclaims(facts)]
-    others += [Remove(owned) for owned in unneeded(facts)]
-    others += regrouped_claims(facts)
+    instances = superfluous(inventory)
+    others: list[Garbage] = [*ended_claims(inventory)]
+    others += lost_claims(inventory.ledger, inventory.lost, inventory.alive, inventory.now)
+    others += [*left_nodes(inventory), *left_nodeclaims(inventory)]
+    others += [Remove(owned) for owned in unneeded(inventory)]
+    others += regrouped_claims(inventory)
     taken = instances[:MOST]
     left = len(instances) + len(others) - MOST
-    return [*_instances(facts, taken), *others[: MOST - len(taken)]], max(0, left)
+    return [*_instances(inventory, taken), *others[: MOST - len(taken)]], max(0, left)
 
 
-def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
+def _instances(inventory: Inventory, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
     """Terminate superfluous instances at once if they cannot have pods; drain the others like any other node.
 
     Only the Node of the instance that a claim names is ever registered, so a second instance has no pods.
@@ -342,33 +343,34 @@ def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[
     served: dict[str, NodeClaim] = {}
     idle: dict[str, list[str]] = {}
     for instance, why in found:
-        node = in_service(facts, instance) if why == UNCLAIMED else None
+        node = in_service(inventory, instance) if why == UNCLAIMED else None
         if node is None:
             idle.setdefault(why, []).append(instance.id)
         else:
-            served.setdefault(instance.claim, taken_back(instance, node, facts.now))
+            served.setdefault(instance.claim, taken_back(instance, node, inventory.now))
     yield from (Terminate(tuple(ids), why) for why, ids in sorted(idle.items()))
     if served:
-        yield TakeBack(facts.ledger.version, tuple(served.values()))
+        yield TakeBack(inventory.ledger.version, tuple(served.values()))
 
 
-def next_change(facts: Facts) -> datetime | None:
+def next_change(inventory: Inventory) -> datetime | None:
     """Return when time alone first turns something into garbage, once the garbage found now is removed; None for never.
 
     It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
     instance of which only the Node or the object is left, one whose Node is gone, a detached volume or interface.
     """
-    is_lost = bool(without_node(facts.snapshot, facts.ledger))
-    if facts.pending or is_lost or _is_ending(facts) or _has_orphans(facts):
-        return facts.now
-    return first_after(facts.now, _moments(facts))
+    is_lost = bool(without_node(inventory.snapshot, inventory.ledger))
+    if inventory.pending or is_lost or _is_ending(inventory) or _has_orphans(inventory):
+        return inventory.now
+    return first_after(inventory.now, _moments(inventory))
 
 
-def _is_ending(facts: Facts) -> bool:
+def _is_ending(inventory: Inventory) -> bool:
     """Return whether a node is ending or not Ready, or a NodeClaim object is left whose claim is forgotten."""
-    claims, known = facts.ledger.claims, {claim.name for claim in facts.ledger.claims}
-    nodes = (node for claim in claims if claim.phase in HOLDING for node in facts.snapshot.nodes_of(claim))
-    left = (m for m in facts.snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
+    claims, snapshot = inventory.ledger.claims, inventory.snapshot
+    known = {claim.name for claim in claims}
+    nodes = (node for claim in claims if claim.phase in HOLDING for node in snapshot.nodes_of(claim))
+    left = (m for m in snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
     return (
         any(claim.is_ending for claim in claims)
         or any(not node.is_ready for node in nodes)
@@ -376,22 +378,22 @@ def _is_ending(facts: Facts) -> bool:
     )
 
 
-def _has_orphans(facts: Facts) -> bool:
+def _has_orphans(inventory: Inventory) -> bool:
     """Return whether a detached volume or network interface belongs to no existing claim or instance."""
-    known = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
+    known = {claim.name for claim in inventory.ledger.claims} | {one.claim for one in inventory.instances}
     kinds = (OwnedKind.VOLUME, OwnedKind.NETWORK_INTERFACE)
-    loose = (owned for kind in kinds for owned in facts.owned.get(kind, ()))
+    loose = (owned for kind in kinds for owned in inventory.owned.get(kind, ()))
     return any(not (owned.claim and owned.claim in known) for owned in loose)
 
 
-def _moments(facts: Facts) -> Iterator[datetime]:
+def _moments(inventory: Inventory) -> Iterator[datetime]:
     """Yield the moments at which existing things pass their minimum age."""
-    for instance in facts.instances:
+    for instance in inventory.instances:
         yield instance.launched_at + YOUNG
         yield instance.launched_at + UNUSED  # its launch template has not been used since
-    for node in facts.snapshot.nodes:
+    for node in inventory.snapshot.nodes:
         if NODECLASS in node.labels:
             yield node.created_at + YOUNG
-    for owned in (each for kind in sorted(facts.owned) for each in facts.owned[kind]):
+    for owned in (each for kind in sorted(inventory.owned) for each in inventory.owned[kind]):
         if owned.created_at is not None:
             yield owned.created_at + UNUSED

@@ -83,7 +83,7 @@ def _document(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _odd(text, str(error)) from None
+        raise _not_a_snapshot(text, str(error)) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
@@ -117,7 +117,7 @@ def inflated(data: bytes) -> bytes:
 def _inflated_first(data: bytes) -> tuple[bytes, bytes]:
     """Decompress like `inflated`, and return what follows the first gzip member as well."""
     if not data.startswith(_GZIP):
-        raise _odd(data, "not gzip")
+        raise _not_a_snapshot(data, "not gzip")
     inflater = zlib.decompressobj(wbits=31)
     try:
         text = inflater.decompress(data, LARGEST_BYTES)
@@ -132,7 +132,7 @@ def _inflated_first(data: bytes) -> tuple[bytes, bytes]:
     return text, inflater.unused_data
 
 
-def _odd(found: bytes, why: str) -> Rejected:
+def _not_a_snapshot(found: bytes, why: str) -> Rejected:
     began = f"{len(found)} bytes that begin with {found[:16]!r}"
     return Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({why})")
 

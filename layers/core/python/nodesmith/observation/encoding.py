@@ -23,9 +23,9 @@ from nodesmith.observation.observed import (
     UNSCHEDULABLE,
     VERSION,
     Observed,
+    converted_manifests,
     ending_nodes,
     held_volumes,
-    todays,
 )
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
@@ -41,7 +41,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     return compressed(written(cluster, taken_at, observed).document)
 
 
-class Written(NamedTuple):
+class SnapshotDocument(NamedTuple):
     """A whole snapshot as a document, and what `deltas` compares later states with."""
 
     document: dict[str, Any]
@@ -49,10 +49,15 @@ class Written(NamedTuple):
     pods: Groups
 
 
-def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
+def written(cluster: str, taken_at: datetime, observed: Observed) -> SnapshotDocument:
     """Return a whole snapshot before it is compressed."""
     context = Context(observed, taken_at)
-    names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
+    names = sorted(
+        {
+            *map(_name, observed.nodes),
+            *(p.bound_or_nominated_node for p in observed.pods if p.bound_or_nominated_node),
+        }
+    )
     nodes = sorted(observed.nodes, key=_name)
     pods = grouped(context, observed.pods)
     index_of = {name: index for index, name in enumerate(names)}
@@ -68,7 +73,7 @@ def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
     }
-    return Written(document, context, pods)
+    return SnapshotDocument(document, context, pods)
 
 
 def header(cluster: str, taken_at: datetime, version: int) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def sections(observed: Observed, context: Context) -> dict[str, Any]:
     if CapacityBuffers refer to custom resources, or Namespaces ask for proactive scale-up.
     """
     attachments = context.attachments
-    karpenters = todays(observed)
+    karpenters = converted_manifests(observed)
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     document = {
         "daemonsets": sorted(context.daemons, key=_text),
@@ -302,7 +307,7 @@ def columns(
     return {
         "names": [pod.name for pod in pods],
         "created": [pod.created for pod in pods],
-        "nodes": [index_of.get(pod.whereabouts, -1) for pod in pods],
+        "nodes": [index_of.get(pod.bound_or_nominated_node, -1) for pod in pods],
         "flags": [_flags(pod) for pod in pods],
         **{name: values for name, values in rare.items() if values},
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import DISRUPTED
-from nodesmith.model.karpenter.conversion.converting import convert, loud
+from nodesmith.model.karpenter.conversion.converting import convert, needing_attention
 from nodesmith.model.karpenter.nodepools import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import Manifest
@@ -152,7 +152,7 @@ _PROVISIONER, _NODE_TEMPLATE = (
 )
 
 
-class Todays(NamedTuple):
+class ConvertedManifests(NamedTuple):
     """All NodePools and EC2NodeClasses. Those without a uid are not objects of the cluster.
 
     `problems` are the changes of the conversion that need attention.
@@ -163,7 +163,7 @@ class Todays(NamedTuple):
     problems: Sequence[str]
 
 
-def todays(observed: Observed) -> Todays:
+def converted_manifests(observed: Observed) -> ConvertedManifests:
     """Convert all objects together. Objects that need no conversion stay as they were reduced.
 
     NodePools that other software serves are not converted, because nodesmith does not report their mistakes.
@@ -193,8 +193,10 @@ def todays(observed: Observed) -> Todays:
         is_shown = "status" in given and (is_template or manifest["kind"] == "NodePool")
         shown = {"status": given["status"]} if is_shown else {}
         made[manifest["kind"]].append({**manifest, **shown, "metadata": metadata})
-    return Todays(
-        made["NodePool"], made["EC2NodeClass"], [str(change) for change in loud(conversion.changes)]
+    return ConvertedManifests(
+        made["NodePool"],
+        made["EC2NodeClass"],
+        [str(change) for change in needing_attention(conversion.changes)],
     )
 
 

@@ -296,7 +296,7 @@ class Attachments:
         distinct: dict[tuple[str, str], set[str]] = {}
         for pod in mounting:
             for driver, claims in self._attached[_key(pod)].items():
-                where = pod.whereabouts, driver
+                where = pod.bound_or_nominated_node, driver
                 counted[where] += len(claims)
                 distinct.setdefault(where, set()).update(claims)
         return {where: counted[where] - len(claims) for where, claims in distinct.items() if where[0]}

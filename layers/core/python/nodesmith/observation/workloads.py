@@ -168,7 +168,7 @@ def _there(
     found: dict[Owner, list[ReducedPod]] = {}
     for pod in pods:
         owner = owner_of(pod)
-        is_known = pod.whereabouts or pod.unschedulable or now - pod.created > _UNJUDGED_SECONDS
+        is_known = pod.bound_or_nominated_node or pod.unschedulable or now - pod.created > _UNJUDGED_SECONDS
         if owner is not None and owner in growing and is_known:
             found.setdefault(owner, []).append(pod)
     return found

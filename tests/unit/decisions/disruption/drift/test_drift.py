@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.controllers.disruption.disruption import note_drift
-from nodesmith.decisions.disruption.drift import Today, drifted, drifting, noted
+from nodesmith.decisions.disruption.drift import DesiredState, drifted, drifting, noted
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.errors import Failures
@@ -56,11 +56,11 @@ CLAIM = bought()
 
 def today(
     snapshot: Snapshot | None = None, catalog: Catalog | None = None, status: NodeClassStatus | None = None
-) -> Today:
+) -> DesiredState:
     snapshot = snapshot or builders.snapshot()
     read = as_read(builders.ledger(), snapshot)
     ledger = replace(read, nodeclasses={"default": status} if status else read.nodeclasses)
-    return Today.of(snapshot, ledger, catalog or embedded_catalog("us-east-1"), LATER)
+    return DesiredState.of(snapshot, ledger, catalog or embedded_catalog("us-east-1"), LATER)
 
 
 def test_a_new_node_has_not_drifted() -> None:
@@ -290,7 +290,7 @@ def test_a_new_certificate_authority_of_the_cluster_causes_drift() -> None:
     ledger = as_read(builders.ledger(), builders.snapshot())
     assert ledger.cluster is not None
     renewed = replace(ledger, cluster=replace(ledger.cluster, ca_bundle="QW5vdGhlcg=="))
-    look = Today.of(builders.snapshot(), renewed, embedded_catalog("us-east-1"), LATER)
+    look = DesiredState.of(builders.snapshot(), renewed, embedded_catalog("us-east-1"), LATER)
     assert drifted(CLAIM, look) == "NodeClassDrift"
 
 
@@ -330,7 +330,7 @@ def shown(claim: NodeClaim) -> tuple[str, str] | None:
     return found.get("Drifted")
 
 
-def written(claims: Sequence[NodeClaim], now: Today) -> list[NodeClaim]:
+def written(claims: Sequence[NodeClaim], now: DesiredState) -> list[NodeClaim]:
     return noted(claims, {claim.name: drifted(claim, now) for claim in claims}, now.now)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.decisions.disruption.drift import Today, drifted
+from nodesmith.decisions.disruption.drift import DesiredState, drifted
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.model.ec2.instancetypes import instance_types
@@ -78,7 +78,7 @@ def snapshot_with(spec: Mapping[str, Any], **fields: Any) -> Any:
 def drift(claim: NodeClaim, spec: Mapping[str, Any]) -> str:
     """Return the drift of a claim once its EC2NodeClass has this spec."""
     snapshot = snapshot_with(spec)
-    today = Today.of(
+    today = DesiredState.of(
         snapshot,
         as_read(builders.ledger(), snapshot),
         embedded_catalog("us-east-1"),
@@ -169,5 +169,5 @@ def test_an_edited_annotation_replaces_no_node() -> None:
     (manifest,) = snapshot.nodeclasses
     noted = {**manifest, "metadata": {**manifest["metadata"], "annotations": {"note": "x"}}}
     edited = replace(snapshot, nodeclasses=(noted,))
-    today = Today.of(edited, as_read(builders.ledger(), edited), embedded_catalog("us-east-1"), NOW)
+    today = DesiredState.of(edited, as_read(builders.ledger(), edited), embedded_catalog("us-east-1"), NOW)
     assert drifted(launched(), today) == ""

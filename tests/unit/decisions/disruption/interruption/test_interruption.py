@@ -92,13 +92,13 @@ def test_notices_of_foreign_instances_are_only_counted() -> None:
 
 
 def test_the_earliest_of_several_notices_of_an_instance_counts_once() -> None:
-    told = [
+    reported = [
         notice(InterruptionCause.REBALANCE, until=None),
         notice(until=SOON + LAST_CALL),
         notice(),
         notice(),
     ]
-    found = answered(told, [claim()])
+    found = answered(reported, [claim()])
     assert [(c.cause, c.deadline) for c in found.changed] == [("SpotInterrupted", SOON)]
     assert found.counts == {"SpotInterrupted": 1}
 
@@ -141,10 +141,10 @@ def test_a_notice_of_a_reservation_concerns_all_instances_of_ours_in_it_and_no_o
         claim(2, labels=inside),
         claim(3),
     ]
-    told = Notice(InterruptionCause.EXPIRING, "", SOON, "the block ends", "cr-1")
-    assert [each.instance_id for each in of_instances(told, claims)] == ["i-0", "i-2"]
+    reported = Notice(InterruptionCause.EXPIRING, "", SOON, "the block ends", "cr-1")
+    assert [each.instance_id for each in of_instances(reported, claims)] == ["i-0", "i-2"]
     assert of_instances(notice(), claims) == [notice()]
-    nobodys = replace(told, reservation_id="cr-3")
+    nobodys = replace(reported, reservation_id="cr-3")
     assert answered(of_instances(nobodys, claims), claims).counts == {"NoticesOfOthers": 1}
 
 
@@ -173,8 +173,8 @@ def test_a_notice_about_one_machine_does_not_affect_its_pool() -> None:
 def test_rebalance_recommendations_are_followed_if_the_nodepool_requests_it_and_within_its_budgets(
     mode: dict[str, str], ends: int
 ) -> None:
-    told = [notice(InterruptionCause.REBALANCE, number, None) for number in range(3)]
-    found = answered(told, [claim(number) for number in range(3)], mode)
+    reported = [notice(InterruptionCause.REBALANCE, number, None) for number in range(3)]
+    found = answered(reported, [claim(number) for number in range(3)], mode)
     assert len(found.changed) == ends
     assert found.counts["RebalanceRecommended"] == 3
     assert found.counts["NoticesPutOff"] == 2 * ends
@@ -184,8 +184,8 @@ def test_rebalance_recommendations_are_followed_if_the_nodepool_requests_it_and_
 def test_a_scheduled_change_waits_for_the_budgets_until_shortly_before_its_date(
     ahead: timedelta, ends: int
 ) -> None:
-    told = [notice(InterruptionCause.SCHEDULED, number, NOW + ahead) for number in range(2)]
-    found = answered(told, [claim(number) for number in range(2)])
+    reported = [notice(InterruptionCause.SCHEDULED, number, NOW + ahead) for number in range(2)]
+    found = answered(reported, [claim(number) for number in range(2)])
     assert len(found.changed) == ends
     assert {c.deadline for c in found.changed} == {NOW + max(ahead, LAST_CALL)}
 
@@ -200,8 +200,8 @@ def test_a_scheduled_change_of_a_node_without_a_nodepool_waits_until_shortly_bef
 
 def test_scheduled_changes_that_budgets_postpone_report_when_the_first_cannot_wait_any_longer() -> None:
     ahead = [timedelta(days=1), timedelta(days=5), timedelta(days=3)]
-    told = [notice(InterruptionCause.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
-    found = answered(told, [claim(number) for number in range(3)])
+    reported = [notice(InterruptionCause.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
+    found = answered(reported, [claim(number) for number in range(3)])
     assert [c.instance_id for c in found.changed] == ["i-0"]
     assert found.put_off_until == NOW + timedelta(days=3) - LAST_CALL
 

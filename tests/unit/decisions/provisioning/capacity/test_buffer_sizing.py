@@ -71,7 +71,7 @@ def test_room_is_there_when_the_workload_usually_grows_and_not_otherwise() -> No
     assert sizing(BUFFER, Quantile(0.5), history, NOW).count == 0
 
 
-def test_days_of_the_week_are_told_apart_after_two_weeks() -> None:
+def test_days_of_the_week_are_reported_apart_after_two_weeks() -> None:
     early, late = lived(13, on_saturdays), lived(20, on_saturdays)
     on_friday = NOW - DAY
     assert sizing(BUFFER, Quantile(0.999), early, on_friday).count == 20
@@ -175,57 +175,57 @@ class Told:
 
 
 def test_replicas_count_until_enough_is_recorded_and_then_the_size_that_the_status_shows() -> None:
-    told = Told()
-    told.run(NOW)
-    assert told.sized() == ("False", "TooLittleHistory")
-    assert [each.count for each in resolutions(told.known(NOW).snapshot, NOW)] == [3]
-    told.lived(6, at_noon)
-    assert told.run(NOW) == (1, True)
-    assert told.sized() == ("True", "Quantile")
-    assert [each.count for each in resolutions(told.known(NOW).snapshot, NOW)] == [20]
-    assert told.run(NOW + timedelta(minutes=1)) == (0, False)
-    assert sum(room.count for room in decide(told.known(NOW)).rooms) == 20
+    reported = Told()
+    reported.run(NOW)
+    assert reported.sized() == ("False", "TooLittleHistory")
+    assert [each.count for each in resolutions(reported.known(NOW).snapshot, NOW)] == [3]
+    reported.lived(6, at_noon)
+    assert reported.run(NOW) == (1, True)
+    assert reported.sized() == ("True", "Quantile")
+    assert [each.count for each in resolutions(reported.known(NOW).snapshot, NOW)] == [20]
+    assert reported.run(NOW + timedelta(minutes=1)) == (0, False)
+    assert sum(room.count for room in decide(reported.known(NOW)).rooms) == 20
 
 
 def test_provisioning_does_not_take_a_size_that_is_shown_for_news() -> None:
-    told = Told()
-    told.lived(2, at_noon)
-    told.run(NOW)
-    known = told.known(NOW)
+    reported = Told()
+    reported.lived(2, at_noon)
+    reported.run(NOW)
+    known = reported.known(NOW)
     assert list(due_statuses(known.snapshot, {}, NOW)) == []
 
 
 def test_the_limits_of_a_buffer_hold_for_a_size_by_history() -> None:
-    told = Told(**DEPLOYMENT, limits={"cpu": "7"})
-    told.lived(6, at_noon)
-    told.run(NOW)
-    assert [each.count for each in resolutions(told.known(NOW).snapshot, NOW)] == [7]
+    reported = Told(**DEPLOYMENT, limits={"cpu": "7"})
+    reported.lived(6, at_noon)
+    reported.run(NOW)
+    assert [each.count for each in resolutions(reported.known(NOW).snapshot, NOW)] == [7]
 
 
 def test_a_size_of_an_earlier_spec_no_longer_counts() -> None:
-    told = Told()
-    told.lived(6, at_noon)
-    told.run(NOW)
-    told.cluster.capacitybuffers["default/room"]["metadata"]["generation"] = 2
-    assert [each.count for each in resolutions(told.known(NOW).snapshot, NOW)] == [3]
+    reported = Told()
+    reported.lived(6, at_noon)
+    reported.run(NOW)
+    reported.cluster.capacitybuffers["default/room"]["metadata"]["generation"] = 2
+    assert [each.count for each in resolutions(reported.known(NOW).snapshot, NOW)] == [3]
 
 
 def test_damaged_histories_are_begun_anew() -> None:
-    told = Told()
+    reported = Told()
     for damaged in (b"", b"x", b"\x1f\x8b\x08\x00"):
-        told.blobs.put(growth_key(CLUSTER), damaged)
-        told.run(NOW)
-        assert told.sized() == ("False", "TooLittleHistory")
+        reported.blobs.put(growth_key(CLUSTER), damaged)
+        reported.run(NOW)
+        assert reported.sized() == ("False", "TooLittleHistory")
 
 
 def test_a_history_is_written_once_in_five_minutes() -> None:
-    told = Told()
-    told.run(NOW)
-    first = told.blobs.get(growth_key(CLUSTER))
-    told.run(NOW + timedelta(minutes=4))
-    assert told.blobs.get(growth_key(CLUSTER)) == first
-    told.run(NOW + timedelta(minutes=5))
-    assert told.blobs.get(growth_key(CLUSTER)) != first
+    reported = Told()
+    reported.run(NOW)
+    first = reported.blobs.get(growth_key(CLUSTER))
+    reported.run(NOW + timedelta(minutes=4))
+    assert reported.blobs.get(growth_key(CLUSTER)) == first
+    reported.run(NOW + timedelta(minutes=5))
+    assert reported.blobs.get(growth_key(CLUSTER)) != first
 
 
 def test_lifecycle_is_due_when_a_size_may_change() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.lifecycle.gangs import advanced, endings, is_done, next_change, status_updates
@@ -417,12 +417,12 @@ def test_nothing_is_bought_for_pods_whose_request_has_no_room_yet(
 def test_a_node_with_room_for_a_request_is_not_disrupted_until_the_booking_ends() -> None:
     ready = claims(Phase.INITIALIZED, Phase.INITIALIZED)
     inputs = given(request(3), nodes=nodes_of(*ready), ledger={"claims": ready, "gangs": (booked(),)})
-    blocked = Survey(inputs).blocked
+    blocked = CandidateSelection(inputs).blocked
     assert {name: blocker.rule for name, blocker in blocked.items()} == {
         "default-a": "Booked",
         "default-b": "Booked",
     }
-    assert not Survey(later(inputs, BOOKED_FOR)).blocked
+    assert not CandidateSelection(later(inputs, BOOKED_FOR)).blocked
 
 
 def test_other_pods_move_into_what_is_left_beside_the_room_of_a_request() -> None:
@@ -554,8 +554,8 @@ def test_a_gang_is_forgotten_when_its_request_shows_the_end_or_is_gone() -> None
     failed = gang(GangStage.FAILED)
     inputs = given(request(3))
     assert not is_done(failed, inputs.snapshot)
-    told = replace(request(3), conditions=frozenset({"Failed"}))
-    assert is_done(failed, replace(inputs.snapshot, requests=(told,)))
+    reported = replace(request(3), conditions=frozenset({"Failed"}))
+    assert is_done(failed, replace(inputs.snapshot, requests=(reported,)))
     assert is_done(booked(), replace(inputs.snapshot, requests=()))
     assert not is_done(gang(), replace(inputs.snapshot, requests=()))
 

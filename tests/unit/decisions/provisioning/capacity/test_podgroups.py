@@ -264,9 +264,9 @@ def test_a_pod_group_of_the_scheduler_plugins_is_read_as_well() -> None:
 def test_a_plan_shows_the_pods_of_a_group_on_the_nodes_that_are_bought_for_it() -> None:
     inputs = given(seen(*THREE, member("web", labels={"app": "web"})))
 
-    plan, told = planned_requests(inputs, planned(inputs))
+    plan, reported = planned_requests(inputs, planned(inputs))
 
-    assert told == ["PodGroup default/train gets room on 0 existing nodes and 3 new nodes"]
+    assert reported == ["PodGroup default/train gets room on 0 existing nodes and 3 new nodes"]
     assert sorted(key for node in plan.nodes for key in node.claim.nominated) == [
         "default/train-0",
         "default/train-1",

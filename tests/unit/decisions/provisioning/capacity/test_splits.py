@@ -131,7 +131,7 @@ def test_pods_that_may_only_run_on_spot_are_told_that_their_split_has_no_effect(
         ("", "٣", "from 0 to 100"),
     ],
 )
-def test_a_split_that_cannot_be_read_is_told_and_ignored(base: str, percent: str, remedy: str) -> None:
+def test_a_split_that_cannot_be_read_is_reported_and_ignored(base: str, percent: str, remedy: str) -> None:
     plan = decided(pods(split(base, percent), 2))
 
     assert bought(plan)["on-demand"] == 0

@@ -106,7 +106,7 @@ def test_its_limit_counts_nodes_that_are_going() -> None:
 
 
 def test_a_limit_below_the_replicas_is_told_unless_nodes_that_end_or_are_replaced_make_room() -> None:
-    def told(*claims: NodeClaim, **ledger: Any) -> dict[str, str]:
+    def surplus_reasons(*claims: NodeClaim, **ledger: Any) -> dict[str, str]:
         seen, known = builders.snapshot(nodepools=(static(3, limit=2),)), {"claims": claims, **ledger}
         nodes, refused = replicas(builders.inputs(snapshot=seen, ledger=builders.ledger(**known)))
         assert nodes == []
@@ -115,9 +115,9 @@ def test_a_limit_below_the_replicas_is_told_unless_nodes_that_end_or_are_replace
     going = running("b").terminating("Deleted", "by hand", NOW)
     move = Move("m", Reason.DRIFTED, ("a",), Stage.REPLACING, NOW, NOW, replacements=("b",))
     why = "it has 2 nodes and spec.replicas is 3, but limits.nodes is 2: raise limits.nodes, or lower spec.replicas"
-    assert told(running("a"), running("b")) == {"default": why}
-    assert told(running("a"), going) == {}
-    assert told(running("a"), running("b"), moves=(move,)) == {}
+    assert surplus_reasons(running("a"), running("b")) == {"default": why}
+    assert surplus_reasons(running("a"), going) == {}
+    assert surplus_reasons(running("a"), running("b"), moves=(move,)) == {}
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -478,10 +478,10 @@ def test_status_and_metrics_count_a_stopped_instance_at_the_price_of_its_volumes
     annotations = {WARM_CAPACITY: ROOM, "nodesmith.dev/stopped-hourly-usd": "0.002000"}
     stopped = kept(reason="Stopped", message="why", annotations=FrozenMap(annotations))
     there = replace(given().snapshot, nodeclaims=(object_of(stopped),))
-    told = report_of(there, NOW)
-    assert told["warmCapacity"] == {"stopped": 1, "preparing": 0, "stoppedHourly": 0.002}
-    assert told["coming"] == 0
-    assert "warm capacity: 1 stopped instance at $0.0020/hour, 0 being prepared" in list(lines(told))
+    reported = report_of(there, NOW)
+    assert reported["warmCapacity"] == {"stopped": 1, "preparing": 0, "stoppedHourly": 0.002}
+    assert reported["coming"] == 0
+    assert "warm capacity: 1 stopped instance at $0.0020/hour, 0 being prepared" in list(lines(reported))
     metrics = Metrics()
     note_cost(metrics, [stopped, kept("default-warming", Phase.WARMING)], (), NOW)
     shown = [value for each in metrics.take().gauges.values() for value in each.series.values()]

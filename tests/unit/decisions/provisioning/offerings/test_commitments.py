@@ -371,7 +371,7 @@ def test_a_node_that_nothing_pays_for_is_moved_onto_unused_commitments() -> None
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "reported"),
     [
         (
             '{"listed": [{"kind": "computeSavingsPlan", "hourly": -1, "discount": 0.3, "ends": "2027-01-01T00:00Z"}]}',
@@ -403,6 +403,6 @@ def test_a_node_that_nothing_pays_for_is_moved_onto_unused_commitments() -> None
         ('{"payer": 1}', "payer: unknown"),
     ],
 )
-def test_a_wrong_setting_is_told(written: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told.replace("?", r"\?")):
+def test_a_wrong_setting_is_reported(written: str, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported.replace("?", r"\?")):
         parse_commitment_settings(written)

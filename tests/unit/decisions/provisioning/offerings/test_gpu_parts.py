@@ -83,7 +83,7 @@ def test_a_claim_keeps_the_parts_when_it_is_launched() -> None:
     assert launched_claim(node.claim, instance, kind, when).allocatable.of("nvidia.com/gpu") == 4
 
 
-def test_a_malformed_annotation_is_told_and_ignored() -> None:
+def test_a_malformed_annotation_is_reported_and_ignored() -> None:
     manifest = builders.nodepool_manifest()
     manifest["metadata"]["annotations"] = {KEY: "nvidia.com/gpu"}
     parsed = parse_nodepool(manifest)

@@ -72,7 +72,7 @@ class TestADaemonSetsSurcharge:
         assert (types_of(plan), types_of(free)) == (["m5.large"], ["m5a.large"])
         assert plan.surcharge_hourly_usd == 0
 
-    def test_that_cannot_be_read_is_told_and_counts_as_none(self) -> None:
+    def test_that_cannot_be_read_is_reported_and_counts_as_none(self) -> None:
         plan = decided(ONE, 1, pool(), daemonsets=(daemonset("0,05"),))
 
         assert plan.surcharge_hourly_usd == 0
@@ -88,11 +88,11 @@ class TestADaemonSetsSurcharge:
         )
 
         assert decide(inputs(snapshot=there)).nodes[0].surcharge_hourly_usd == pytest.approx(0.07)
-        (told,) = considered(inputs(snapshot=there))
-        assert [cost.partition(" (")[0] for cost in told.costs][:1] == [
+        (reported,) = considered(inputs(snapshot=there))
+        assert [cost.partition(" (")[0] for cost in reported.costs][:1] == [
             "each node costs $0.0500/hour besides"
         ]
-        assert told.costs[1].startswith("DaemonSet kube-system/agent adds $0.0200/hour to each node of ")
+        assert reported.costs[1].startswith("DaemonSet kube-system/agent adds $0.0200/hour to each node of ")
 
 
 def test_a_plan_with_surcharges_says_what_it_costs_with_them_and_what_it_costs_at_least() -> None:
@@ -136,9 +136,9 @@ class TestLeastNodes:
         plan = decide(inputs(snapshot=there))
 
         assert types_of(plan) == ["m5.4xlarge"]
-        told = {each.nodepool: each.costs for each in considered(inputs(snapshot=there))}
-        assert told["a"] == ("plans have as few nodes as possible (nodesmith.dev/objective)",)
-        assert "of NodePool a, which has the same weight" in told["b"][0]
+        reported = {each.nodepool: each.costs for each in considered(inputs(snapshot=there))}
+        assert reported["a"] == ("plans have as few nodes as possible (nodesmith.dev/objective)",)
+        assert "of NodePool a, which has the same weight" in reported["b"][0]
 
     def test_leaves_no_pod_without_a_node_at_a_limit(self) -> None:
         limited = pool("default", *self.SIZES, objective="LeastNodes")
@@ -153,7 +153,7 @@ class TestLeastNodes:
 
         assert {"fewestNodes", "surchargeHourlyUsd", "costBoundHourlyUsd"}.isdisjoint(item)
 
-    def test_a_misspelt_objective_is_told(self) -> None:
+    def test_a_misspelt_objective_is_reported(self) -> None:
         plan = decided(ONE, 1, pool(objective="least-nodes"))
 
         (problem,) = plan.problems

@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.launching.launch import TypeTable
-from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.lifecycle.stages import initialize
@@ -58,21 +58,21 @@ def test_the_cases_of_karpenter_are_valid_or_refused(spec: dict[str, Any], valid
     assert (parsed.value is not None) == valid, parsed.problems
 
 
-def told(**spec: Any) -> str:
+def problem_of(**spec: Any) -> str:
     return "; ".join(map(str, parse_nodeoverlay({"metadata": {"name": "o"}, "spec": spec_of(spec)}).problems))
 
 
 def test_a_problem_names_the_field_what_was_found_and_what_would_be_right() -> None:
-    assert "NodeOverlay/o: spec.capacity.cpu (the key) is 'cpu': instance types decide" in told(
+    assert "NodeOverlay/o: spec.capacity.cpu (the key) is 'cpu': instance types decide" in problem_of(
         capacity={"cpu": "1"}
     )
-    assert "spec.priceAdjustment is '1%': must match" in told(priceAdjustment="1%")
-    assert "for example -15% or +0.02" in told(priceAdjustment="1%")
-    assert "spec.pirce is an unknown field, which is ignored: did you mean 'price'?" in told(pirce="1")
-    assert "set price, priceAdjustment or capacity" in told()
-    assert "use one of reserved, spot, on-demand" in told(**UNKNOWN_CAPACITY_TYPE, price="1")
+    assert "spec.priceAdjustment is '1%': must match" in problem_of(priceAdjustment="1%")
+    assert "for example -15% or +0.02" in problem_of(priceAdjustment="1%")
+    assert "spec.pirce is an unknown field, which is ignored: did you mean 'price'?" in problem_of(pirce="1")
+    assert "set price, priceAdjustment or capacity" in problem_of()
+    assert "use one of reserved, spot, on-demand" in problem_of(**UNKNOWN_CAPACITY_TYPE, price="1")
     never = [expression("a", "In", "x"), expression("a", "In", "y")]
-    assert "spec.requirements is a contradiction: no node can have such a a" in told(
+    assert "spec.requirements is a contradiction: no node can have such a a" in problem_of(
         requirements=never, price="1"
     )
 
@@ -379,7 +379,7 @@ def test_nodes_are_compared_at_overlaid_prices_and_billed_at_aws_prices() -> Non
     def surveyed(*overlays: dict[str, Any]) -> float:
         snapshot = builders.snapshot(nodes=(node,), nodeoverlays=overlays)
         given = builders.inputs(snapshot=snapshot, ledger=builders.ledger(claims=(claim,)))
-        survey = Survey(given)
+        survey = CandidateSelection(given)
         assert not survey.blocked, survey.blocked
         return survey.candidates[0].price_hourly_usd
 

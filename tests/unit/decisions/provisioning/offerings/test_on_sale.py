@@ -63,19 +63,19 @@ def test_prices_are_those_of_the_nodepools_tenancy_whatever_pods_ask_for() -> No
     for more in ([], [expression(key, "In", "dedicated")]):
         pool = nodepool_manifest(requirements=[sizes("m5.large"), ON_DEMAND, *more])
         seen = snapshot(nodepools=(pool,), pods=asking)
-        told = on_sale(inputs(snapshot=seen, ledger=ledger(), catalog=catalog()))
-        every_price.append({round(each.price_hourly_usd, 4) for each in told["m5.large"].offerings})
+        reported = on_sale(inputs(snapshot=seen, ledger=ledger(), catalog=catalog()))
+        every_price.append({round(each.price_hourly_usd, 4) for each in reported["m5.large"].offerings})
     assert every_price == [{0.096}, {0.1056}]
 
 
 def test_a_type_has_its_resources_and_an_offering_for_each_zone_with_a_subnet() -> None:
-    told = on_sale(market(nodeclasses={"default": nodeclass_status(zones=ZONES[:2])}))
+    reported = on_sale(market(nodeclasses={"default": nodeclass_status(zones=ZONES[:2])}))
     facts = catalog().facts["m5.large"]
     assert isinstance(facts, InstanceFacts)
     prices = {
         o.zone: o.price_hourly_usd for o in catalog().offerings["m5.large"] if o.capacity_type == "on-demand"
     }
-    assert told == {
+    assert reported == {
         "m5.large": TypeOnSale(
             facts.vcpus,
             facts.memory_mib * 2**20,
@@ -91,8 +91,8 @@ def test_offerings_that_recently_had_no_capacity_are_not_available() -> None:
         short: Backoff(NOW + timedelta(minutes=1), 1, "InsufficientInstanceCapacity"),
         over: Backoff(NOW - timedelta(minutes=1), 1, "InsufficientInstanceCapacity"),
     }
-    told = on_sale(market(unavailable=backoffs))["m5.large"].offerings
-    assert {one.zone: one.is_available for one in told} == {zone: zone != ZONES[0] for zone in ZONES}
+    reported = on_sale(market(unavailable=backoffs))["m5.large"].offerings
+    assert {one.zone: one.is_available for one in reported} == {zone: zone != ZONES[0] for zone in ZONES}
 
 
 def test_each_nodepool_adds_what_it_allows_whether_or_not_it_may_buy_now() -> None:
@@ -100,8 +100,8 @@ def test_each_nodepool_adds_what_it_allows_whether_or_not_it_may_buy_now() -> No
     spot = expression("karpenter.sh/capacity-type", "In", "spot")
     second = nodepool_manifest("other", requirements=[sizes("m5.large", "c5.large"), spot])
     refused = {"other": Backoff(NOW + timedelta(minutes=1), 1, "LaunchFailed")}
-    told = on_sale(market(first, second, nodepool_backoffs=refused))
-    assert {name: sorted({o.capacity_type for o in kind.offerings}) for name, kind in told.items()} == {
+    reported = on_sale(market(first, second, nodepool_backoffs=refused))
+    assert {name: sorted({o.capacity_type for o in kind.offerings}) for name, kind in reported.items()} == {
         "c5.large": ["spot"],
         "m5.large": ["on-demand", "spot"],
     }
@@ -112,8 +112,8 @@ def test_a_nodepool_whose_ec2nodeclass_has_not_been_resolved_adds_nothing() -> N
 
 
 def test_written_data_is_read_back_unchanged() -> None:
-    told = on_sale(market())
-    assert read_on_sale(write_on_sale(told)) == told
+    reported = on_sale(market())
+    assert read_on_sale(write_on_sale(reported)) == reported
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_runs_continue_while_s3_is_unavailable() -> None:
     assert bucket.puts == [KEY]
 
 
-def told(metrics: OfferingMetrics) -> list[str]:
+def exposed(metrics: OfferingMetrics) -> list[str]:
     metrics.read()
     return [line for line in metrics.text.decode().splitlines() if not line.startswith("#")]
 
@@ -214,7 +214,7 @@ def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_ty
     bucket.put(KEY, write_on_sale({"m5.large": TypeOnSale(2, 8589934592, offered)}))
     metrics = OfferingMetrics(bucket, CLUSTER)
     prefix, where = "karpenter_cloudprovider_instance_type", 'capacity_type="spot",instance_type="m5.large"'
-    assert told(metrics) == [
+    assert exposed(metrics) == [
         f'{prefix}_offering_price_estimate{{{where},zone="us-east-1a"}} 0.0351',
         f'{prefix}_offering_price_estimate{{{where},zone="us-east-1b"}} 0.04',
         f'{prefix}_offering_available{{{where},zone="us-east-1a"}} 1.0',
@@ -227,7 +227,7 @@ def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_ty
 
 def test_before_there_is_an_object_the_series_are_named_and_have_no_samples() -> None:
     metrics = OfferingMetrics(Bucket(), CLUSTER)
-    assert told(metrics) == []
+    assert exposed(metrics) == []
     assert metrics.text.count(b"# TYPE karpenter_cloudprovider_instance_type_") == 4
 
 
@@ -235,9 +235,9 @@ def test_the_last_valid_data_is_kept_when_an_object_is_damaged() -> None:
     bucket = Bucket()
     bucket.put(KEY, write_on_sale(on_sale(market())))
     metrics = OfferingMetrics(bucket, CLUSTER)
-    before = told(metrics)
+    before = exposed(metrics)
     bucket.put(KEY, b"garbage")
     with pytest.raises(Rejected):
         metrics.read()
     metrics.read()
-    assert told(metrics) == before != []
+    assert exposed(metrics) == before != []

@@ -39,7 +39,7 @@ class HealthWriter:
         self._cluster, self._concern, self._clock = cluster, concern, clock
         self._written: _Written | None = None
         self._written_at = clock()
-        self._told: frozenset[str] = frozenset()
+        self._recorded: frozenset[str] = frozenset()
 
     def ran(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
         """Record a run, the symptoms `seen`, and when the concern is `due` again even if nothing changes.
@@ -56,12 +56,12 @@ class HealthWriter:
         except (Conflict, Transient):
             self._written = None
             return
-        self._written_at, self._told = now, frozenset(seen)
+        self._written_at, self._recorded = now, frozenset(seen)
 
     def _is_to_write(
         self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime
     ) -> bool:
-        if self._written is None or not self._told.issuperset(seen):
+        if self._written is None or not self._recorded.issuperset(seen):
             return True
         record, since = self._written.record, now - self._written_at
         next_record = record.after(succeeded, seen, now, due)

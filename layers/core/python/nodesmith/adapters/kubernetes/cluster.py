@@ -48,7 +48,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed, Todays, todays
+from nodesmith.observation.observed import ConvertedManifests, Observed, converted_manifests
 from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith.observation.workloads import watched_kinds
 
@@ -66,10 +66,10 @@ class ApiCluster:
         self._clock = clock
         self._metrics = metrics or Metrics()
 
-    def nodepools_and_nodeclasses(self) -> Todays:
+    def nodepools_and_nodeclasses(self) -> ConvertedManifests:
         """Return NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates. Kinds not installed have no objects."""
         kinds = NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES
-        return todays(observed([read_all(self._server, kind) for kind in kinds]))
+        return converted_manifests(observed([read_all(self._server, kind) for kind in kinds]))
 
     def nodeclaim(self, name: str) -> Manifest | None:
         """Return a NodeClaim as a snapshot holds it, or None if it does not exist."""

@@ -255,16 +255,16 @@ _NOT_BOUND: Manifest = {"op": "test", "path": "/spec/nodeName", "value": None}
 def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
     """Nominate pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
     add = {"op": "add", "path": _PATH, "value": node}
-    _write(server, (_NOT_BOUND, _stands(None), add), pods, f"pods not nominated for Node {node}")
+    _write(server, (_NOT_BOUND, _unchanged(None), add), pods, f"pods not nominated for Node {node}")
 
 
 def clear_nominations(server: ApiServer, node: str, pods: Sequence[str]) -> None:
     """Clear nominations of pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
     remove = {"op": "remove", "path": _PATH}
-    _write(server, (_NOT_BOUND, _stands(node), remove), pods, f"nominations for Node {node} not cleared")
+    _write(server, (_NOT_BOUND, _unchanged(node), remove), pods, f"nominations for Node {node} not cleared")
 
 
-def _stands(node: str | None) -> Manifest:
+def _unchanged(node: str | None) -> Manifest:
     return {"op": "test", "path": _PATH, "value": node}
 
 

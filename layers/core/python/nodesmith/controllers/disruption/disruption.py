@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.controllers.disruption.moves.look import (
+from nodesmith.controllers.disruption.moves.moves import carry_on
+from nodesmith.controllers.disruption.moves.runstate import (
     Disruption,
-    Look,
     Memory,
+    RunState,
     close,
     note_search,
     open_again,
     timed,
 )
-from nodesmith.controllers.disruption.moves.moves import carry_on
 from nodesmith.controllers.nodeclaims.objects import rewrite
 from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
@@ -60,7 +60,7 @@ def note_drift(
     return rewrite(due, store, cluster, failures), len(due)
 
 
-__all__ = ["Disruption", "Look", "Memory", "disrupt"]
+__all__ = ["Disruption", "Memory", "RunState", "disrupt"]
 
 SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
 """Bounds of the rest between the end of a search and the next one, which is twice as long as the search took."""
@@ -73,7 +73,7 @@ TOLD_AT_ONCE = 40
 _TIMELESS = datetime.min.replace(tzinfo=UTC)
 
 
-def disrupt(run: Disruption) -> Look | None:
+def disrupt(run: Disruption) -> RunState | None:
     """Do what is due; return what was seen and done, None if there is no snapshot yet.
 
     Raises Transient if a call failed, after everything else is done.
@@ -81,133 +81,133 @@ def disrupt(run: Disruption) -> Look | None:
     data = newest_data(run.blobs, run.cluster_name)
     if data is None:
         return None
-    look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())
-    if (held := standby(look.ledger, look.snapshot, run.clock())) is not None:
-        look.due = held.until
-        return look
-    with look.failures as failures:
+    state = RunState(run, own_snapshot(data, run.cluster_name), data, run.store.load())
+    if (held := standby(state.ledger, state.snapshot, run.clock())) is not None:
+        state.due = held.until
+        return state
+    with state.failures as failures:
         with failures.of():
-            open_again(look, leftovers(look.step_inputs()))
-        if look.snapshot.nodeoverlays:
+            open_again(state, leftovers(state.step_inputs()))
+        if state.snapshot.nodeoverlays:
             with failures.of("NodeOverlays"):
-                _show_overlays(look)
+                _show_overlays(state)
         began = run.clock()
-        carry_on(look)
-        if run.clock() - began < ENOUGH and _is_worthwhile(look):
-            _note_drift(look)
-            _search_rested(look)
-        _wake_when_due(look)
-        look.due = _due(look)
-    return look
+        carry_on(state)
+        if run.clock() - began < ENOUGH and _is_worthwhile(state):
+            _note_drift(state)
+            _search_rested(state)
+        _wake_when_due(state)
+        state.due = _due(state)
+    return state
 
 
-def _show_overlays(look: Look) -> None:
+def _show_overlays(state: RunState) -> None:
     """Show in the statuses of NodeOverlays whether they apply, which depends on the catalogue."""
-    run, inputs = look.run, look.inputs()
+    run, inputs = state.run, state.inputs()
     found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     parsed = parse_nodeoverlays(inputs.snapshot.nodeoverlays)
     for manifest, one in zip(inputs.snapshot.nodeoverlays, parsed, strict=True):
         why = str(found.contradicting.get(name_of(manifest), ""))
         update = nodeoverlay_update(manifest, one, why, inputs.now)
         if update is not None:
-            with look.failures.of(f"NodeOverlay {update.name}"):
+            with state.failures.of(f"NodeOverlay {update.name}"):
                 run.cluster.merge_status(update.kind, update.name, update.status)
                 run.publish_new(update.events)
-                look.done["StatusesWritten"] += 1
+                state.done["StatusesWritten"] += 1
 
 
-def _due(look: Look) -> datetime | None:
+def _due(state: RunState) -> datetime | None:
     """Return when to look again: now, unless no move is in progress and a search of the current state found none."""
-    memory, now = look.run.memory, look.run.clock()
-    if not look.ledger.moves and memory.seen is not None and memory.seen == _seen(look):
+    memory, now = state.run.memory, state.run.clock()
+    if not state.ledger.moves and memory.seen is not None and memory.seen == _seen(state):
         return first((tick_for(memory.due, now), memory.next_search))
     return now
 
 
-def _is_worthwhile(look: Look) -> bool:
+def _is_worthwhile(state: RunState) -> bool:
     """Return whether a search may have a different result than the last one."""
-    memory, now = look.run.memory, look.run.clock()
-    is_same = memory.seen is not None and memory.seen == _seen(look)
+    memory, now = state.run.memory, state.run.clock()
+    is_same = memory.seen is not None and memory.seen == _seen(state)
     return not (is_same and memory.until is not None and now < memory.until)
 
 
-def _search_rested(look: Look) -> None:
+def _search_rested(state: RunState) -> None:
     """Search if the last search is long enough ago; otherwise wake up when it is."""
-    run, memory = look.run, look.run.memory
+    run, memory = state.run, state.run.memory
     began = run.clock()
     if memory.rests_until is not None and began < memory.rests_until:
         run.wake_me(memory.rests_until - began)
         return
-    _search(look)
+    _search(state)
     ended = run.clock()
     memory.rests_until = ended + min(max(SHORTEST_REST, 2 * (ended - began)), LONGEST_REST)
 
 
-def _wake_when_due(look: Look) -> None:
+def _wake_when_due(state: RunState) -> None:
     """Schedule the next look for the moment at which time alone may change something, instead of the tick after it."""
-    wait = wait_until(look.run.memory.due, look.run.clock())
+    wait = wait_until(state.run.memory.due, state.run.clock())
     if wait is not None and wait > timedelta(0):
-        look.run.wake_me(wait)
+        state.run.wake_me(wait)
 
 
-def _note_drift(look: Look) -> None:
+def _note_drift(state: RunState) -> None:
     """Record drift before the search, which may take long, and also if no search is due.
 
     A move may begin at once, and its nodes must show why.
     """
     for _ in range(_TRIES):
-        inputs = look.inputs()
+        inputs = state.inputs()
         drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-        written, due = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
-        look.done["ClaimsDrifting"] += written
+        written, due = note_drift(drift, inputs, state.run.store, state.run.cluster, state.failures)
+        state.done["ClaimsDrifting"] += written
         if due:
-            look.reload()
+            state.reload()
         if written == due:
             return
 
 
-def _seen(look: Look) -> tuple[Snapshot, Ledger]:
+def _seen(state: RunState) -> tuple[Snapshot, Ledger]:
     """Return what a search looks at, except the time. Content that has not changed is the same object if read again."""
-    return replace(look.snapshot, taken_at=_TIMELESS), look.ledger
+    return replace(state.snapshot, taken_at=_TIMELESS), state.ledger
 
 
-def _search(look: Look) -> None:
+def _search(state: RunState) -> None:
     """Search for moves and begin them; remember if there are none."""
-    run, memory, inputs = look.run, look.run.memory, look.inputs()
+    run, memory, inputs = state.run, state.run.memory, state.inputs()
     looked_at, memory.seen, memory.due = memory.looked_at, None, next_change(inputs)
     with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
         found = propose(inputs, looked_at, timed=timed(run.metrics))
-    note_search(look, found)
+    note_search(state, found)
     memory.looked_at = found.looked_at
-    look.done["NodesBlocked"] = len(found.blocked)
+    state.done["NodesBlocked"] = len(found.blocked)
     if found.proposals:
-        written = record(inputs, found.proposals, look.digest, looked_at=looked_at)
-        look.keep_snapshot(inputs.decision)
-        look.write_down(inputs.decision, written)
-        if not _begin(look, inputs, in_batches(found.proposals)):
-            look.supersede(inputs.decision, written)
+        written = record(inputs, found.proposals, state.digest, looked_at=looked_at)
+        state.keep_snapshot(inputs.decision)
+        state.write_down(inputs.decision, written)
+        if not _begin(state, inputs, in_batches(found.proposals)):
+            state.supersede(inputs.decision, written)
     elif found.is_finished and any(inputs.catalog.offerings.values()):  # one without offers is soon replaced
-        memory.seen, memory.next_search = _seen(look), next_search(inputs)
+        memory.seen, memory.next_search = _seen(state), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
-    with look.failures.of():
-        run.publish_new(events.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
+    with state.failures.of():
+        run.publish_new(events.of_staying(found, state.ledger.claims), TOLD_AT_ONCE)
 
 
-def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
+def _begin(state: RunState, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
     """Commit moves, then taint their sources; return the number of moves. A conflict with another run ends the loop."""
-    run, version, begun = look.run, inputs.ledger.version, list[Move]()
+    run, version, begun = state.run, inputs.ledger.version, list[Move]()
     try:
         for number, found in enumerate(proposals):
             move = _move(f"{inputs.decision}-{number}", found, inputs.now)
             run.store.commit(version + number, (), inputs.decision, move)
             begun.append(move)
     except Conflict:
-        look.done["Conflict"] += 1
-    look.done["MovesProposed"] += len(begun)
+        state.done["Conflict"] += 1
+    state.done["MovesProposed"] += len(begun)
     for move in begun:
-        with look.failures.of(f"move {move.id}"):
-            sources = look.claims(move.sources)
-            close(look, sources, move.reason)
+        with state.failures.of(f"move {move.id}"):
+            sources = state.claims(move.sources)
+            close(state, sources, move.reason)
             run.publish_new(events.of_proposal(move, sources))
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)

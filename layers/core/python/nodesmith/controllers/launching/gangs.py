@@ -48,7 +48,7 @@ class GangBuyer(Buyer, Protocol):
 
 
 @dataclass(slots=True)
-class Bought:
+class GangPurchases:
     """What was done for requests: the outcomes of launches, and the decisions that were recorded.
 
     `is_cut` is True if requests are left for the next run.
@@ -62,12 +62,12 @@ class Bought:
 
 def buy_for_requests(
     run: GangBuyer, inputs: Inputs, allowance: Allowance, has_time: Callable[[], bool]
-) -> Bought:
+) -> GangPurchases:
     """Decide about the requests whose turn it is, and buy for them. `inputs` are those of a decision about pods.
 
     Raises Transient, Rejected.
     """
-    bought = Bought()
+    bought = GangPurchases()
     ledger, data = _read(run)
     if data is None:
         return bought
@@ -97,7 +97,7 @@ def _read(run: GangBuyer) -> tuple[Ledger, bytes | None]:
     return run.store.load(), newest_data(run.blobs, run.cluster_name)
 
 
-def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, bought: Bought) -> bool:
+def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, bought: GangPurchases) -> bool:
     """Decide about one request and carry it out; return whether launches failed, so that it must be looked at again."""
     read, data = _read(run)
     if data is None:

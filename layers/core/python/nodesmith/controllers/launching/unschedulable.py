@@ -271,7 +271,7 @@ def delete_unlaunchable(
         read_unschedulable(run.blobs, run.cluster_name, now) if requested else (now, {})
     )
 
-    def doomed(
+    def to_delete(
         asked: Sequence[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]]
     ) -> dict[str, tuple[str, str]]:
         older = [
@@ -283,7 +283,7 @@ def delete_unlaunchable(
     def is_older(manifest: Mapping[str, Any]) -> bool:
         return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
 
-    suspects = list(doomed(requested, snapshot.nodeclasses))[:DELETED_AT_ONCE]
+    suspects = list(to_delete(requested, snapshot.nodeclasses))[:DELETED_AT_ONCE]
     if not suspects:
         return deleted
     with failures.of("NodeClaims that will not be launched"):
@@ -291,7 +291,7 @@ def delete_unlaunchable(
         there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
         known = run.store.known(suspects)
         requested = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
-        for name, (reason, message) in doomed(requested, nodeclasses).items():
+        for name, (reason, message) in to_delete(requested, nodeclasses).items():
             run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
             run.cluster.delete_nodeclaim(name)
             deleted.append(name)

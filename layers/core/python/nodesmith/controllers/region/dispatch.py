@@ -225,7 +225,7 @@ def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[F
 
 
 def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:
-    for state, changed in (("unwell", after - before), ("well", before - after)):
+    for state, changed in (("unhealthy", after - before), ("healthy", before - after)):
         for each in sorted(changed):
             yield {
                 "state": state,

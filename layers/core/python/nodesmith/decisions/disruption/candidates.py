@@ -85,7 +85,7 @@ class Candidate:
         return self.claim.name
 
 
-class Survey:
+class CandidateSelection:
     """Which nodes of a cluster may be disrupted now, or only the nodes of the claims named in `only`.
 
     `moving` are the claims that are part of a move already.
@@ -116,7 +116,7 @@ class Survey:
         for claim in self._claims:
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
                 continue
-            found = self._look(claim, inputs.snapshot.node_of(claim))
+            found = self._examined(claim, inputs.snapshot.node_of(claim))
             if isinstance(found, Blocker):
                 self.blocked[claim.name] = found
             else:
@@ -131,7 +131,7 @@ class Survey:
                 price = self._price(claim, node, self.pools[claim.nodepool])
                 yield claim.nodepool, price, harm_of(moving(self._pods.get(node.name, ())))
 
-    def _look(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
+    def _examined(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
         on = f"NodeClaim/{claim.name}"
         if claim.name in self._moving:
             return Blocker("Moving", on, "it is already part of a move")

@@ -34,7 +34,7 @@ TYPE_MISSED_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Today:
+class DesiredState:
     """What nodes would be made of today: objects by name, as readiness has read them, and the catalogue."""
 
     pools: Mapping[str, NodePool]
@@ -48,7 +48,7 @@ class Today:
     """cache by NodeClass and instance type, since most claims are alike"""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> Today:
+    def of(cls, snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> DesiredState:
         """Return it for the inputs of a decision."""
         pools = {n: p for n, p in parsed_nodepools(snapshot.nodepools).items() if ledger.has_read(p)}
         nodeclasses = {n: c for n, c in parsed_nodeclasses(snapshot).items() if ledger.has_read(c)}
@@ -63,35 +63,35 @@ class Today:
         return nodeclass.hash_in(self.ca_bundle) if self.ca_bundle else nodeclass.stated_hash
 
 
-def drifted(claim: NodeClaim, today: Today) -> str:
+def drifted(claim: NodeClaim, desired: DesiredState) -> str:
     """Return Karpenter's reason why a claim's node has drifted; empty if it has not.
 
     Only claims that have an instance and do not end can drift, and only if their NodePool exists and is not being
     deleted.
     """
-    pool = today.pools.get(claim.nodepool)
+    pool = desired.pools.get(claim.nodepool)
     if claim.phase not in HOLDING or pool is None or pool.deleting:
         return ""
     if claim.comparable_nodepool_hash not in ("", pool.hash):
         return "NodePoolDrifted"
     if any(_refuses(one, claim) for one in pool.requirements.values()):
         return "RequirementsDrifted"
-    if today.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, today.catalog):
+    if desired.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, desired.catalog):
         return "InstanceTypeNotFound"
-    nodeclass = today.nodeclasses.get(claim.nodeclass.name)
+    nodeclass = desired.nodeclasses.get(claim.nodeclass.name)
     if nodeclass is None or nodeclass.deleting or claim.nodeclass.label != NODECLASS:
         return ""
-    hash_today = today.nodeclass_hash(nodeclass)
-    if hash_today and claim.comparable_nodeclass_hash not in ("", hash_today):
+    desired_hash = desired.nodeclass_hash(nodeclass)
+    if desired_hash and claim.comparable_nodeclass_hash not in ("", desired_hash):
         return "NodeClassDrift"
-    status = today.statuses[nodeclass.name]
-    return _selected(claim, status, today)
+    status = desired.statuses[nodeclass.name]
+    return _selected(claim, status, desired)
 
 
 def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, str]:
     """Return the reason for drift by claim name, without claims that have not drifted."""
-    today = Today.of(snapshot, ledger, catalog, now)
-    found = {claim.name: drifted(claim, today) for claim in ledger.claims}
+    desired = DesiredState.of(snapshot, ledger, catalog, now)
+    found = {claim.name: drifted(claim, desired) for claim in ledger.claims}
     return {name: why for name, why in found.items() if why}
 
 
@@ -139,9 +139,9 @@ def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
     return claim.capacity_type in facts.capacity_types and (not zones or claim.zone in zones)
 
 
-def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
+def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> str:
     """Compare what a claim was launched with to what the selectors of its NodeClass match now."""
-    image = _image(claim, status, today)
+    image = _image(claim, status, desired)
     if image and claim.image_id and image != claim.image_id:
         return "AMIDrift"
     groups = {group.id for group in status.security_groups}
@@ -163,11 +163,11 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
     return ""
 
 
-def _image(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
+def _image(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> str:
     """Return the image that a claim's instance type would boot from; empty if none fits."""
     key = status.name, claim.instance_type
-    found = today.images.get(key, "")
+    found = desired.images.get(key, "")
     if not found:
         fitting = (i.id for i in status.images if i.requirements.allow_labels(claim.labels))
-        found = today.images[key] = next(fitting, "")
+        found = desired.images[key] = next(fitting, "")
     return found

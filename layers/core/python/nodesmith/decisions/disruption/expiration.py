@@ -43,7 +43,7 @@ _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 def expires_at(claim: NodeClaim) -> datetime | None:
     """Return when a claim's node reaches its `expireAfter`, None for never."""
-    life = _life(claim.expire_after)
+    life = _lifetime(claim.expire_after)
     return None if life is None else claim.created_at + life
 
 
@@ -171,12 +171,12 @@ def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime, cause: s
 
 def _is_old(claim: NodeClaim, now: datetime) -> bool:
     """Return whether a node may be in its window or past it: a quick check, since most nodes are not."""
-    life = _life(claim.expire_after)
+    life = _lifetime(claim.expire_after)
     return life is not None and now - claim.created_at >= life * (1 - WINDOW_SHARE)
 
 
 @lru_cache(maxsize=256)
-def _life(expire_after: str | None) -> timedelta | None:
+def _lifetime(expire_after: str | None) -> timedelta | None:
     seconds = duration_seconds(expire_after)
     return None if seconds is None else timedelta(seconds=seconds)
 

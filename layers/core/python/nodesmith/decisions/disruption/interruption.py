@@ -304,7 +304,7 @@ def interruption_costs(
             case DeletePods():
                 killed += sum(_is_cut_short(pods.get(each.pod), each.grace_seconds) for each in command.pods)
             case Release() if claim.instance_gone_at == now:
-                killed += sum(_dies(pod, now) for pod in snapshot.pods_on(command.node))
+                killed += sum(_is_killed_early(pod, now) for pod in snapshot.pods_on(command.node))
             case Advance() | TerminateInstances() if claim.drained_at == now:
                 noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
                 drained.append((now - noticed).total_seconds())
@@ -357,6 +357,6 @@ def _is_cut_short(pod: Pod | None, grace_seconds: int | None) -> bool:
     return pod is not None and grace_seconds is not None and grace_seconds < pod.shape.grace_seconds
 
 
-def _dies(pod: Pod, now: datetime) -> bool:
+def _is_killed_early(pod: Pod, now: datetime) -> bool:
     """Return whether a pod's grace period is not over when its instance is gone."""
     return must_go(pod.shape) and pod.deletion_at is not None and pod.deletion_at > now

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import fsum, inf
 
-from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
+from nodesmith.decisions.disruption.candidates import Candidate, CandidateSelection, quiet_since
 from nodesmith.decisions.disruption.expiration import expires_at
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import least_resources
@@ -68,14 +68,14 @@ class PoolTotals:
     harm: float
 
 
-def totals(survey: Survey) -> dict[str, PoolTotals]:
+def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
     """Return the totals of each NodePool, by name. As in Karpenter, a node counts 1 in addition to its pods.
 
     In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
     """
     found: dict[str, PoolTotals] = {}
-    mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in survey.candidates)
-    for pool, price, harm in (*mine, *survey.kept(BALANCED)):
+    mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in selection.candidates)
+    for pool, price, harm in (*mine, *selection.kept(BALANCED)):
         known = found.get(pool, PoolTotals(0.0, 0.0))
         found[pool] = PoolTotals(known.price_hourly_usd + price, known.harm + 1.0 + harm)
     return found

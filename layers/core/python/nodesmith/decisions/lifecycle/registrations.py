@@ -34,7 +34,7 @@ from nodesmith.model.ledger.breakers import (
     IN_VAIN_WINDOW,
     MOST_IN_VAIN,
     Breaker,
-    InVain,
+    PurchaseFailure,
     Wasted,
 )
 from nodesmith.model.ledger.learned import (
@@ -164,12 +164,12 @@ class _Purchase:
 
     claim: str
     at: datetime
-    why: InVain | None
+    why: PurchaseFailure | None
     is_used: bool
     again: int
 
 
-_IN_VAIN = {IN_VAIN: InVain.UNUSED, WITHDRAWN: InVain.WITHDRAWN}
+_IN_VAIN = {IN_VAIN: PurchaseFailure.UNUSED, WITHDRAWN: PurchaseFailure.WITHDRAWN}
 
 
 def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
@@ -189,13 +189,13 @@ def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
     return found
 
 
-def _in_vain(claim: NodeClaim, now: datetime) -> InVain | None:
+def _in_vain(claim: NodeClaim, now: datetime) -> PurchaseFailure | None:
     """Return how a claim came to nothing, None if it did not or that is not known."""
     if claim.phase is Phase.GIVEN_UP:
         is_blamed = claim.instance_id and claim.reason not in _EXTERNAL_CAUSES and not claim.was_not_needed
-        return InVain.NOT_REGISTERED if is_blamed else None
+        return PurchaseFailure.NOT_REGISTERED if is_blamed else None
     if claim.phase is Phase.REGISTERED and now - claim.phase_since >= LATE:
-        return InVain.NOT_INITIALIZED
+        return PurchaseFailure.NOT_INITIALIZED
     return _IN_VAIN.get(claim.use) if counts_as_attempt(claim) and _is_early(claim) else None
 
 
@@ -233,16 +233,16 @@ def _judged(health: RegistrationHealth, bought: Iterable[_Purchase], now: dateti
     since = max(now - IN_VAIN_WINDOW, health.reset_at or now - IN_VAIN_WINDOW)
     bought = [each for each in bought if each.at >= since]
     in_vain = [(each, each.why) for each in bought if each.why is not None]
-    looped = [(each, InVain.MOVED_AGAIN) for each in bought if each.again >= MOST_IN_VAIN]
+    looped = [(each, PurchaseFailure.MOVED_AGAIN) for each in bought if each.again >= MOST_IN_VAIN]
     used = [each.at for each in bought if each.is_used]
     launches = _of_launches(health.launches.noted(_wasted(in_vain), since), used, now)
     moves = _of_moves(health.moves.noted(_wasted(looped), since), now)
     return replace(health, launches=launches, moves=moves)
 
 
-def _wasted(purchases: Iterable[tuple[_Purchase, InVain]]) -> list[Wasted]:
+def _wasted(purchases: Iterable[tuple[_Purchase, PurchaseFailure]]) -> list[Wasted]:
     """Return purchases by the time of their decision."""
-    found: dict[datetime, list[tuple[str, InVain]]] = {}
+    found: dict[datetime, list[tuple[str, PurchaseFailure]]] = {}
     for each, why in purchases:
         found.setdefault(each.at, []).append((each.claim, why))
     return [Wasted(at, len(mine), min(mine)[1], min(mine)[0]) for at, mine in sorted(found.items())]
@@ -274,7 +274,7 @@ def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
 
 def _tried(breaker: Breaker) -> bool:
     """Return whether a purchase after its last wait was in vain as well."""
-    tried = (each for each in breaker.wasted if each.why is not InVain.WITHDRAWN)
+    tried = (each for each in breaker.wasted if each.why is not PurchaseFailure.WITHDRAWN)
     return any(breaker.until is not None and each.at >= breaker.until for each in tried)
 
 

@@ -51,7 +51,7 @@ def pack_by_class(
         return None
     pool = _Pool(items, list(classes), list(classes.values()))
     offered = _Offered(pool, bins, masks, remaining)
-    if offered.share_is_dear():
+    if offered.share_costs_more():
         return None
     buyer = _Buyer(pool, offered, remaining)
     while pool.steps < most_steps:
@@ -209,7 +209,7 @@ class _Offered:
                     break
         return found
 
-    def share_is_dear(self) -> bool:
+    def share_costs_more(self) -> bool:
         """Return whether nodes of the size of a share cost more for their capacity than some smaller ones.
 
         A share is what is left in all, divided by the number of items that exclude each other.

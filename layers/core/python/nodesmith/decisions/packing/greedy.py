@@ -38,7 +38,7 @@ def fill_greedily(
     while partial.steps < end:
         best: tuple[float, float, str] | None = None
         chosen: tuple[Bin, Vector] | None = None
-        most = _Most(prices, items, partial.left)
+        most = _WorthBound(prices, items, partial.left)
         for index, candidate in enumerate(candidates):
             if best is not None and candidate.price > best[0] * most.value(candidate):
                 continue  # could not be the best choice even if it were completely filled
@@ -57,7 +57,7 @@ def fill_greedily(
         partial.buy(*chosen, partial.repeats(chosen[1]))
 
 
-class _Most:
+class _WorthBound:
     """An upper bound on the worth of a pattern, given the items left to pack."""
 
     def __init__(self, prices: Sequence[float], items: Sequence[Item], left: Sequence[int]) -> None:

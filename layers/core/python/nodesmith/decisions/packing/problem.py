@@ -140,7 +140,7 @@ class RemainingLimits:
             )
 
 
-class Ruled(Protocol):
+class Constrained(Protocol):
     """Anything that has groups and caps."""
 
     @property
@@ -159,7 +159,7 @@ class Sharing:
         self.held: dict[int, int] = {}
         self.most: dict[int, int] = {}
 
-    def capacity(self, item: Ruled, count: int) -> int:
+    def capacity(self, item: Constrained, count: int) -> int:
         """Return how many more of an item the rules allow, up to `count`."""
         if count <= 0:
             return 0
@@ -175,14 +175,14 @@ class Sharing:
                 count = min(count, allowed - self.held.get(group, 0))
         return max(0, count)
 
-    def hold(self, item: Ruled, count: int) -> None:
+    def hold(self, item: Constrained, count: int) -> None:
         """Add `count` of an item, without checking the rules."""
         for group in item.groups:
             self.held[group] = self.held.get(group, 0) + count
         for group, most in item.caps:
             self.most[group] = min(most, self.most.get(group, most))
 
-    def add(self, item: Ruled, count: int) -> int:
+    def add(self, item: Constrained, count: int) -> int:
         """Add as many of an item as the rules allow, up to `count`, and return that number."""
         count = self.capacity(item, count)
         if count:

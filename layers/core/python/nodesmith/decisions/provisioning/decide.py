@@ -15,7 +15,7 @@ from nodesmith.decisions.budgets import is_open, next_turn, opens_from
 from nodesmith.decisions.provisioning.alternatives import Attempt, cheapest
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
-from nodesmith.decisions.provisioning.buffers.room import Rest, with_room
+from nodesmith.decisions.provisioning.buffers.room import Remainder, with_room
 from nodesmith.decisions.provisioning.buffers.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
@@ -88,12 +88,12 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
     )
 
 
-def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
+def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
     found = needs(snapshot, inputs)
     idle = Plan(ignored=_unplaced(_with_reasons(found.ignored)), problems=snapshot.problems)
     if not found.wanted:
-        return idle, Rest()
+        return idle, Remainder()
     there = reserved(snapshot, found.wanted, inputs)
     idle = replace(idle, waiting={pod.key: there.nominated[pod.key] for pod in there.waiting})
     repeating = _repeating(there, snapshot, inputs)
@@ -102,7 +102,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     due = first((repeating.due(held), *(until for _, until in young)))
     held += [(pod, of_delay(pod, until)) for pod, until in young]
     if not fresh:
-        return replace(idle, unplaced=_unplaced(held), due=due), Rest()
+        return replace(idle, unplaced=_unplaced(held), due=due), Remainder()
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     splits = splits_for(shares.chosen, snapshot, living_claims(inputs), inputs.now)
     split = splits.narrowed(shares.chosen)
@@ -116,7 +116,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     planner = by(inputs, offers, shapes, met)
     free = condensed(there.free, shapes.keys(), met)
     if starting.is_possible:
-        free = [*free, *starting.woken(fresh, free, planner)]
+        free = [*free, *starting.nodes_to_start(fresh, free, planner)]
     search = Search(planner, fresh, free, bounded=True)
     chosen, least = (
         cheapest(search.best) if _has_preferences(fresh, inputs) else search.best(PreferenceMode.RULE)
@@ -148,7 +148,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
         due=due,
     )
-    return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner, offers)
+    return plan, Remainder(tuple(map(tuple, chosen.purchase.tiers)), planner, offers)
 
 
 def _opening(snapshot: Snapshot, ledger: Ledger, now: datetime) -> datetime | None:

@@ -75,7 +75,7 @@ def is_old(inputs: Inputs) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class UserNodeClaims:
     """The decision about users' NodeClaims: nodes for some, and by name the reason why others get none.
 
     `unschedulable` are those that no available instance type fits. NodeClaims that are to be deleted because of their
@@ -87,10 +87,10 @@ class ByHand:
     unschedulable: dict[str, str] = field(default_factory=dict)
 
 
-def by_hand(inputs: Inputs, quotas: Left | None = None) -> ByHand:
+def by_hand(inputs: Inputs, quotas: Left | None = None) -> UserNodeClaims:
     """Decide about users' NodeClaims. `quotas` are what is left of quotas, from which the nodes are charged."""
     found, quotas = (
-        ByHand(),
+        UserNodeClaims(),
         quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)),
     )
     if is_old(inputs):

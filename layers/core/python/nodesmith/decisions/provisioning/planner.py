@@ -34,7 +34,7 @@ from nodesmith.decisions.provisioning.purchase.order import (
 from nodesmith.decisions.provisioning.purchase.packednodes import dearer_than, with_node_usd
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.provisioning.purchase.purchase import buy
-from nodesmith.decisions.scheduling.assign import Known, assign
+from nodesmith.decisions.scheduling.assign import ShapeFacts, assign
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
@@ -255,9 +255,9 @@ class Planner:
         self.daemonsets = inputs.snapshot.daemonsets
         self.launching = TemplateLaunching(offers.templates)
         policy, shapes, others = inputs.settings.preference_policy, list(shapes), [*self.daemonsets, *others]
-        self._known = self._zonal = Known.of(shapes, others, self.launching, policy)
+        self._known = self._zonal = ShapeFacts.of(shapes, others, self.launching, policy)
         if for_zones:
-            self._zonal = Known.of(shapes, others, self.launching, policy, zones_only=True)
+            self._zonal = ShapeFacts.of(shapes, others, self.launching, policy, zones_only=True)
         self.numbering: Numbering = (count(), Templates()) if after is None else after.numbering
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from nodesmith.decisions.scheduling.colocation import Together
+from nodesmith.decisions.scheduling.colocation import Colocation
 from nodesmith.decisions.scheduling.conflicts import LabelSets, PodConflicts
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, UnavailableDomains, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
@@ -40,7 +40,7 @@ _Waiting = dict[Shape, list[Pod]]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ShapeFacts:
     """Facts about shapes that hold whichever of their pods are placed: rules for sharing a node, variants to try."""
 
     conflicts: PodConflicts
@@ -55,7 +55,7 @@ class Known:
         policy: PreferencePolicy = PreferencePolicy.RESPECT,
         *,
         zones_only: bool = False,
-    ) -> Known:
+    ) -> ShapeFacts:
         """Compute these facts for the shapes of pods to place.
 
         `others` are the shapes that these pods may meet on a node. For `zones_only` see `variants`.
@@ -73,7 +73,7 @@ def assign(
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
     choices: Choices | None = None,
     unavailable: UnavailableDomains | None = None,
-    known: Known | None = None,
+    known: ShapeFacts | None = None,
     preference_mode: PreferenceMode = PreferenceMode.RULE,
 ) -> Assignment:
     """Assign pods to existing nodes and turn the rest into demands. `choices` decides between equally sound options.
@@ -88,7 +88,7 @@ def assign(
     waiting = dict(by_shape(wanted))
     if known is None:
         there = [shape for existing in existing_nodes for shape in (*existing.hosted, *existing.expected)]
-        known = Known.of(waiting, [*daemonsets, *there], launching, policy)
+        known = ShapeFacts.of(waiting, [*daemonsets, *there], launching, policy)
     conflicts, tried = known.conflicts, {shape: known.tried[shape] for shape in waiting}
     available = AvailableCapacity(existing_nodes, conflicts)
     context = PlacementContext(
@@ -283,7 +283,7 @@ class _Round:
         late = [one for one in self._late if one in self._waiting]
         if late and self._begins(shape) and any(map(self._is_followed_by(shape), late)):
             return True
-        if shares_node(shape) and Together(self._context, shape, shape, ()).follows_nobody:
+        if shares_node(shape) and Colocation(self._context, shape, shape, ()).follows_nobody:
             return True
         return self._context.domains(shape).follows_nobody
 
@@ -312,7 +312,7 @@ class _Round:
                 others = [
                     (one, self._waiting[one]) for one in like if one in self._waiting and shares_node(one)
                 ]
-                found = Together(self._context, variant, shape, [(shape, left), *others]).place()
+                found = Colocation(self._context, variant, shape, [(shape, left), *others]).place()
                 left, why = found.pop(shape)
                 for other, (rest, why_rest) in found.items():
                     del self._waiting[other]

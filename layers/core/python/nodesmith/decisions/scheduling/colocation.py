@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.pods import Pod, Shape
 _Queue = Sequence[tuple[Shape, Pod]]
 
 
-class Together:
+class Colocation:
     """The placement of pods that must share a node.
 
     `affinity_group` has the pods of all shapes that must be near the same pods, those of `shape` first.

@@ -110,10 +110,10 @@ def _grouped(types: Iterable[InstanceType], key: str) -> list[tuple[InstanceType
 
 def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
     """Return the set of these types. Cached: equal types give the same object."""
-    return _set_of_same(_Same(types))
+    return _set_of_same(_Identity(types))
 
 
-class _Same:
+class _Identity:
     """Types as a cheap key, compared by identity: comparing a thousand equal types takes 4 ms."""
 
     __slots__ = ("types",)
@@ -122,14 +122,14 @@ class _Same:
         self.types = types
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.types is other.types
+        return isinstance(other, _Identity) and self.types is other.types
 
     def __hash__(self) -> int:
         return id(self.types)
 
 
 @lru_cache(maxsize=64)
-def _set_of_same(same: _Same) -> TypeSet:
+def _set_of_same(same: _Identity) -> TypeSet:
     return _set_of_equal(same.types)
 
 

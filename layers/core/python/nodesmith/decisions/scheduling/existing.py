@@ -317,11 +317,11 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
         return snapshot
     nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
 
-    def stands(pod: Pod) -> bool:
+    def is_valid(pod: Pod) -> bool:
         return pod.nominated_node in nodes and pod.key not in ours
 
     pods = tuple(
-        replace(pod, nominated_node="") if pod.nominated_node and not stands(pod) else pod
+        replace(pod, nominated_node="") if pod.nominated_node and not is_valid(pod) else pod
         for pod in snapshot.pods
     )
     return replace(snapshot, pods=pods)

@@ -54,7 +54,7 @@ def _ruled(
         else rule
         for rule, groups in zip(rules, _open_label_groups(demands, labels), strict=True)
     ]
-    busy = _Busy(preferred)
+    busy = _Exclusions(preferred)
     return [
         (
             tuple([group for group, _ in preference.caps if group in preference.groups]),
@@ -105,7 +105,7 @@ class _Asks:
         return number, demand.pins, demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit
 
 
-class _Busy:
+class _Exclusions:
     """The groups and caps that can exclude another demand, numbered from 0.
 
     Groups without a cap are left out, and so are caps on a demand's own kind alone, which `per_node` covers.

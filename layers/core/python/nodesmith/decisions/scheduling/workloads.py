@@ -134,7 +134,7 @@ class SplitWorkload(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
+class NarrowedPods:
     """Pods with the shapes by which they get places. `why` says for each narrowed pod which split it serves."""
 
     pods: list[Pod]
@@ -198,13 +198,13 @@ class Splits:
         )
         return tuple(sorted({*conflicting, *_faults(self._asking)})[:_MOST_PROBLEMS])
 
-    def narrowed(self, pods: Sequence[Pod]) -> Narrowed:
+    def narrowed(self, pods: Sequence[Pod]) -> NarrowedPods:
         """Narrow as many of these pods, which need places, as their workloads lack off spot, the first by name.
 
         The pods do not count where they are now.
         """
         if not self._workloads:
-            return Narrowed(list(pods), {})
+            return NarrowedPods(list(pods), {})
         mine: dict[SplitWorkload, list[str]] = {}
         for pod in pods:
             if (workload := self._workloads.get(pod.shape)) is not None:
@@ -217,7 +217,7 @@ class Splits:
                 lacking[workload] -= 1
                 chosen[pod.key] = self._why(workload)
         found = [replace(pod, shape=self._variants[pod.shape]) if pod.key in chosen else pod for pod in pods]
-        return Narrowed(found, chosen)
+        return NarrowedPods(found, chosen)
 
     def leave(self, pods: Iterable[Pod]) -> None:
         """Note that pods leave their nodes, and count there no more."""

@@ -12,7 +12,7 @@ from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.decisions.shadow.fleet import (
     ASSUMED,
     OTHERS,
-    Seen,
+    ObservedNode,
     assumed_nodeclass,
     others,
     seen_nodes,
@@ -50,7 +50,7 @@ class View:
     """
 
     inputs: Inputs
-    nodes: Sequence[Seen]
+    nodes: Sequence[ObservedNode]
     boot: timedelta
     assumed: Assumptions = field(default_factory=Assumptions)
 
@@ -99,7 +99,7 @@ def view_of(
     return View(inputs, nodes, timedelta(seconds=boot_seconds or known.boot_seconds), known)
 
 
-def _zones(nodes: Sequence[Seen], catalog: Catalog) -> tuple[str, ...]:
+def _zones(nodes: Sequence[ObservedNode], catalog: Catalog) -> tuple[str, ...]:
     """Return the zones that are assumed to have subnets if no EC2NodeClass shows any: those of the nodes."""
     found = sorted({seen.node.labels.get(ZONE, "") for seen in nodes if seen.price is not None} - {""})
     if found:

@@ -26,7 +26,7 @@ from nodesmith.decisions.shadow.actual import (
 )
 from nodesmith.decisions.shadow.fleet import hourly_usd, lasting_claim, launched, types_of
 from nodesmith.decisions.shadow.karpenter import first_fit_plan, one_command
-from nodesmith.decisions.shadow.life import Life
+from nodesmith.decisions.shadow.shadowstate import ShadowState
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
@@ -143,7 +143,7 @@ def step(
     return after.adding(seconds, tallies, unpriced)
 
 
-def is_news(before: Shadow | None, after: Shadow) -> bool:
+def has_changed(before: Shadow | None, after: Shadow) -> bool:
     """Return whether more than time has passed between two steps: a later step makes up for one that is not kept."""
     if before is None or before.fleets.keys() != after.fleets.keys():
         return True
@@ -156,7 +156,7 @@ def _lasting(fleet: Fleet) -> Fleet:
     return replace(fleet, at=_NEVER, rested_at=None, searched_at=None, bound_hourly_usd=0.0, bounded_at=None)
 
 
-class _Deciding(Life):
+class _Deciding(ShadowState):
     """A shadow whose policy decides about it."""
 
     def __init__(self, fleet: Fleet, view: View, policy: Policy) -> None:

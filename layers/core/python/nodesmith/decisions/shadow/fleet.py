@@ -121,7 +121,7 @@ def hourly_usd(labels: Mapping[str, str], catalog: Catalog) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedNode:
     """A node of the cluster with its present price in USD an hour; None if that is unknown, and `why` is the reason."""
 
     node: Node
@@ -129,7 +129,7 @@ class Seen:
     why: str = ""
 
 
-def seen_nodes(nodes: Iterable[Node], catalog: Catalog) -> list[Seen]:
+def seen_nodes(nodes: Iterable[Node], catalog: Catalog) -> list[ObservedNode]:
     """Return every node with its price, by name."""
     found = []
     for node in sorted(nodes, key=lambda each: each.name):
@@ -141,7 +141,7 @@ def seen_nodes(nodes: Iterable[Node], catalog: Catalog) -> list[Seen]:
             why = (
                 f"the catalogue of {catalog.region} has no {sold} price for {kind} in zone {zone[:40] or '?'}"
             )
-        found.append(Seen(known, price, why))
+        found.append(ObservedNode(known, price, why))
     return found
 
 

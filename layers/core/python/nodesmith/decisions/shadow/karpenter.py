@@ -55,7 +55,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
+class BoughtNode:
     """A bought node, and the pods on it."""
 
     kind: Kind
@@ -69,7 +69,7 @@ class _Open:
     pods: list[Vector]
 
 
-def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
+def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[BoughtNode]:
     """Return the bought nodes. Vectors are cpu, memory, then any others; a pod that fits no type is left out."""
     opened: list[_Open] = []
     order: list[tuple[int, int]] = []  # for open nodes: number of pods, number of the node
@@ -89,7 +89,7 @@ def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
             if _add(fresh, pod):
                 order.insert(bisect_left(order, (1, len(opened))), (1, len(opened)))
                 opened.append(fresh)
-    return [Bought(min(n.kinds, key=lambda k: (k.price, k.name)), tuple(n.pods)) for n in opened]
+    return [BoughtNode(min(n.kinds, key=lambda k: (k.price, k.name)), tuple(n.pods)) for n in opened]
 
 
 def _add(node: _Open, pod: Vector) -> bool:

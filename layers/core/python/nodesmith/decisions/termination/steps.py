@@ -150,7 +150,7 @@ def _steps(
     if claim.instance_gone_at is None and instances is not None and _is_gone(claim, instances, now):
         claim = _ended(replace(claim, instance_gone_at=now), instances, now)
     if claim.instance_gone_at is not None:
-        return [*_deletion_of_dead_pods(view), *_letting_go(claim, node)]
+        return [*_deletion_of_dead_pods(view), *_release_steps(claim, node)]
     if claim.phase is Phase.TERMINATED:
         # EC2 did not know the instance yet when its termination was requested.
         running = tuple(sorted(i.id for i in instances or () if i.is_alive))
@@ -188,7 +188,7 @@ def _steps(
     return commands
 
 
-def _letting_go(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]:
+def _release_steps(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]:
     """Return the command that releases a claim without an instance, or one that records what holds its Node.
 
     If the snapshot no longer shows the Node, the claim's node name is used: the claim is released after its Node.

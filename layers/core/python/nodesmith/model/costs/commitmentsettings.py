@@ -42,7 +42,7 @@ _KNOWN = ", ".join(KEYS)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedCommitment:
     """A commitment as it is listed. `discount` is the share that a Savings Plan takes off on-demand prices."""
 
     name: str
@@ -82,7 +82,7 @@ class CommitmentSettings:
 
     payer_role_arn: str = ""
     share: float = 1.0
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[ListedCommitment, ...] = ()
 
 
 def parse_commitment_settings(text: str) -> CommitmentSettings:
@@ -114,11 +114,13 @@ def setting_faults(where: str, value: Any) -> Iterator[str]:
         yield f"{where}.listed: {problem}"
 
 
-def parse_listed(entries: Any, now: datetime | None = None) -> tuple[tuple[Listed, ...], tuple[Problem, ...]]:
+def parse_listed(
+    entries: Any, now: datetime | None = None
+) -> tuple[tuple[ListedCommitment, ...], tuple[Problem, ...]]:
     """Return the commitments in a list, and what is wrong with the others. With `now`, expired ones are wrong."""
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         return (), (Problem("commitments", "list", shown(entries), "write a list of commitments"),)
-    found: list[Listed] = []
+    found: list[ListedCommitment] = []
     problems: list[Problem] = []
     for number, entry in enumerate(entries):
         name = f"commitment {number + 1}"
@@ -181,8 +183,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _listed(name: str, entry: Mapping[str, Any]) -> Listed:
-    return Listed(
+def _listed(name: str, entry: Mapping[str, Any]) -> ListedCommitment:
+    return ListedCommitment(
         name,
         _KINDS[entry["kind"]],
         parse_time(entry["ends"]),

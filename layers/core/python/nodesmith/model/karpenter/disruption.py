@@ -193,7 +193,7 @@ def read_disruption(
     most = _most_an_hour(annotations, report, faults)
     rebalances = _rebalances_zones(annotations, spec, report)
     if not of_old:
-        _doubt(spec, budgets, report)
+        _warn_of_mistakes(spec, budgets, report)
     first = next(iter(faults), "")
     return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets, most, rebalances, first)
 
@@ -253,7 +253,7 @@ def _refuse(key: str, text: str, remedy: str, report: Report, faults: list[str])
     faults.append(where)
 
 
-def _doubt(spec: Mapping[str, Any], budgets: tuple[Budget, ...], report: Report) -> None:
+def _warn_of_mistakes(spec: Mapping[str, Any], budgets: tuple[Budget, ...], report: Report) -> None:
     """Report settings that are valid but are unlikely to be what their author meant."""
     none = next((index for index, one in enumerate(budgets) if one.allows_nothing), None)
     for index, one in enumerate(budgets):

@@ -137,7 +137,7 @@ def qualified(name: str, driver: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class DeviceSelection:
     """Some devices: `count` of those that the DeviceClass and the selectors select, or `ALL` of them.
 
     `capacity` is how much each of them must have, or gives of what it shares, by names as in the request.
@@ -155,11 +155,11 @@ class DeviceRequest:
     """One request of a claim. Of its `wants`, the first that can be met counts; `exactly` has one."""
 
     name: str
-    wants: tuple[Want, ...]
+    wants: tuple[DeviceSelection, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class MatchAttribute:
     """A constraint: the devices for these requests of a claim, all if empty, have the same value of an attribute."""
 
     requests: tuple[str, ...]
@@ -181,7 +181,7 @@ class PodClaim:
 
     name: str
     requests: tuple[DeviceRequest, ...] = ()
-    constraints: tuple[Alike, ...] = ()
+    constraints: tuple[MatchAttribute, ...] = ()
     key: str = ""
     problem: str = ""
     node: str = ""
@@ -205,7 +205,7 @@ def parse_claim(manifest: Mapping[str, Any]) -> PodClaim:
         name=str(manifest["name"]),
         requests=tuple(map(_request, manifest.get("requests") or ())),
         constraints=tuple(
-            Alike(tuple(map(str, each.get("requests") or ())), str(each["attribute"]))
+            MatchAttribute(tuple(map(str, each.get("requests") or ())), str(each["attribute"]))
             for each in manifest.get("constraints") or ()
         ),
         key=str(manifest.get("key") or ""),
@@ -217,7 +217,7 @@ def parse_claim(manifest: Mapping[str, Any]) -> PodClaim:
 
 def _request(manifest: Mapping[str, Any]) -> DeviceRequest:
     wants = tuple(
-        Want(
+        DeviceSelection(
             str(each.get("name") or ""),
             str(each["class"]),
             tuple(map(str, each.get("selectors") or ())),

@@ -29,7 +29,7 @@ def wait_after(purchases: int) -> timedelta:
     return min(LONGEST_WAIT, FIRST_WAIT * grown)
 
 
-class InVain(StrEnum):
+class PurchaseFailure(StrEnum):
     """How a purchase came to nothing. The values are the reasons of the condition NodesBoughtInVain."""
 
     NOT_REGISTERED = "NodesNotRegistered"
@@ -42,12 +42,12 @@ class InVain(StrEnum):
     """a replacement that was itself replaced soon, or a node for pods whose node nodesmith had just removed"""
 
 
-_IN_WORDS: Mapping[InVain, str] = {
-    InVain.NOT_REGISTERED: "they did not join the cluster",
-    InVain.NOT_INITIALIZED: "they were not initialized within half an hour",
-    InVain.UNUSED: "the pods that they were bought for never ran there",
-    InVain.WITHDRAWN: "the pods that they were bought for were gone when they were ready",
-    InVain.MOVED_AGAIN: "each was removed soon, and another was bought for the same pods",
+_IN_WORDS: Mapping[PurchaseFailure, str] = {
+    PurchaseFailure.NOT_REGISTERED: "they did not join the cluster",
+    PurchaseFailure.NOT_INITIALIZED: "they were not initialized within half an hour",
+    PurchaseFailure.UNUSED: "the pods that they were bought for never ran there",
+    PurchaseFailure.WITHDRAWN: "the pods that they were bought for were gone when they were ready",
+    PurchaseFailure.MOVED_AGAIN: "each was removed soon, and another was bought for the same pods",
 }
 RESET_HINT = "find the cause, then change the NodePool or its annotation nodesmith.dev/reset-launches"
 
@@ -58,7 +58,7 @@ class Wasted:
 
     at: datetime
     nodes: int
-    why: InVain
+    why: PurchaseFailure
     claim: str
 
 
@@ -93,7 +93,7 @@ class Breaker:
         return self.trips > 0
 
     @property
-    def why(self) -> InVain | None:
+    def why(self) -> PurchaseFailure | None:
         """Return how most of the purchases came to nothing, None if there are none."""
         kinds = [each.why for each in self.wasted]
         return max(sorted(set(kinds)), key=kinds.count, default=None)
@@ -102,13 +102,17 @@ class Breaker:
     def summary(self) -> str:
         """What was bought in vain, as a clause."""
         last = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
-        why = self.why or InVain.UNUSED
-        times = f"{len(self.wasted)} times in a row" if why is not InVain.MOVED_AGAIN else "again and again"
+        why = self.why or PurchaseFailure.UNUSED
+        times = (
+            f"{len(self.wasted)} times in a row"
+            if why is not PurchaseFailure.MOVED_AGAIN
+            else "again and again"
+        )
         return f"nodes were bought in vain {times}{last} ({_IN_WORDS[why]})"
 
     def said(self, now: datetime) -> str:
         """Return what was bought in vain, what waits for it, and until when."""
-        is_loop = self.why is InVain.MOVED_AGAIN
+        is_loop = self.why is PurchaseFailure.MOVED_AGAIN
         what = "disruption of its nodes is paused" if is_loop else "its launches are paused"
         if self.until is not None and self.holds(now):
             return f"{self.summary}; {what} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
@@ -117,7 +121,7 @@ class Breaker:
     @property
     def is_due(self) -> bool:
         """Whether so many purchases in a row were in vain that it trips."""
-        withdrawn = sum(each.why is InVain.WITHDRAWN for each in self.wasted)
+        withdrawn = sum(each.why is PurchaseFailure.WITHDRAWN for each in self.wasted)
         return len(self.wasted) - withdrawn >= MOST_IN_VAIN or len(self.wasted) >= MOST_WITHDRAWN
 
     def noted(self, found: Iterable[Wasted], since: datetime) -> Breaker:
@@ -144,8 +148,10 @@ class Breaker:
         """Read what `to_item` writes, without purchases of kinds that only later releases know."""
         if item is None:
             return CLOSED
-        rows = [row for row in item["wasted"] if row[2] in set(InVain)]
-        wasted = (Wasted(datetime.fromisoformat(at), int(n), InVain(why), c) for at, n, why, c, *_ in rows)
+        rows = [row for row in item["wasted"] if row[2] in set(PurchaseFailure)]
+        wasted = (
+            Wasted(datetime.fromisoformat(at), int(n), PurchaseFailure(why), c) for at, n, why, c, *_ in rows
+        )
         until = datetime.fromisoformat(item["until"]) if item.get("until") else None
         return cls(tuple(wasted), int(item["trips"]), until)
 

@@ -93,7 +93,7 @@ class ReducedPod:
         return self.deletion is not None
 
     @property
-    def whereabouts(self) -> str:
+    def bound_or_nominated_node(self) -> str:
         """The node that the pod is on or nominated for, empty if there is none."""
         return self.node or self.nominated_node
 

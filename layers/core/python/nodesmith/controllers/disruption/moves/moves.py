@@ -11,8 +11,8 @@ from datetime import timedelta
 from itertools import islice
 from typing import assert_never
 
-from nodesmith.controllers.disruption.moves.look import (
-    Look,
+from nodesmith.controllers.disruption.moves.runstate import (
+    RunState,
     abandon,
     close,
     note_abandoned,
@@ -47,56 +47,58 @@ SOON = timedelta(seconds=5)
 """When to look again at the sources of a move that is to be retried: the snapshot then shows them open."""
 
 
-def carry_on(look: Look) -> None:
+def carry_on(state: RunState) -> None:
     """Take every move as far as possible now."""
-    began = look.run.clock()
-    look_again_at_all(look)
-    for id_ in [move.id for move in look.ledger.moves]:
-        if look.run.clock() - began > LONGEST:
-            look.run.wake_me(timedelta(seconds=1))
+    began = state.run.clock()
+    look_again_at_all(state)
+    for id_ in [move.id for move in state.ledger.moves]:
+        if state.run.clock() - began > LONGEST:
+            state.run.wake_me(timedelta(seconds=1))
             break
         for _ in range(MOST_STEPS):
-            move = next((each for each in look.ledger.moves if each.id == id_), None)
-            if move is None or not _goes_on(look, move):
+            move = next((each for each in state.ledger.moves if each.id == id_), None)
+            if move is None or not _goes_on(state, move):
                 break
 
 
-def _goes_on(look: Look, move: Move) -> bool:
+def _goes_on(state: RunState, move: Move) -> bool:
     """Take a move one step further; return whether another step may follow at once."""
     try:
-        moved = _take(look, next_step(move, look.step_inputs()))
+        moved = _take(state, next_step(move, state.step_inputs()))
         if moved:
-            look.reload()
+            state.reload()
         return moved
     except Conflict:
-        look.done["Conflict"] += 1  # another run has advanced the move, or another function one of its claims
-        look.reload()
-        look.run.wake_me(timedelta(seconds=5))
+        state.done["Conflict"] += (
+            1  # another run has advanced the move, or another function one of its claims
+        )
+        state.reload()
+        state.run.wake_me(timedelta(seconds=5))
     except (Transient, Rejected) as error:
-        look.failures.add(error, f"move {move.id}")
+        state.failures.add(error, f"move {move.id}")
     return False
 
 
-def _take(look: Look, step: Step) -> bool:
-    run = look.run
+def _take(state: RunState, step: Step) -> bool:
+    run = state.run
     match step:
         case moves.Taint() | moves.Await() | moves.LookAgain():
-            _wait(look, step)
+            _wait(state, step)
             return False
         case moves.Conclude():
-            return _conclude(look, step.move)
+            return _conclude(state, step.move)
         case moves.EndSources():
-            return _end(look, step)
+            return _end(state, step)
         case moves.Abandon():
-            back_off(look, step)
-            abandon(look, step.move, step.why)
-            note_abandoned(look, step.move)
+            back_off(state, step)
+            abandon(state, step.move, step.why)
+            note_abandoned(state, step.move)
             return True
         case moves.Retry():
-            _retry(look, step)
+            _retry(state, step)
             return True
         case moves.TerminateUnused():
-            _end_all(look, step.claims)
+            _end_all(state, step.claims)
             return True
         case moves.ForgetMove():
             run.store.forget_move(step.move)
@@ -105,12 +107,12 @@ def _take(look: Look, step: Step) -> bool:
             assert_never(step)
 
 
-def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None:
+def _wait(state: RunState, step: moves.Taint | moves.Await | moves.LookAgain) -> None:
     """Let the move stay in its stage, and look again after a while unless an event ends the wait."""
-    run = look.run
+    run = state.run
     match step:
         case moves.Taint():
-            close(look, step.claims, step.move.reason)
+            close(state, step.claims, step.move.reason)
             run.wake_me(step.wait)
         case moves.Await():
             if step.wait is not None:
@@ -123,44 +125,44 @@ def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None
             assert_never(step)
 
 
-def _retry(look: Look, step: moves.Retry) -> None:
+def _retry(state: RunState, step: moves.Retry) -> None:
     """Open the sources and forget the move. Soon afterwards the cluster shows them open, and the next search begins."""
-    hold_off(look, step)
-    note_abandoned(look, step.move)
-    open_sources(look, replace(step.move, why=step.why))
-    look.run.store.forget_move(step.move)
-    look.done["MovesRetried"] += 1
-    look.run.wake_me(SOON)
+    hold_off(state, step)
+    note_abandoned(state, step.move)
+    open_sources(state, replace(step.move, why=step.why))
+    state.run.store.forget_move(step.move)
+    state.done["MovesRetried"] += 1
+    state.run.wake_me(SOON)
 
 
-def _conclude(look: Look, move: Move) -> bool:
+def _conclude(state: RunState, move: Move) -> bool:
     """Let the sources end now that their replacements are ready, or abandon the move if something new prevents it."""
-    inputs = look.inputs(move.id)
+    inputs = state.inputs(move.id)
     why = may_end(move, inputs)
     if why:
-        abandon(look, move, why)
+        abandon(state, move, why)
         return True
-    look.run.store.save_move(move.at(Stage.ENDING, inputs.now))
+    state.run.store.save_move(move.at(Stage.ENDING, inputs.now))
     return True
 
 
-def _end(look: Look, step: moves.EndSources) -> bool:
+def _end(state: RunState, step: moves.EndSources) -> bool:
     """Begin to end the sources of a move. Termination drains them; provisioning buys for pods whose room was taken."""
-    run = look.run
-    _end_all(look, step.claims)
-    look.done["NodesDisrupted"] += len(step.claims)
-    look.done[f"NodesDisrupted{step.move.reason}"] += len(step.claims)
+    run = state.run
+    _end_all(state, step.claims)
+    state.done["NodesDisrupted"] += len(step.claims)
+    state.done[f"NodesDisrupted{step.move.reason}"] += len(step.claims)
     run.wake(Concern.PROVISIONING, "nodes are disrupted")
-    forgive(look, step.move)
+    clear_backoff(state, step.move)
     run.store.forget_move(step.move)
     run.publish_new(events.of_ends(step.move, step.claims))
     return True
 
 
-def _end_all(look: Look, claims: Iterable[NodeClaim]) -> None:
+def _end_all(state: RunState, claims: Iterable[NodeClaim]) -> None:
     for claim in claims:
-        begin_end(End(claim), look.run.store, look.run.cluster)
-    look.run.wake(Concern.TERMINATION, "nodes end")
+        begin_end(End(claim), state.run.store, state.run.cluster)
+    state.run.wake(Concern.TERMINATION, "nodes end")
 
 
 # All moves that are due are validated together, since simulating a whole fleet is slow. For a valid move,
@@ -170,53 +172,55 @@ MOST_AT_ONCE = 40
 """The most moves in one validation: more would exceed a run's time."""
 
 
-def look_again_at_all(look: Look) -> None:
+def look_again_at_all(state: RunState) -> None:
     """Validate the moves that are due, and carry out the result."""
-    step_inputs = look.step_inputs()
-    due = (move for move in look.ledger.moves if isinstance(next_step(move, step_inputs), LookAgain))
+    step_inputs = state.step_inputs()
+    due = (move for move in state.ledger.moves if isinstance(next_step(move, step_inputs), LookAgain))
     moves = [*islice(due, MOST_AT_ONCE)]
     if not moves:
         return
-    inputs = look.inputs("".join(move.id for move in moves))
-    with look.run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
+    inputs = state.inputs("".join(move.id for move in moves))
+    with state.run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
         found = look_again(moves, inputs)
-    carried = _Carrying(look, inputs, [found[move.id] for move in moves if move.id in found], moves)
+    carried = _Carrying(state, inputs, [found[move.id] for move in moves if move.id in found], moves)
     for move in moves:
         if move.id in found and not carried.on(move, found[move.id]):
             break
-    look.reload()
+    state.reload()
 
 
 class _Carrying:
     """One decision about several moves, and how much of it has been committed so far."""
 
-    def __init__(self, look: Look, inputs: Inputs, found: list[Proposal | str], moves: list[Move]) -> None:
-        self._look, self._inputs, self._bought = look, inputs, 0
+    def __init__(
+        self, state: RunState, inputs: Inputs, found: list[Proposal | str], moves: list[Move]
+    ) -> None:
+        self._state, self._inputs, self._bought = state, inputs, 0
         self._claims: list[NodeClaim] = []
         proposals = [each for each in found if isinstance(each, Proposal)]
-        self._written = record(inputs, proposals, look.digest, again=[move.id for move in moves])
+        self._written = record(inputs, proposals, state.digest, again=[move.id for move in moves])
         if any(each.replacements for each in proposals):
-            look.write_down(inputs.decision, self._written)
-        self._types = TypeTable(look.snapshot, inputs.catalog, inputs.settings, inputs.ledger)
+            state.write_down(inputs.decision, self._written)
+        self._types = TypeTable(state.snapshot, inputs.catalog, inputs.settings, inputs.ledger)
 
     def on(self, move: Move, found: Proposal | str) -> bool:
         """Carry out the result for one move; return whether others may follow: not if another run has bought nodes."""
-        look = self._look
+        state = self._state
         try:
             if isinstance(found, str):
-                abandon(look, move, found)
-                note_failed_validation(look, move, ())
+                abandon(state, move, found)
+                note_failed_validation(state, move, ())
             elif why := self._exceeds(found):
-                abandon(look, move, why)
+                abandon(state, move, why)
             elif len(committable(found.replacements)) < len(found.replacements):
-                abandon(look, move, f"{len(found.replacements)} nodes are more than one commit takes")
+                abandon(state, move, f"{len(found.replacements)} nodes are more than one commit takes")
             else:
-                self._stands(move, found)
+                self._go_on(move, found)
         except Conflict:
-            look.done["Conflict"] += 1
+            state.done["Conflict"] += 1
             return isinstance(found, str) or not found.replacements
         except (Transient, Rejected) as error:
-            look.failures.add(error, f"move {move.id}")
+            state.failures.add(error, f"move {move.id}")
         return True
 
     def _exceeds(self, found: Proposal) -> str:
@@ -228,7 +232,7 @@ class _Carrying:
         ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *self._claims))
         return exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
 
-    def _stands(self, move: Move, found: Proposal) -> None:
+    def _go_on(self, move: Move, found: Proposal) -> None:
         why = found.why or move.why
         details = {"saving_hourly_usd": found.saving_hourly_usd, "harm": found.harm, "why": why}
         names = tuple(node.claim.name for node in found.replacements)
@@ -237,16 +241,16 @@ class _Carrying:
         if names:
             self._buy(next_, found)
         else:
-            self._look.run.store.save_move(next_)
-        note_decision(self._look, next_)
-        note_failed_validation(self._look, move, next_.sources)
-        sources, pools = self._look.claims(next_.sources), parsed_nodepools(self._look.snapshot.nodepools)
+            self._state.run.store.save_move(next_)
+        note_decision(self._state, next_)
+        note_failed_validation(self._state, move, next_.sources)
+        sources, pools = self._state.claims(next_.sources), parsed_nodepools(self._state.snapshot.nodepools)
         approved = events.of_approval(next_, sources, pools)
-        self._look.run.publish_new([*approved, *events.of_launches(next_)])
+        self._state.run.publish_new([*approved, *events.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:
         """Buy the replacements. Each commit increments the ledger's version."""
-        look, inputs, run = self._look, self._inputs, self._look.run
+        state, inputs, run = self._state, self._inputs, self._state.run
         ledger = replace(inputs.ledger, version=inputs.ledger.version + self._bought)
         known = replace(inputs, ledger=replace(ledger, claims=(*ledger.claims, *self._claims)))
         try:
@@ -254,42 +258,42 @@ class _Carrying:
             settled = buy(run, found.replacements, ledger, self._types, inputs.decision, move)
         except Conflict:
             if not self._bought:
-                look.supersede(inputs.decision, self._written)
+                state.supersede(inputs.decision, self._written)
             raise
         self._bought += 1
         self._claims += intents(found.replacements, inputs.now)
-        look.keep_snapshot(inputs.decision)
-        look.done["NodeClaimsLaunched"] += len(settled.launched)
-        look.done["NodeClaimsGivenUp"] += len(settled.given_up)
+        state.keep_snapshot(inputs.decision)
+        state.done["NodeClaimsLaunched"] += len(settled.launched)
+        state.done["NodeClaimsGivenUp"] += len(settled.given_up)
         run.wake(Concern.LIFECYCLE, "claims changed")
         if settled.deferred:
             run.wake(Concern.PROVISIONING, "launches are to be repeated", 5)
 
 
-def back_off(look: Look, step: Abandon) -> None:
+def back_off(state: RunState, step: Abandon) -> None:
     """Record that a move's replacements could not be had. Repeating the same call changes nothing."""
-    known = look.ledger.move_backoffs
-    for kind in _kinds(look, step.move) if step.failed else ():
-        look.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, look.run.clock()))
+    known = state.ledger.move_backoffs
+    for kind in _kinds(state, step.move) if step.failed else ():
+        state.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, state.run.clock()))
 
 
-def hold_off(look: Look, step: moves.Retry) -> None:
+def hold_off(state: RunState, step: moves.Retry) -> None:
     """Record that moves of this kind wait until a minute after this attempt. The count of failures does not grow."""
     until = step.move.stage_since + RETRIED_AFTER
-    for kind in _kinds(look, step.move) if until > look.run.clock() else ():
-        known = look.ledger.move_backoffs.get(kind)
+    for kind in _kinds(state, step.move) if until > state.run.clock() else ():
+        known = state.ledger.move_backoffs.get(kind)
         if known is None or known.until < until:
             kept = Backoff(until, known.failures if known else 0, step.why)
-            look.run.store.save_move_backoff(kind, kept)
+            state.run.store.save_move_backoff(kind, kept)
 
 
-def forgive(look: Look, move: Move) -> None:
+def clear_backoff(state: RunState, move: Move) -> None:
     """Clear the back-off after a move got its replacements, so that the next failure counts as the first."""
-    for kind in _kinds(look, move) if move.replacements else ():
-        if kind in look.ledger.move_backoffs:
-            look.run.store.save_move_backoff(kind, None)
+    for kind in _kinds(state, move) if move.replacements else ():
+        if kind in state.ledger.move_backoffs:
+            state.run.store.save_move_backoff(kind, None)
 
 
-def _kinds(look: Look, move: Move) -> list[MoveKind]:
-    pools = {claim.nodepool for claim in look.claims(move.sources)}
+def _kinds(state: RunState, move: Move) -> list[MoveKind]:
+    pools = {claim.nodepool for claim in state.claims(move.sources)}
     return [MoveKind(pool, move.reason.value) for pool in sorted(pools)]

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.budgets import opens_at
-from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
+from nodesmith.decisions.disruption.candidates import Candidate, CandidateSelection, quiet_since
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
@@ -152,13 +152,15 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
 def may_end(move: Move, inputs: Inputs) -> str:
     """Return what keeps a move's sources from ending, now that its replacements are ready; empty if nothing does."""
     before = _before([move], inputs)
-    survey = Survey(with_room_taken(before) if move.reason is Reason.EMPTY else before, only=move.sources)
-    found = {one.name: one for one in survey.candidates}
+    selection = CandidateSelection(
+        with_room_taken(before) if move.reason is Reason.EMPTY else before, only=move.sources
+    )
+    found = {one.name: one for one in selection.candidates}
     unschedulable = {
         f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows
     }
     for name in move.sources:
-        blocker = survey.blocked.get(name)
+        blocker = selection.blocked.get(name)
         if blocker is None and name in found and move.reason is not Reason.DRIFTED:
             blocker = found[name].held
         if blocker is not None and (blocker.rule not in _TEMPORARY or blocker.object in unschedulable):
@@ -316,7 +318,7 @@ def next_search(inputs: Inputs) -> datetime | None:
         next_change(inputs),
         *(risk.cheaper_from(inputs.now, hours) for risk in ledger.risks.values()),
         *(claim.created_at + TYPE_MISSED_AFTER for claim in ledger.claims),
-        *_lives(pools, inputs),
+        *_worth_more(pools, inputs),
         *(backoff.until for backoff in ledger.subnet_backoffs.values()),
         *(held.until for health in ledger.health.values() for held in health.offerings.values()),
         *(health.backoff.until for health in ledger.health.values() if health.backoff),
@@ -325,7 +327,7 @@ def next_search(inputs: Inputs) -> datetime | None:
     return first_after(inputs.now, moments)
 
 
-def _lives(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
+def _worth_more(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
     """Yield when a move of a node may be worth more than it is now."""
     full = {pod.node for pod in inputs.snapshot.pods if pod.shape.moves}
     for claim, node, pool in _served(pools, inputs):

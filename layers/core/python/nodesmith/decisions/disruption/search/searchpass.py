@@ -10,7 +10,12 @@ from itertools import islice
 from math import fsum
 
 from nodesmith.decisions.budgets import departed, remaining
-from nodesmith.decisions.disruption.candidates import Candidate, Survey, by_node, consolidation_blocker
+from nodesmith.decisions.disruption.candidates import (
+    Candidate,
+    CandidateSelection,
+    by_node,
+    consolidation_blocker,
+)
 from nodesmith.decisions.disruption.costs import moving
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposal, Proposals
@@ -42,7 +47,7 @@ class Pass:
         self, inputs: Inputs, steps: int, again: Collection[str] = (), fleet: type[Fleet] = Fleet
     ) -> None:
         moving = inputs.ledger.sources | inputs.ledger.replacements
-        self.inputs, self.survey = inputs, Survey(inputs, moving)
+        self.inputs, self.survey = inputs, CandidateSelection(inputs, moving)
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs)
         avoided = self.drift.keys() | set(again)

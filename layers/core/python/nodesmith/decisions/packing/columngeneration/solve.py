@@ -87,7 +87,7 @@ def _buy_whole(
     plans = [
         rounded(partial.items, bins, limits, mixed),
         wholes(mixed),
-        wholes(without_dear(partial.items, bins, limits, mixed, most_price)),
+        wholes(within_price(partial.items, bins, limits, mixed, most_price)),
         *dived(partial.items, bins, limits, mixed, _EPSILON),
         *dived(partial.items, bins, limits, mixed, _NEARLY_WHOLE),
     ]
@@ -269,7 +269,7 @@ def dived(
     yield list(bought.items())
 
 
-def without_dear(
+def within_price(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, most_price: float
 ) -> FractionalPlan:
     """Return the cheapest fractional plan of those columns whose bins cost at most `most_price`."""

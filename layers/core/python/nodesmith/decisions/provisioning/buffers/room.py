@@ -23,8 +23,8 @@ from nodesmith.decisions.provisioning.buffers.spendinglimits import (
     within_dollars,
 )
 from nodesmith.decisions.provisioning.buffers.warmcapacity import (
-    Wanted,
     WarmCapacity,
+    WarmDemand,
     hosting,
     wanted,
     warm_capacity,
@@ -59,7 +59,7 @@ _NOT_NOW = "no NodePool can provide more room now"
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Remainder:
     """What a decision about pods leaves: what may still be bought, and the planner, whose count of nodes goes on.
 
     `offers` is what could be bought before it. All are None if there was nothing to decide.
@@ -70,12 +70,12 @@ class Rest:
     offers: Pools | None = None
 
 
-def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
+def with_room(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     """Return a plan for pods with the nodes that CapacityBuffers need in addition."""
-    plan = _with_running(plan, rest, inputs)
+    plan = _with_running(plan, remainder, inputs)
     away = inputs.ledger.shifted(inputs.now)
     stopped = warm_capacity(inputs.snapshot, inputs.ledger.claims, inputs.now, away)
-    return _with_stopped(plan, rest, inputs, stopped) if stopped else plan
+    return _with_stopped(plan, remainder, inputs, stopped) if stopped else plan
 
 
 def _asked(inputs: Inputs) -> list[Resolution]:
@@ -83,7 +83,7 @@ def _asked(inputs: Inputs) -> list[Resolution]:
     return [each for each in resolutions(inputs.snapshot, inputs.now) if not each.is_warm]
 
 
-def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
+def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     """Return the plan with the nodes for room on nodes that run."""
     asked = _asked(inputs)
     pods = [pod for each in asked for pod in each.pods()]
@@ -91,8 +91,8 @@ def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
         return replace(plan, rooms=tuple(Room(each.key, each.wanted, each.count) for each in asked))
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
-    planner = _planner(inputs, snapshot, pods, free, rest)
-    planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
+    planner = _planner(inputs, snapshot, pods, free, remainder)
+    planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     why = _unproven(asked, free, snapshot, inputs.ledger)
     there = _placed(pods, free, planner)
     spent, beyond = within_dollars(asked, there, free, snapshot, inputs.ledger)
@@ -113,7 +113,7 @@ def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
 
 
-def _with_stopped(plan: Plan, rest: Rest, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:
+def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:
     """Return the plan with the instances to prepare for buffers of stopped instances.
 
     They are for later, so nothing is bought for them together with other nodes. A soon look comes back to them.
@@ -126,7 +126,7 @@ def _with_stopped(plan: Plan, rest: Rest, inputs: Inputs, stopped: Sequence[Warm
     if lacking and is_later:
         due.append(inputs.now + _SOON)
     elif lacking:
-        bought = _prepared(plan, rest, inputs, lacking[:_BUFFERS_AT_ONCE])
+        bought = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
         due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
     asked = [(warm, replace(each, why=_LATER) if each.pods and is_later else each) for warm, each in asked]
     rooms = [_stopped_room(warm, each, bought.get(warm.each.key), plan) for warm, each in asked]
@@ -141,7 +141,7 @@ def _with_stopped(plan: Plan, rest: Rest, inputs: Inputs, stopped: Sequence[Warm
 
 
 def _prepared(
-    plan: Plan, rest: Rest, inputs: Inputs, lacking: Sequence[tuple[WarmCapacity, Wanted]]
+    plan: Plan, remainder: Remainder, inputs: Inputs, lacking: Sequence[tuple[WarmCapacity, WarmDemand]]
 ) -> dict[str, tuple[PlannedNode, ...]]:
     """Return the instances to buy, by buffer."""
     snapshot = foreseen(inputs)
@@ -149,8 +149,8 @@ def _prepared(
     for existing in free:
         existing.free = NOTHING  # they count for spreads only
     free += [node for warm, _ in lacking for node in hosting(warm, snapshot)]
-    planner = _planner(inputs, snapshot, [pod for _, each in lacking for pod in each.pods], free, rest)
-    planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
+    planner = _planner(inputs, snapshot, [pod for _, each in lacking for pod in each.pods], free, remainder)
+    planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     found: dict[str, tuple[PlannedNode, ...]] = {}
     for warm, each in lacking:
         chosen, _ = Search(planner, each.pods, free, bounded=True).best(PreferenceMode.RULE)
@@ -166,7 +166,7 @@ def _prepared(
 
 
 def _stopped_room(
-    warm: WarmCapacity, each: Wanted, nodes: tuple[PlannedNode, ...] | None, plan: Plan
+    warm: WarmCapacity, each: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
 ) -> Room:
     coming = sum(len(node.claim.nominated) for node in nodes or ())
     why = each.why
@@ -212,12 +212,16 @@ def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[t
 
 
 def _planner(
-    inputs: Inputs, snapshot: Snapshot, pods: Sequence[Pod], free: Sequence[ExistingNode], rest: Rest
+    inputs: Inputs,
+    snapshot: Snapshot,
+    pods: Sequence[Pod],
+    free: Sequence[ExistingNode],
+    remainder: Remainder,
 ) -> Planner:
     # Pods and room see the same NodePools; the taints in which their snapshots differ are no matter of these.
-    offers = rest.offers or pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    offers = remainder.offers or pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     met = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
-    return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=rest.planner)
+    return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=remainder.planner)
 
 
 def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNode]:
@@ -352,7 +356,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
-    planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Rest())
+    planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Remainder())
     planner.assign(there.fresh, there.free, PreferenceMode.RULE)
     placed = _placed(pods, there.free, planner)
     within_dollars(asked, placed, there.free, snapshot, inputs.ledger)

@@ -60,7 +60,7 @@ _ORDER = {phase: number for number, phase in enumerate(_BY_READINESS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class WarmClaim:
     """One claim that keeps warm capacity, for how many planned pods it has room, and why it must be replaced if so."""
 
     claim: NodeClaim
@@ -78,7 +78,7 @@ class WarmCapacity:
     """The claims that keep warm capacity for one buffer, those that can be started first, then by age."""
 
     each: Resolution
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[WarmClaim, ...] = ()
 
     @property
     def ready(self) -> int:
@@ -137,9 +137,9 @@ def warm_capacity(
         by_buffer.setdefault(claim.buffer, []).append(claim)
     asked = [each for each in resolutions(snapshot, now) if each.is_warm]
     near = {key: [claim for claim in mine if claim.zone not in away] for key, mine in by_buffer.items()}
-    found = [WarmCapacity(each, tuple(_kept(each, near.get(each.key, ()), snapshot, now))) for each in asked]
+    found = [WarmCapacity(each, tuple(_kept(each, near.get(each.key, []), snapshot, now))) for each in asked]
     for key in sorted(by_buffer.keys() - {each.key for each in asked}):
-        kept = tuple(Kept(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
+        kept = tuple(WarmClaim(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
         found.append(WarmCapacity(Resolution.gone(key), kept))
     return found
 
@@ -148,12 +148,12 @@ def _by_use(claim: NodeClaim) -> tuple[int, datetime, str]:
     return _ORDER[claim.phase], claim.created_at, claim.name
 
 
-def _kept(each: Resolution, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> Iterator[Kept]:
-    pods = each.pods(at_least=1)
+def _kept(of: Resolution, claims: list[NodeClaim], snapshot: Snapshot, now: datetime) -> Iterator[WarmClaim]:
+    pods = of.pods(at_least=1)
     shape = pods[0].shape if pods else None
     for claim in sorted(claims, key=_by_use):
         held = _holds(claim, shape, snapshot) if shape is not None else len(claim.nominated)
-        yield Kept(claim, held, _stale(claim, each, held, now))
+        yield WarmClaim(claim, held, _stale(claim, of, held, now))
 
 
 def _holds(claim: NodeClaim, shape: Shape, snapshot: Snapshot) -> int:
@@ -196,7 +196,7 @@ def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WarmDemand:
     """The planned pods that warm capacity is bought for now, with the number of the attempt.
 
     `why` says why nothing is bought for the rest, and `due` when that ends.
@@ -208,7 +208,7 @@ class Wanted:
     due: datetime | None = None
 
 
-def wanted(warm: WarmCapacity, now: datetime) -> Wanted:
+def wanted(warm: WarmCapacity, now: datetime) -> WarmDemand:
     """Return what to buy for a buffer.
 
     An instance that has no room for the pods that it was bought for is kept as the evidence that buying another one is
@@ -216,11 +216,11 @@ def wanted(warm: WarmCapacity, now: datetime) -> Wanted:
     """
     pods = warm.each.pods()
     if not warm.lacking or not pods:
-        return Wanted()
+        return WarmDemand()
     workload = Workloads().of(pods[0])
     vain = [one.claim for one in warm.kept if _is_in_vain(one.claim, warm.each, one.pods)]
     if not vain:
-        return Wanted(tuple(pods[: warm.lacking]), {workload: 1})
+        return WarmDemand(tuple(pods[: warm.lacking]), {workload: 1})
     last = max(vain, key=lambda claim: (claim.created_at, claim.name))
     attempt = last.attempts[workload]
     until = last.created_at + max(wait_after(attempt), timedelta(minutes=1))
@@ -228,8 +228,8 @@ def wanted(warm: WarmCapacity, now: datetime) -> Wanted:
         why = (
             f"NodeClaim {last.name} was bought for it and has no room; tried again after {until:%H:%M:%S} UTC"
         )
-        return Wanted(why=why, due=until)
-    return Wanted(tuple(pods[:1]), {workload: attempt + 1})
+        return WarmDemand(why=why, due=until)
+    return WarmDemand(tuple(pods[:1]), {workload: attempt + 1})
 
 
 def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
@@ -288,7 +288,7 @@ class Starting:
         """Return all of them as nodes."""
         return [in_flight_node(claim, self._inputs.snapshot) for claim in self._claims.values()]
 
-    def woken(
+    def nodes_to_start(
         self, fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
     ) -> list[ExistingNode]:
         """Return, as nodes, the instances that start for pods of their buffers, which find no room in `free`."""

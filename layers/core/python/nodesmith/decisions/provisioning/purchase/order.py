@@ -41,7 +41,7 @@ class Purchase:
     """
 
     tiers: list[list[Template]] = field(default_factory=list)
-    nodes: list[Bought] = field(default_factory=list)
+    nodes: list[NodePurchase] = field(default_factory=list)
     left: list[Demand] = field(default_factory=list)
     refused: list[Demand] = field(default_factory=list)
     """The demands that could not be bought as they were; their fallbacks may have been bought without preferences."""
@@ -113,7 +113,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
+class NodePurchase:
     """One node: its options, and its pods with the demands for them. Nodes of the same kind share `options`."""
 
     options: Options
@@ -131,7 +131,7 @@ class Bought:
         return self.options.price_hourly_usd
 
 
-def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode, ...]:
+def written_down(bought: Iterable[NodePurchase], origin: Origin) -> tuple[PlannedNode, ...]:
     """Return the nodes as intents, in their order. Nodes of a kind (see `kind_of`) are planned once.
 
     Where zones have several subnets, this applies only to nodes that follow each other, so that others go to the subnet

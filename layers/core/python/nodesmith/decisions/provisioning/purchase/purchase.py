@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nodesmith.decisions.packing import Node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, without_cuts
-from nodesmith.decisions.provisioning.purchase.order import Bought, Order, Purchase
+from nodesmith.decisions.provisioning.purchase.order import NodePurchase, Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packednodes import (
     PackedNodes,
     filled,
@@ -220,4 +220,4 @@ def _buy_nodes(
             number *= demands[i].unit
             pods += queues[i][:number]
             del queues[i][:number]
-        result.nodes.append(Bought(found, asking, tuple(pods)))
+        result.nodes.append(NodePurchase(found, asking, tuple(pods)))

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from nodesmith.model.apimachinery.quantities import parse_quantity
 from nodesmith.model.kubernetes.devices import (
     ALL,
-    Alike,
     DeviceKind,
     DeviceRequest,
+    DeviceSelection,
+    MatchAttribute,
     PodClaim,
     RequestPolicy,
     Stock,
-    Want,
     amount_of,
     contents,
     parse_policy,
@@ -69,7 +69,7 @@ class Matcher:
             key = contents(claims)
             self._own[key] = max(0, self._own.get(key, self._own_steps) - (steps - common))
 
-    def selects(self, want: Want, kind: DeviceKind) -> bool | None:
+    def selects(self, want: DeviceSelection, kind: DeviceKind) -> bool | None:
         """Return whether a want selects devices of a kind; None if a selector fails for them."""
         key = want.device_class, want.selectors, want.capacity, kind.selectable
         if key not in self._known:
@@ -77,7 +77,7 @@ class Matcher:
             self._known[key] = None if (found := self._evaluated(want, kind)) is None else found and is_able
         return self._known[key]
 
-    def selected(self, want: Want, stock: Stock) -> list[int]:
+    def selected(self, want: DeviceSelection, stock: Stock) -> list[int]:
         """Return the numbers of the kinds that a want selects.
 
         If a selector fails for any device of a node, kube-scheduler allocates none of that node's, and so none is here.
@@ -85,7 +85,7 @@ class Matcher:
         found = [self.selects(want, kind) for kind, _, _ in stock]
         return [] if None in found else [number for number, is_selected in enumerate(found) if is_selected]
 
-    def _evaluated(self, want: Want, kind: DeviceKind) -> bool | None:
+    def _evaluated(self, want: DeviceSelection, kind: DeviceKind) -> bool | None:
         # Only clusters with pods that claim devices need these modules.
         from nodesmith.model.kubernetes.deviceselectors import Domains, Steps, parse_version, selects
         from nodesmith.model.kubernetes.selectorsyntax import SelectorError
@@ -129,7 +129,7 @@ class _Task:
 
     number: int
     request: DeviceRequest
-    constraints: tuple[Alike, ...]
+    constraints: tuple[MatchAttribute, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +177,9 @@ class Allocator:
         self._slots = list(_slots(stock))
         self._counters = {name: left for kind, _, _ in stock for name, (left, _) in kind.counters.items()}
         self._left = 0
-        self._selected: dict[Want, list[int]] = {}
-        self._open: dict[Want, list[int]] = {}
-        self._same: dict[tuple[int, Alike], tuple[object, int]] = {}
+        self._selected: dict[DeviceSelection, list[int]] = {}
+        self._open: dict[DeviceSelection, list[int]] = {}
+        self._same: dict[tuple[int, MatchAttribute], tuple[object, int]] = {}
         """The value that each constraint has settled on, and how many devices have it."""
         self.taken: list[Taken] = []
 
@@ -215,14 +215,14 @@ class Allocator:
                 return True
         return False
 
-    def _selected_by(self, want: Want) -> list[int]:
+    def _selected_by(self, want: DeviceSelection) -> list[int]:
         """Return the numbers of the seats that a want selects."""
         if want not in self._selected:
             rows = set(self._matcher.selected(want, self._stock))
             self._selected[want] = [number for number, slot in enumerate(self._slots) if slot.row in rows]
         return self._selected[want]
 
-    def _open_to(self, want: Want) -> list[int]:
+    def _open_to(self, want: DeviceSelection) -> list[int]:
         """Return the numbers of the seats that a want selects and that still have something.
 
         What was used up before these claims stays used up, so each of many claims looks at fewer seats.
@@ -232,7 +232,9 @@ class Allocator:
             self._open[want] = [number for number in known if self._has(self._slots[number], want)]
         return self._open[want] if want in self._open else self._selected_by(want)
 
-    def _some(self, tasks: Sequence[_Task], at: int, want: Want, selected: Sequence[int], count: int) -> bool:
+    def _some(
+        self, tasks: Sequence[_Task], at: int, want: DeviceSelection, selected: Sequence[int], count: int
+    ) -> bool:
         if not count:
             return self._meets(tasks, at + 1)
         for place, number in enumerate(selected):
@@ -246,7 +248,7 @@ class Allocator:
             self._give_back(tasks[at], want)
         return False
 
-    def _all(self, tasks: Sequence[_Task], at: int, want: Want) -> bool:
+    def _all(self, tasks: Sequence[_Task], at: int, want: DeviceSelection) -> bool:
         """Take all selected devices of the node. It has at least one, and all of them must be free.
 
         A shared device that has too little left is not among them.
@@ -271,7 +273,7 @@ class Allocator:
             self._give_back(tasks[at], want)
         return False
 
-    def _has(self, slot: _Slot, want: Want) -> bool:
+    def _has(self, slot: _Slot, want: DeviceSelection) -> bool:
         """Return whether a device is free, with enough of its capacity and of its counters."""
         asked = self._share(slot, want)
         draws = {} if slot.users else slot.kind.consumes
@@ -281,11 +283,11 @@ class Allocator:
             and all(amount <= self._counters[name] for name, amount in draws.items())
         )
 
-    def _share(self, slot: _Slot, want: Want) -> Mapping[str, int]:
+    def _share(self, slot: _Slot, want: DeviceSelection) -> Mapping[str, int]:
         """Return what a want takes of a device that claims share, empty for others."""
         return (share(slot.kind, want.capacity) or {}) if slot.kind.is_shared else {}
 
-    def _take(self, task: _Task, want: Want, number: int) -> bool:
+    def _take(self, task: _Task, want: DeviceSelection, number: int) -> bool:
         """Take one device for a request, if it is free, its counters suffice and no constraint is broken."""
         slot = self._slots[number]
         kind = slot.kind
@@ -319,7 +321,7 @@ class Allocator:
             for name, amount in slot.kind.consumes.items():
                 self._counters[name] += sign * amount
 
-    def _give_back(self, task: _Task, want: Want) -> None:
+    def _give_back(self, task: _Task, want: DeviceSelection) -> None:
         """Give back the device that was taken last, which was for this request."""
         last = self.taken.pop()
         self._use(self._slots[last.slot], last.consumed, 1)
@@ -329,7 +331,7 @@ class Allocator:
                 self._same[task.number, each] = value, many - 1
 
 
-def _covering(task: _Task, want: Want) -> list[Alike]:
+def _covering(task: _Task, want: DeviceSelection) -> list[MatchAttribute]:
     return [each for each in task.constraints if each.covers(task.request.name, want.name)]
 
 

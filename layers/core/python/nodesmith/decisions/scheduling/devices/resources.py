@@ -29,7 +29,15 @@ from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_TYPE, NODE
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.devices import ALL, DEVICES, DeviceKind, DevicePool, PodClaim, Stock, Want
+from nodesmith.model.kubernetes.devices import (
+    ALL,
+    DEVICES,
+    DeviceKind,
+    DevicePool,
+    DeviceSelection,
+    PodClaim,
+    Stock,
+)
 from nodesmith.model.kubernetes.nodes import Node
 
 _MOST_OVERLAPPING = 5
@@ -45,7 +53,7 @@ class Unit:
 
     def is_met_by(self, matcher: Matcher, stock: Stock) -> frozenset[int]:
         """Return the numbers of the kinds of a stock that it selects."""
-        wants = (Want("", name, selectors) for name, selectors in self.alternatives)
+        wants = (DeviceSelection("", name, selectors) for name, selectors in self.alternatives)
         return frozenset(number for want in wants for number in matcher.selected(want, stock))
 
     def __str__(self) -> str:
@@ -53,7 +61,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedDevices:
     """What the claims of a pod ask for: numbers of `units`, and `whole` claims that these do not describe, if any."""
 
     units: Mapping[Unit, int]
@@ -65,7 +73,7 @@ class Asked:
         return DEVICES + _digest([str(claim.content) for claim in self.whole]) if self.whole else ""
 
 
-def asked_by(claims: Sequence[PodClaim]) -> Asked:
+def asked_by(claims: Sequence[PodClaim]) -> RequestedDevices:
     """Return what claims ask for."""
     units: Counter[Unit] = Counter()
     whole = False
@@ -78,7 +86,7 @@ def asked_by(claims: Sequence[PodClaim]) -> Asked:
                 continue
             alternatives = {(want.device_class, want.selectors) for want in request.wants}
             units[Unit(tuple(sorted(alternatives)))] += counts.pop()
-    return Asked(units, tuple(claims) if whole else ())
+    return RequestedDevices(units, tuple(claims) if whole else ())
 
 
 def is_many(claims: Iterable[PodClaim]) -> bool:
@@ -108,7 +116,9 @@ def is_trivial(claims: Iterable[PodClaim], stocks: Iterable[Stock], matcher: Mat
 class DeviceResources:
     """The resources for what some pods ask for, in a cluster with devices of these kinds."""
 
-    def __init__(self, asked: Iterable[Asked], kinds: Iterable[DeviceKind], matcher: Matcher) -> None:
+    def __init__(
+        self, asked: Iterable[RequestedDevices], kinds: Iterable[DeviceKind], matcher: Matcher
+    ) -> None:
         self._matcher = matcher
         everything = list(asked)
         # Their order decides which selectors are evaluated while there are steps left.
@@ -143,7 +153,7 @@ class DeviceResources:
                         yield _name(chosen), chosen
         self.exclusive = frozenset(exclusive)
 
-    def requests(self, asked: Asked) -> Resources:
+    def requests(self, asked: RequestedDevices) -> Resources:
         """Return what a pod with such claims requests."""
         found = {}
         for name, units in self._sets.items():

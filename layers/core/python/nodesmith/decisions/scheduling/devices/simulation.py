@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher
 from nodesmith.decisions.scheduling.devices.resources import (
     MOST_DEVICES_OF_POD,
-    Asked,
     Declared,
     DeviceResources,
+    RequestedDevices,
     SimulatedDevices,
     asked_by,
     devices_of_nodes,
@@ -32,8 +32,8 @@ from nodesmith.model.kubernetes.devices import (
     DEVICES,
     ClusterDevices,
     DevicePool,
+    DeviceSelection,
     PodClaim,
-    Want,
     contents,
 )
 from nodesmith.model.kubernetes.nodes import Node
@@ -91,7 +91,7 @@ class _Compilation:
         known = (kind for stock in self._stocks for kind, _, _ in stock if kind.is_divisible)
         self._divided = list({kind.selectable: kind for kind in known}.values())
         self._problems = dict(_too_many(claiming))
-        self._found: dict[tuple[object, ...], Asked] = {}
+        self._found: dict[tuple[object, ...], RequestedDevices] = {}
         self._users = _users(claiming)
         self._taken = self._from_pools()
         self._carriers = {key: users[0].key for key, users in self._users.items()}
@@ -139,13 +139,13 @@ class _Compilation:
         node = self._nodes.get(claim.node)
         return claim.terms is not None or (node is not None and not node.deleting)
 
-    def _asked_by(self, pod: Pod) -> Asked:
+    def _asked_by(self, pod: Pod) -> RequestedDevices:
         claims = self._open(pod)
         key = contents(claims)
         if key not in self._found:
             asked = asked_by(claims)
             if self._divides(claims):
-                asked = Asked({}, tuple(claims))
+                asked = RequestedDevices({}, tuple(claims))
             elif asked.whole and is_trivial(claims, self._stocks, self._matcher):
                 asked = replace(asked, whole=())
             self._found[key] = asked
@@ -220,7 +220,7 @@ class _Compilation:
             return replace(shape, refusal=why)
         return replace(shape, terms=found) if places and found else shape
 
-    def _apart(self, pod: Pod, asked: Asked) -> str:
+    def _apart(self, pod: Pod, asked: RequestedDevices) -> str:
         """Return what a pod's label says about devices that no number describes; empty if it has none.
 
         The label matters to pods that get a node now: those on a node have their devices.
@@ -248,7 +248,7 @@ class _Compilation:
         for name in sorted(classes - self._matcher.classes.keys()):
             yield f"it claims devices, but DeviceClass {name} does not exist"
 
-    def _refusal(self, claims: Sequence[PodClaim], asked: Asked) -> str:
+    def _refusal(self, claims: Sequence[PodClaim], asked: RequestedDevices) -> str:
         lacking = sorted(map(str, self.resources.unknown & asked.units.keys()))
         return self._lacking(claims, lacking[0]) if lacking else ""
 
@@ -263,7 +263,7 @@ class _Compilation:
             " declare those of instance types with the annotation nodesmith.dev/devices of a NodeOverlay"
         )
 
-    def _drivers(self, asked: Asked) -> frozenset[str]:
+    def _drivers(self, asked: RequestedDevices) -> frozenset[str]:
         kinds = {kind for stock in self._stocks for kind, _, _ in stock}
         wants = [want for claim in asked.whole for r in claim.requests for want in r.wants]
         alone = {kind: ((kind, 1, 1),) for kind in kinds}
@@ -361,7 +361,7 @@ def _described(claims: Iterable[PodClaim]) -> str:
     return ", ".join(parts[:_SHOWN]) + (" and others" if len(parts) > _SHOWN else "")
 
 
-def _described_want(want: Want) -> str:
+def _described_want(want: DeviceSelection) -> str:
     amounts = ", ".join(f"{name} {format_bytes(amount // 1000)}" for name, amount in want.capacity.items())
     return f"{want.count or 'all'} of {want.device_class}{f' with {amounts}' if amounts else ''}"
 

@@ -319,7 +319,7 @@ class Running:
         return frozenset().union(*(names for _, names in self.terms))
 
     @property
-    def is_choosy(self) -> bool:
+    def restricts_offerings(self) -> bool:
         """Whether zone or capacity type matter as well."""
         return not all(OFFERING_KEYS.isdisjoint(term) for term, _ in self.terms)
 
@@ -347,7 +347,7 @@ class Overhead:
     """What DaemonSets request on a node, and what they add to its price, by its type and offering."""
 
     def __init__(self, daemons: Iterable[Running]) -> None:
-        self._daemons = [(each, each.types, each.is_choosy) for each in daemons]
+        self._daemons = [(each, each.types, each.restricts_offerings) for each in daemons]
         self._sums: dict[tuple[int, ...], tuple[Resources, float]] = {}
 
     def of(

@@ -137,12 +137,12 @@ class TopologyDependencies:
         self._rules: dict[Rule, None] = {}
         self._counted_per_node = 0
         self._followed: dict[str, int] = {}
-        self._shunned: Counter[tuple[str, int]] = Counter()
+        self._repelled: Counter[tuple[str, int]] = Counter()
         self._waiting = set(shapes)
         for shape in shapes:
             self._rules |= dict.fromkeys(self.own_rules(shape))
             self._counted_per_node |= self._counted_per_node_by(shape)
-            self._shunned.update(self._shunned_by(shape))
+            self._repelled.update(self._repelled_by(shape))
             for term in affinity_terms(shape):
                 selected = sets.selected(term.selector, term.namespaces)
                 self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
@@ -151,7 +151,7 @@ class TopologyDependencies:
         """Note that all pods of a shape are placed: from now on `Topology.repelled` covers their anti-affinity."""
         if shape in self._waiting:
             self._waiting.remove(shape)
-            self._shunned.subtract(self._shunned_by(shape))
+            self._repelled.subtract(self._repelled_by(shape))
 
     def own_rules(self, shape: Shape) -> list[Rule]:
         """Return the hard spreads of a shape; see `spread_rules`."""
@@ -171,7 +171,7 @@ class TopologyDependencies:
 
     def asked_over(self, shape: Shape) -> list[str]:
         """Return the keys over which affinity or anti-affinity of unplaced pods looks at pods of a shape."""
-        return sorted({*self._followed_over(shape), *self._shunned_over(shape)} - {HOSTNAME})
+        return sorted({*self._followed_over(shape), *self._repelled_over(shape)} - {HOSTNAME})
 
     def turn(self, shape: Shape) -> int:
         """Return the turn in which a shape is placed; lower turns come first.
@@ -215,11 +215,11 @@ class TopologyDependencies:
                 found |= self._sets.selected(spread.selector, frozenset((shape.namespace,)))
         return found
 
-    def _shunned_over(self, shape: Shape) -> list[str]:
+    def _repelled_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
-        return [key for (key, selected), left in self._shunned.items() if left and selected >> number & 1]
+        return [key for (key, selected), left in self._repelled.items() if left and selected >> number & 1]
 
-    def _shunned_by(self, shape: Shape) -> list[tuple[str, int]]:
+    def _repelled_by(self, shape: Shape) -> list[tuple[str, int]]:
         return [
             (t.topology_key, self._sets.selected(t.selector, t.namespaces))
             for t in anti_affinity_terms(shape)

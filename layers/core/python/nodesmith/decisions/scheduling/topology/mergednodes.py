@@ -22,7 +22,7 @@ MOST_EXISTING_NODES = 160
 """The number of existing nodes that a trial may fill: those with the most free capacity that take any of its pods."""
 _CPU_WORTH, _MEMORY_WORTH = 1 / 1000, 1 / 2**32
 """of a milli-cpu and a byte, in the size of free capacity: 1 cpu counts as much as 4 GiB"""
-_Look = tuple[tuple[Taint, ...], tuple[str | None, ...]]
+_Profile = tuple[tuple[Taint, ...], tuple[str | None, ...]]
 _Asks = tuple[tuple[Requirements, ...], tuple[Toleration, ...]]
 
 
@@ -42,11 +42,11 @@ class ClusterNodes:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self.closed = set(closed)
         self._keys = (OS, *_distinguishing_labels(shapes, others))
-        self._looks: dict[str, _Look] = {}
-        self._alike: dict[_Look, dict[str, ExistingNode]] = {}
-        self._hosted: dict[_Look, Counter[Shape]] = {}
-        self._leaving: dict[_Look, Counter[Shape]] = {}
-        self._admitted: dict[tuple[_Asks, _Look], bool] = {}
+        self._profiles: dict[str, _Profile] = {}
+        self._alike: dict[_Profile, dict[str, ExistingNode]] = {}
+        self._hosted: dict[_Profile, Counter[Shape]] = {}
+        self._leaving: dict[_Profile, Counter[Shape]] = {}
+        self._admitted: dict[tuple[_Asks, _Profile], bool] = {}
         for existing in self.existing_nodes.values():
             self._add(existing)
 
@@ -58,13 +58,13 @@ class ClusterNodes:
         They are copies, so the trial may fill them.
         """
         opened = self.opened(shapes, frozenset(gone), most)
-        apart: dict[_Look, list[ExistingNode]] = {}
+        apart: dict[_Profile, list[ExistingNode]] = {}
         for existing in (
             *opened,
             *(self.existing_nodes[name] for name in gone if name in self.existing_nodes),
         ):
-            apart.setdefault(self._looks[existing.name], []).append(existing)
-        merged = [self._merged(look, apart.get(look, ())) for look in self._alike]
+            apart.setdefault(self._profiles[existing.name], []).append(existing)
+        merged = [self._merged(profile, apart.get(profile, ())) for profile in self._alike]
         return [existing.copy() for existing in opened] + [
             existing for existing in merged if existing is not None
         ]
@@ -73,10 +73,10 @@ class ClusterNodes:
         """Remove an existing node, because it is gone."""
         existing = self.existing_nodes.pop(name, None)
         if existing is not None:
-            look = self._looks.pop(name)
-            del self._alike[look][name]
-            self._hosted[look].subtract(existing.hosted)
-            self._leaving[look].subtract(existing.leaving)
+            profile = self._profiles.pop(name)
+            del self._alike[profile][name]
+            self._hosted[profile].subtract(existing.hosted)
+            self._leaving[profile].subtract(existing.leaving)
 
     def put(self, existing: ExistingNode) -> None:
         """Add an existing node, or replace it by its present state."""
@@ -85,11 +85,11 @@ class ClusterNodes:
         self._add(existing)
 
     def _add(self, existing: ExistingNode) -> None:
-        look = existing.taints, tuple(existing.labels.get(key) for key in self._keys)
-        self._looks[existing.name] = look
-        self._alike.setdefault(look, {})[existing.name] = existing
-        self._hosted.setdefault(look, Counter()).update(existing.hosted)
-        self._leaving.setdefault(look, Counter()).update(existing.leaving)
+        profile = existing.taints, tuple(existing.labels.get(key) for key in self._keys)
+        self._profiles[existing.name] = profile
+        self._alike.setdefault(profile, {})[existing.name] = existing
+        self._hosted.setdefault(profile, Counter()).update(existing.hosted)
+        self._leaving.setdefault(profile, Counter()).update(existing.leaving)
 
     def opened(
         self,
@@ -105,9 +105,9 @@ class ClusterNodes:
         for shape in shapes:
             kinds.setdefault((shape.terms, shape.tolerations), []).append(shape)
         found: list[ExistingNode] = []
-        for look, alike in self._alike.items():
+        for profile, alike in self._alike.items():
             wanted = [
-                one for asks, mine in kinds.items() if self._admits(asks, look, mine[0]) for one in mine
+                one for asks, mine in kinds.items() if self._admits(asks, profile, mine[0]) for one in mine
             ]
             if wanted:
                 # A pod that requests nothing of a resource fits even where less than nothing is free.
@@ -128,23 +128,23 @@ class ClusterNodes:
         found.sort(key=_size)
         return found[:most]
 
-    def _admits(self, asks: _Asks, look: _Look, shape: Shape) -> bool:
-        key = asks, look
+    def _admits(self, asks: _Asks, profile: _Profile, shape: Shape) -> bool:
+        key = asks, profile
         if key not in self._admitted:
             self._admitted[key] = any(
-                existing.admits(shape) for existing in list(self._alike[look].values())[:1]
+                existing.admits(shape) for existing in list(self._alike[profile].values())[:1]
             )
         return self._admitted[key]
 
-    def _merged(self, look: _Look, apart: Sequence[ExistingNode]) -> ExistingNode | None:
+    def _merged(self, profile: _Profile, apart: Sequence[ExistingNode]) -> ExistingNode | None:
         """Return one node without free capacity that stands for all nodes of this look except those in `apart`.
 
         Return None if no node is left.
         """
-        alike = self._alike[look]
+        alike = self._alike[profile]
         if len(alike) <= len(apart):
             return None
-        hosted, leaving = Counter(self._hosted[look]), Counter(self._leaving[look])
+        hosted, leaving = Counter(self._hosted[profile]), Counter(self._leaving[profile])
         for existing in apart:
             hosted.subtract(existing.hosted)
             leaving.subtract(existing.leaving)

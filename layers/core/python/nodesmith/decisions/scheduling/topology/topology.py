@@ -272,7 +272,7 @@ class Topology:
             for shape, count in existing.hosted.items():
                 if count:
                     self.numbers |= 1 << sets.number(shape)
-                    self._shun(existing.labels, shape)
+                    self._add_anti_affinity(existing.labels, shape)
 
     @property
     def size(self) -> int:
@@ -332,7 +332,7 @@ class Topology:
         self._log.append(entry)
         self.numbers |= 1 << entry.number
         self._by_number.setdefault(entry.number, []).append(entry)
-        self._shun(labels, shape)
+        self._add_anti_affinity(labels, shape)
         for rule in spread_rules(shape, self._sets, self._launching):
             if labels.get(rule.key):
                 self._held.setdefault(rule, set()).add(labels[rule.key])
@@ -348,7 +348,7 @@ class Topology:
                     held[self._sets.number(shape)] += count - (0 if view.leaving else existing.leaving[shape])
         return self._there[key, view]
 
-    def _shun(self, labels: Mapping[str, str], shape: Shape) -> None:
+    def _add_anti_affinity(self, labels: Mapping[str, str], shape: Shape) -> None:
         for term in anti_affinity_terms(shape):
             if labels.get(term.topology_key):
                 banned = self._anti_affinity_terms.setdefault(term.topology_key, {})

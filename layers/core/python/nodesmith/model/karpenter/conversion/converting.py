@@ -13,13 +13,13 @@ from nodesmith.model.karpenter.conversion.drafts import (
     Draft,
     FieldOutcome,
     KubeletOf,
-    Old,
+    SourceObject,
     attach_kubelets,
     entries,
 )
 from nodesmith.model.karpenter.conversion.nodeclasses import (
     UNKNOWN,
-    Surroundings,
+    InstallationSettings,
     nodeclass,
     nodeclass_of_template,
 )
@@ -52,25 +52,28 @@ def is_converted(manifest: Mapping[str, Any]) -> bool:
 
 
 def convert(
-    manifests: Sequence[Mapping[str, Any]], around: Surroundings = UNKNOWN, *, workloads: bool = False
+    manifests: Sequence[Mapping[str, Any]],
+    installation: InstallationSettings = UNKNOWN,
+    *,
+    workloads: bool = False,
 ) -> Conversion:
     """Return every object in its current form. With `workloads`, label keys in workloads are converted as well.
 
     An object whose kind or version is not Karpenter's stays as it is. So does an object that cannot be read, which the
     v1 parser then refuses. If an old and a current object would have the same kind and name, the current one wins.
     """
-    olds = [Old(number, manifest) for number, manifest in enumerate(manifests)]
+    olds = [SourceObject(number, manifest) for number, manifest in enumerate(manifests)]
     drafts = _Drafts({}, {}, {})
-    around = _with_settings(around, olds)
+    installation = _with_settings(installation, olds)
     for old in olds:
-        _begin(old, drafts, around, workloads)
-    _finish_provisioners(olds, drafts, around)
+        _begin(old, drafts, installation, workloads)
+    _finish_provisioners(olds, drafts, installation)
     made = _attach(drafts)
     kept = list(_without_doubles(olds, drafts, made))
     return Conversion(tuple(kept), tuple(change for old in olds for change in old.changes))
 
 
-def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> None:
+def _begin(old: SourceObject, drafts: _Drafts, installation: InstallationSettings, workloads: bool) -> None:
     kind = str(old.manifest.get("kind"))
     if not is_converted(old.manifest):
         if workloads and kind in labels.KINDS:
@@ -80,22 +83,24 @@ def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> 
         case "Provisioner":
             drafts.pools[old.number] = nodepools.nodepool_of(old), nodepools.kubelet_of(old)
         case "AWSNodeTemplate":
-            drafts.classes[old.number] = [nodeclass_of_template(old, around)]
+            drafts.classes[old.number] = [nodeclass_of_template(old, installation)]
         case "NodePool":
             drafts.pools[old.number] = nodepools.nodepool(old)
         case "NodeClaim":
             drafts.others[old.number] = nodepools.nodeclaim(old)
         case "EC2NodeClass":
-            drafts.classes[old.number] = [nodeclass(old, around)]
+            drafts.classes[old.number] = [nodeclass(old, installation)]
 
 
-def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundings) -> None:
+def _finish_provisioners(
+    olds: Sequence[SourceObject], drafts: _Drafts, installation: InstallationSettings
+) -> None:
     """Create the EC2NodeClasses of Provisioners, after all others so that their names do not collide."""
     taken = {each.name for made in drafts.classes.values() for each in made}
     for old in olds:
         if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
             name = old.name if old.name not in taken else f"{old.name}-provider"
-            made = nodepools.aws_side(drafts.pools[old.number][0], name, around)
+            made = nodepools.aws_side(drafts.pools[old.number][0], name, installation)
             if made is not None:
                 drafts.classes[old.number] = [made]
                 taken.add(name)
@@ -107,7 +112,9 @@ def _attach(drafts: _Drafts) -> list[Draft]:
     return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
 
 
-def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]) -> Iterator[Converted]:
+def _without_doubles(
+    olds: Sequence[SourceObject], drafts: _Drafts, made: Sequence[Draft]
+) -> Iterator[Converted]:
     """Yield the objects in order, each followed by those made from it, without old ones that a current one replaces."""
     today = {
         (str(old.manifest.get("kind")), old.name)
@@ -129,20 +136,20 @@ def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]
             yield draft.converted()
 
 
-def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
-    """Return `around` with the default instance profile of an old installation's settings, if these are in `olds`."""
+def _with_settings(installation: InstallationSettings, olds: Sequence[SourceObject]) -> InstallationSettings:
+    """Return `installation` with the default instance profile of an old one's settings, if these are in `olds`."""
     for old in olds:
         if (
             old.manifest.get("kind") == "ConfigMap"
             and old.name == _SETTINGS
-            and not around.role + around.instance_profile
+            and not installation.role + installation.instance_profile
         ):
             profile = entries(old.manifest.get("data")).get(_PROFILE)
             if isinstance(profile, str) and profile:
-                return around._replace(instance_profile=profile)
-    return around
+                return installation._replace(instance_profile=profile)
+    return installation
 
 
-def loud(changes: Sequence[Change]) -> tuple[Change, ...]:
+def needing_attention(changes: Sequence[Change]) -> tuple[Change, ...]:
     """Return the changes that need attention."""
     return tuple(change for change in changes if not change.is_quiet)

@@ -104,7 +104,7 @@ def items(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class Old:
+class SourceObject:
     """An input object, and the changes that its conversion reports."""
 
     def __init__(self, number: int, manifest: Mapping[str, Any]) -> None:
@@ -141,7 +141,7 @@ class Old:
 class Draft:
     """A new object under construction, with the origin of each field."""
 
-    def __init__(self, old: Old, kind: str, api_version: str, name: str = "") -> None:
+    def __init__(self, old: SourceObject, kind: str, api_version: str, name: str = "") -> None:
         """Start with the metadata of the old object, or with only its generation if `name` is given."""
         self.old = old
         self.kind = kind
@@ -152,7 +152,7 @@ class Draft:
         self.origins: dict[str, Origin] = {}
 
     @classmethod
-    def of(cls, old: Old, api_version: str) -> Draft:
+    def of(cls, old: SourceObject, api_version: str) -> Draft:
         """Start with a copy of an object whose kind is current. Maps are copied, but lists are shared with `old`."""
         draft = cls(old, str(old.manifest.get("kind")), api_version)
         spec = {"spec": _unshared(old.manifest["spec"])} if "spec" in old.manifest else {}
@@ -178,7 +178,7 @@ class Draft:
             value = value.get(step) if isinstance(value, Mapping) else None
         return value
 
-    def put(self, target: str, value: object, field: str = "", old: Old | None = None) -> None:
+    def put(self, target: str, value: object, field: str = "", old: SourceObject | None = None) -> None:
         """Set a dotted field. `field` is its path in the old object, empty if it is added."""
         place, last = self._place(target)
         place[last] = value
@@ -232,7 +232,7 @@ class Draft:
         return Converted(self.old.number, body, self.origins)
 
 
-def _metadata(old: Old, *, same: bool) -> dict[str, Any]:
+def _metadata(old: SourceObject, *, same: bool) -> dict[str, Any]:
     """Return the metadata without kubectl's record of the old form.
 
     For another kind, the fields that identify the old object are left out too: nothing may be owned by, or written to,
@@ -261,7 +261,7 @@ _REF = "spec.template.spec.nodeClassRef.name"
 class KubeletOf(NamedTuple):
     """A NodePool's kubelet settings, and the field that contains them."""
 
-    old: Old
+    old: SourceObject
     field: str
     value: Any
 

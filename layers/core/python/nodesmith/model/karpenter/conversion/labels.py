@@ -25,7 +25,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
 )
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, Old, entries, items
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, SourceObject, entries, items
 
 # Sources: the keys of Karpenter 0.4 to 0.37, of EKS managed node groups and EKS Auto Mode, and of blog posts.
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
@@ -117,7 +117,7 @@ _CHOOSES_TYPES = frozenset({INSTANCE_TYPE, f"{AWS_DOMAIN}/instance-family", CATE
 _BOUNDS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
-def repaired_requirements(old: Old, given: Any, field: str, *, rename: bool) -> Any:
+def repaired_requirements(old: SourceObject, given: Any, field: str, *, rename: bool) -> Any:
     """Return requirements with current keys and values, or the same list if they are already right.
 
     `rename` is True to replace old keys that are still understood, too.
@@ -128,7 +128,7 @@ def repaired_requirements(old: Old, given: Any, field: str, *, rename: bool) -> 
     return given if all(a is b for a, b in zip(new, given, strict=True)) else new
 
 
-def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
+def _repaired(old: SourceObject, item: Any, field: str, rename: bool) -> Any:
     key, values = entries(item).get("key"), items(entries(item).get("values"))
     if not isinstance(key, str) or not all(isinstance(value, str) for value in values):
         return item
@@ -146,7 +146,7 @@ def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
     return {**kept, "values": list(reading.values)} if reading.values != tuple(values) else kept
 
 
-def repaired_labels(old: Old, given: Any, field: str) -> Any:
+def repaired_labels(old: SourceObject, given: Any, field: str) -> Any:
     """Return node labels with current keys and values, or the same map if they are already right."""
     new: dict[Any, Any] = {}
     for key, value in entries(given).items():
@@ -216,7 +216,7 @@ _DISRUPTING = "karpenter.sh/disruption"
 _ANNOTATIONS = {DO_NOT_EVICT: DO_NOT_DISRUPT, DO_NOT_CONSOLIDATE: DO_NOT_DISRUPT}
 
 
-def workload(old: Old) -> Draft:
+def workload(old: SourceObject) -> Draft:
     """Convert a workload, a pod or a node."""
     draft = Draft.of(old, str(old.manifest.get("apiVersion")))
     kind = str(old.manifest.get("kind"))
@@ -275,7 +275,7 @@ def _node_selector(draft: Draft, field: str) -> None:
         draft.rename(field, names)
 
 
-def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
+def _read(old: SourceObject, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
     """Return the current key and values if no node has the given key, else both unchanged."""
     if hint := unknown_key(key):
         old.note(FieldOutcome.REFUSED, field, hint)
@@ -294,7 +294,7 @@ def _term_lists(draft: Draft, field: str) -> Iterator[tuple[str, list[Any]]]:
     yield preferred, items(draft.get(preferred))
 
 
-def _term(old: Old, term: Any, field: str) -> Any:
+def _term(old: SourceObject, term: Any, field: str) -> Any:
     """Convert a term, weighted or not."""
     if isinstance(entries(term).get("preference"), Mapping):
         inner = _term(old, term["preference"], f"{field}.preference")
@@ -306,7 +306,7 @@ def _term(old: Old, term: Any, field: str) -> Any:
     return {**term, "matchExpressions": new}
 
 
-def _expression(old: Old, given: Any, field: str) -> Any:
+def _expression(old: SourceObject, given: Any, field: str) -> Any:
     key, values = entries(given).get("key"), items(entries(given).get("values"))
     if not isinstance(key, str) or not all(isinstance(value, str) for value in values):
         return given
@@ -316,7 +316,7 @@ def _expression(old: Old, given: Any, field: str) -> Any:
     return {**given, "key": today, **({"values": list(read)} if values else {})}
 
 
-def _toleration(old: Old, given: Any, field: str) -> Any:
+def _toleration(old: SourceObject, given: Any, field: str) -> Any:
     """Convert a toleration of the taint with which Karpenter kept pods off a node that must end."""
     if entries(given).get("key") != _DISRUPTING:
         return given
@@ -325,7 +325,7 @@ def _toleration(old: Old, given: Any, field: str) -> Any:
     return {**rest, "key": DISRUPTED.key, "operator": "Exists"}
 
 
-def _topology(old: Old, given: Any, field: str) -> Any:
+def _topology(old: SourceObject, given: Any, field: str) -> Any:
     """Convert the topology key of a spread or an affinity term, weighted or not."""
     if isinstance(entries(given).get("podAffinityTerm"), Mapping):
         inner = _topology(old, given["podAffinityTerm"], f"{field}.podAffinityTerm")

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
-from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, Old, Origin, entries
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, Origin, SourceObject, entries
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE
 from nodesmith.model.schema.fields import ALIAS_FAMILIES
 
@@ -30,7 +30,7 @@ _GUIDE_ROLE = "KarpenterNodeRole-"
 _NODE_ROLES = "nodeRoles in cdk.json"
 
 
-class Surroundings(NamedTuple):
+class InstallationSettings(NamedTuple):
     """Settings of the installation that old objects relied on; empty if unknown."""
 
     kubernetes: str = ""
@@ -43,24 +43,24 @@ class Surroundings(NamedTuple):
     """Whether the result is written to files, which must name a role. Objects that functions read need not."""
 
 
-UNKNOWN = Surroundings()
+UNKNOWN = InstallationSettings()
 
 
-def nodeclass_of_template(old: Old, around: Surroundings) -> Draft:
+def nodeclass_of_template(old: SourceObject, installation: InstallationSettings) -> Draft:
     """Convert an AWSNodeTemplate."""
     draft = Draft(old, *EC2_NODE_CLASS)
     old.refuse_unknown("spec", FIELDS)
-    _fill(draft, around)
+    _fill(draft, installation)
     return draft
 
 
-def nodeclass_of_provider(provisioner: Old, name: str, around: Surroundings) -> Draft:
+def nodeclass_of_provider(provisioner: SourceObject, name: str, installation: InstallationSettings) -> Draft:
     """Convert the `provider` of a Provisioner."""
     inner = entries(provisioner.spec.get("provider"))
-    old = Old(provisioner.number, {**provisioner.manifest, "spec": inner})
+    old = SourceObject(provisioner.number, {**provisioner.manifest, "spec": inner})
     draft = Draft(old, *EC2_NODE_CLASS, name)
     old.refuse_unknown("spec", (*FIELDS, *_INLINE))
-    _fill(draft, around)
+    _fill(draft, installation)
     for change in old.changes:
         provisioner.changes.append(change._replace(field=_inside(change.field)))
     draft.origins = {
@@ -74,7 +74,7 @@ def _inside(field: str) -> str:
     return "spec.provider" + field.removeprefix("spec")
 
 
-def _fill(draft: Draft, around: Surroundings) -> None:
+def _fill(draft: Draft, installation: InstallationSettings) -> None:
     for name, what in (("subnetSelector", "subnets"), ("securityGroupSelector", "security groups")):
         if draft.old.spec.get(name) is None:
             why = f"is missing: it selects the {what} of nodes by their tags or IDs"
@@ -83,9 +83,9 @@ def _fill(draft: Draft, around: Surroundings) -> None:
     carry_images(draft)
     for name in CARRIED:
         draft.carry(f"spec.{name}", f"spec.{name}")
-    choose_images(draft, around)
+    choose_images(draft, installation)
     keep_hop_limit(draft)
-    _choose_role(draft, around)
+    _choose_role(draft, installation)
     for name in ("launchTemplate", "launchTemplateName"):
         if draft.old.spec.get(name) is not None:
             why = "has no equivalent: launch templates are created from the other fields, so move its settings there"
@@ -100,8 +100,8 @@ def keep_hop_limit(draft: Draft) -> None:
         )
 
 
-def _choose_role(draft: Draft, around: Surroundings) -> None:
-    """Set the nodes' role if the object names none: the one in `around`, else the cluster's first node role.
+def _choose_role(draft: Draft, installation: InstallationSettings) -> None:
+    """Set the nodes' role if the object names none: the one in `installation`, else the cluster's first node role.
 
     A file must name a role, so there it is the role of Karpenter's getting-started guide.
     """
@@ -109,11 +109,11 @@ def _choose_role(draft: Draft, around: Surroundings) -> None:
         return
     field = "spec.instanceProfile"
     why = "is missing, and was set for the whole installation (aws.defaultInstanceProfile)"
-    if around.instance_profile:
-        draft.add(field, around.instance_profile, why)
-    elif around.role:
-        draft.add("spec.role", around.role, why)
-    elif not around.for_files:
+    if installation.instance_profile:
+        draft.add(field, installation.instance_profile, why)
+    elif installation.role:
+        draft.add("spec.role", installation.role, why)
+    elif not installation.for_files:
         annotations = entries(draft.body["metadata"].get("annotations"))
         draft.body["metadata"]["annotations"] = {**annotations, DEFAULT_ROLE: "true"}
         draft.old.note(
@@ -141,7 +141,7 @@ def _guide_role(terms: Any) -> str:
 _IMAGE_TERMS = "spec.amiSelectorTerms"
 
 
-def nodeclass(old: Old, around: Surroundings) -> Draft:
+def nodeclass(old: SourceObject, installation: InstallationSettings) -> Draft:
     """Convert an EC2NodeClass."""
     draft = Draft.of(old, EC2_NODE_CLASS[1])
     is_old = old.manifest.get("apiVersion") not in {EC2_NODE_CLASS[1], None}
@@ -149,7 +149,7 @@ def nodeclass(old: Old, around: Surroundings) -> Draft:
     if family == "Ubuntu" or (draft.get(_IMAGE_TERMS) is None and (family is not None or is_old)):
         if draft.get(_IMAGE_TERMS) is None:
             draft.take("spec.amiFamily")
-        choose_images(draft, around)
+        choose_images(draft, installation)
     if is_old:
         keep_hop_limit(draft)
     return draft
@@ -169,7 +169,7 @@ _UBUNTU_ROOT = {
 _SSM = "/aws/service/canonical/ubuntu/eks/22.04/VERSION/stable/current/ARCH/hvm/ebs-gp2/ami-id"
 
 
-def choose_images(draft: Draft, around: Surroundings) -> None:
+def choose_images(draft: Draft, installation: InstallationSettings) -> None:
     """Set amiFamily and, if no images are selected, the alias of the family's own images.
 
     An unknown version of Kubernetes is taken to be new.
@@ -179,11 +179,11 @@ def choose_images(draft: Draft, around: Surroundings) -> None:
     if family is not None and not isinstance(family, str):
         draft.put(_FAMILY, family, _FAMILY)
     elif family == "Ubuntu":
-        _ubuntu(draft, selected, for_files=around.for_files)
+        _ubuntu(draft, selected, for_files=installation.for_files)
     elif selected is not None:
         _selected(draft, family, selected)
     elif family in _ALIASES or family is None:
-        _alias(draft, family, around.kubernetes)
+        _alias(draft, family, installation.kubernetes)
     else:
         draft.put(_FAMILY, family, _FAMILY)
         draft.refuse(

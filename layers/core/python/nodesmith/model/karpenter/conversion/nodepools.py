@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.times import NEVER
-from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, KubeletOf, Old, entries
+from nodesmith.model.karpenter.conversion.drafts import Draft, FieldOutcome, KubeletOf, SourceObject, entries
 from nodesmith.model.karpenter.conversion.labels import (
     add_provisioner_defaults,
     repaired_labels,
@@ -14,7 +14,7 @@ from nodesmith.model.karpenter.conversion.labels import (
 )
 from nodesmith.model.karpenter.conversion.nodeclasses import (
     EC2_NODE_CLASS,
-    Surroundings,
+    InstallationSettings,
     nodeclass_of_provider,
 )
 from nodesmith.model.karpenter.nodepools import PROVISIONER
@@ -44,7 +44,7 @@ WITHOUT_BUDGETS = "expiration no longer waits for budgets; set terminationGraceP
 _BUDGETS = "10 % of the nodes at a time, which v1 has as its default budget"
 
 
-def nodepool_of(old: Old) -> Draft:
+def nodepool_of(old: SourceObject) -> Draft:
     """Convert a Provisioner except for its AWS settings."""
     draft = Draft(old, *NODE_POOL)
     annotations = entries(draft.body["metadata"].get("annotations"))
@@ -65,7 +65,7 @@ def nodepool_of(old: Old) -> Draft:
     return draft
 
 
-def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
+def aws_side(draft: Draft, name: str, installation: InstallationSettings) -> Draft | None:
     """Set the nodeClassRef of a converted Provisioner.
 
     Return the EC2NodeClass called `name` that is made from the Provisioner's `provider`, None if it has a reference or
@@ -93,7 +93,7 @@ def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
         return None
     draft.put(ref, _ref(name), "spec.provider")
     old.note(FieldOutcome.MOVED, "spec.provider", f"is EC2NodeClass/{name}, created from it")
-    return nodeclass_of_provider(old, name, around)
+    return nodeclass_of_provider(old, name, installation)
 
 
 def _ref(name: object) -> dict[str, object]:
@@ -102,7 +102,7 @@ def _ref(name: object) -> dict[str, object]:
     return {field: value for field, value in ref.items() if value is not None}
 
 
-def kubelet_of(old: Old) -> KubeletOf | None:
+def kubelet_of(old: SourceObject) -> KubeletOf | None:
     """Return the kubelet settings of a Provisioner, from either of the field's two names."""
     for name in ("kubeletConfiguration", "kubelet"):
         value = old.spec.get(name)
@@ -160,7 +160,7 @@ def _provisioner_consolidation(draft: Draft) -> None:
     old.note(outcome, field or "spec.consolidation", why)
 
 
-def _seconds(old: Old, field: str) -> object:
+def _seconds(old: SourceObject, field: str) -> object:
     """Return seconds as a duration, even if the number is in quotes; None if unset. Any other value is refused."""
     given = old.get(field)
     if isinstance(given, str) and given.isdecimal() and given.isascii():
@@ -183,7 +183,7 @@ _TODAYS_KIND = {"AWSNodeTemplate": "EC2NodeClass"}
 
 # A cluster stores both versions of a kind as one object, so the content distinguishes them: a field that only
 # v1beta1 had is converted wherever it is found.
-def nodepool(old: Old) -> tuple[Draft, KubeletOf | None]:
+def nodepool(old: SourceObject) -> tuple[Draft, KubeletOf | None]:
     """Convert a NodePool. Return its kubelet settings separately, since they now belong in the EC2NodeClass."""
     draft = Draft.of(old, API_VERSION)
     _requirements(draft, f"{_TEMPLATE}.requirements")
@@ -197,7 +197,7 @@ def nodepool(old: Old) -> tuple[Draft, KubeletOf | None]:
     return draft, KubeletOf(old, f"{_TEMPLATE}.kubelet", kubelet) if kubelet is not None else None
 
 
-def nodeclaim(old: Old) -> Draft:
+def nodeclaim(old: SourceObject) -> Draft:
     """Convert a NodeClaim that a user created without a NodePool."""
     draft = Draft.of(old, API_VERSION)
     _requirements(draft, "spec.requirements")

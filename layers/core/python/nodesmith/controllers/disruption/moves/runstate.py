@@ -83,7 +83,7 @@ class Disruption(ClusterPorts):
 
 
 @dataclass
-class Look:
+class RunState:
     """A snapshot, also as its raw `data`, and the ledger: read after the snapshot, and again whenever it has changed.
 
     `done` counts what was done. An error in one move is kept in `failures` until all others have been processed.
@@ -169,42 +169,42 @@ def timed(metrics: Metrics) -> Callable[[Reason], AbstractContextManager[None]]:
     return measure
 
 
-def note_search(look: Look, found: Proposals) -> None:
+def note_search(state: RunState, found: Proposals) -> None:
     """Record what a search pass has found."""
-    metrics = look.run.metrics
+    metrics = state.run.metrics
     eligible = {labelled(reason=reason.lower()): float(count) for reason, count in found.eligible.items()}
-    metrics.show("voluntary_disruption_eligible_nodes", eligible, look.run.clock())
+    metrics.show("voluntary_disruption_eligible_nodes", eligible, state.run.clock())
     if not found.is_finished:
         metrics.count("voluntary_disruption_consolidation_timeouts_total", consolidation_type=_MULTI)
 
 
-def note_decision(look: Look, move: Move) -> None:
+def note_decision(state: RunState, move: Move) -> None:
     """Count a move that has passed validation."""
     about = _about(move)
-    look.run.metrics.count("voluntary_disruption_decisions_total", **about)
-    for nodepool in sorted({claim.nodepool for claim in look.claims(move.sources)}):
+    state.run.metrics.count("voluntary_disruption_decisions_total", **about)
+    for nodepool in sorted({claim.nodepool for claim in state.claims(move.sources)}):
         name = "voluntary_disruption_decisions_by_nodepool_total"
-        look.run.metrics.count(name, nodepool=nodepool, **about)
+        state.run.metrics.count(name, nodepool=nodepool, **about)
 
 
-def note_failed_validation(look: Look, move: Move, kept: Collection[str]) -> None:
+def note_failed_validation(state: RunState, move: Move, kept: Collection[str]) -> None:
     """Count the source nodes of a move that validation has not `kept`."""
     failed = len(set(move.sources) - set(kept))
     if failed:
         kind = _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI)
         name = "voluntary_disruption_failed_validations_total"
-        look.run.metrics.count(name, failed, consolidation_type=kind)
+        state.run.metrics.count(name, failed, consolidation_type=kind)
 
 
-def note_abandoned(look: Look, move: Move) -> None:
+def note_abandoned(state: RunState, move: Move) -> None:
     """Count what failed in an abandoned move: its sources if it was only proposed, otherwise its replacements."""
     if move.stage is Stage.PROPOSED:
-        note_failed_validation(look, move, ())
+        note_failed_validation(state, move, ())
         return
-    there = {claim.name: claim.phase for claim in look.claims(move.replacements)}
+    there = {claim.name: claim.phase for claim in state.claims(move.replacements)}
     failed = sum(there.get(name) is not Phase.INITIALIZED for name in move.replacements)
     if failed:
-        look.run.metrics.count("voluntary_disruption_queue_failures_total", failed, **_about(move))
+        state.run.metrics.count("voluntary_disruption_queue_failures_total", failed, **_about(move))
 
 
 def _about(move: Move) -> dict[str, str]:
@@ -224,39 +224,39 @@ def _type(reason: Reason, of_pods: str) -> str:
 _CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_taints=(DISRUPTED,))
 
 
-def close(look: Look, claims: Sequence[NodeClaim], reason: Reason) -> None:
+def close(state: RunState, claims: Sequence[NodeClaim], reason: Reason) -> None:
     """Taint the claims' Nodes so that no more pods are scheduled there, and show the reason on the NodeClaims."""
-    _patch(look, claims, _CLOSED)
-    _show(look, claims, "True", reason.value)
+    _patch(state, claims, _CLOSED)
+    _show(state, claims, "True", reason.value)
 
 
-def open_again(look: Look, claims: Sequence[NodeClaim]) -> None:
+def open_again(state: RunState, claims: Sequence[NodeClaim]) -> None:
     """Remove the taint from the claims' Nodes, and the reason from the NodeClaims."""
-    _patch(look, claims, _OPENED)
-    _show(look, claims, "False")
+    _patch(state, claims, _OPENED)
+    _show(state, claims, "False")
 
 
-def abandon(look: Look, move: Move, why: str) -> None:
+def abandon(state: RunState, move: Move, why: str) -> None:
     """Abandon a move. Nodes that were bought for it are removed later."""
-    left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
-    look.done["MovesAbandoned"] += 1
-    open_sources(look, left)
+    left = state.run.store.save_move(move.at(Stage.ABANDONED, state.run.clock(), why=why))
+    state.done["MovesAbandoned"] += 1
+    open_sources(state, left)
 
 
-def open_sources(look: Look, move: Move) -> None:
+def open_sources(state: RunState, move: Move) -> None:
     """Open the sources of a move that is over, and publish why it is."""
-    sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
-    open_again(look, sources)
-    look.run.publish_new(events.of_abandoning(move, sources))
+    sources = [claim for claim in state.claims(move.sources) if not claim.is_ending]
+    open_again(state, sources)
+    state.run.publish_new(events.of_abandoning(move, sources))
 
 
-def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
+def _patch(state: RunState, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
     for claim in claims:
         if claim.node_name:
-            look.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
+            state.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
 
 
-def _show(look: Look, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
-    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, look.run.clock(), reason, ""))
+def _show(state: RunState, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
+    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, state.run.clock(), reason, ""))
     for claim in claims:
-        look.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})
+        state.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.shadow.actual import LONGEST_STEP, View, workload_of
-from nodesmith.decisions.shadow.fleet import OTHERS, Seen, hourly_usd, lasting_claim
+from nodesmith.decisions.shadow.fleet import OTHERS, ObservedNode, hourly_usd, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, NODEPOOL, SPOT, is_ephemeral
 from nodesmith.model.costs.shadow import Fleet, Leaving, PodLocation, Tally
@@ -23,7 +23,7 @@ _MONTH = timedelta(hours=730)
 _NOT_COPIED = frozenset({DISRUPTED.identity, REGISTERED_UNSCHEDULABLE.identity})
 
 
-class Life:
+class ShadowState:
     """A shadow that is taken from its last step to the time of a view."""
 
     def __init__(self, fleet: Fleet, view: View, name: str, *, is_bounded: bool) -> None:
@@ -69,7 +69,7 @@ class Life:
             since = None if is_there else pod.created_at
             self._seats[pod.key] = PodLocation(workload_of(pod), pod.node if is_there else "", since)
 
-    def _adopt(self, seen: Seen) -> None:
+    def _adopt(self, seen: ObservedNode) -> None:
         node = seen.node
         pool = node.labels.get(NODEPOOL, "")
         known = {key: value for key, value in node.labels.items() if key != NODEPOOL or pool in self._pools}
