@@ -14,10 +14,11 @@ from nodesmith.decisions.disruption.search.searchpass import FEW, Pass
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DISRUPTED, INSTANCE_TYPE, ZONE
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from tests.builders import NOW, anti_affinity, claim, expression, shape
+from tests.builders import NOW, ZONES, anti_affinity, claim, expression, pods, shape
 from tests.objects.fleets import Worker, changed, fleet, pool, running, worker
 
 SMALL = shape("500m", "1Gi")
@@ -238,3 +239,30 @@ def test_consolidation_waits_for_consolidate_after() -> None:
     found = propose(fleet([waiting], pools=[pool(after="30s")]))
     assert not found.proposals
     assert found.blocked["claim-a"].rule == "NotConsolidatable"
+
+
+def beside_a_pending(of: Shape, running_on_a: Shape) -> Inputs:
+    """Return two nodes in the only zone, of which the larger is enough, and a pod that has to wait."""
+    large = running(shape("5", "1Gi", app="large"), {"b": 1})
+    values = {ZONE: ZONES[:1], INSTANCE_TYPE: ("m5.xlarge", "m5.2xlarge"), CAPACITY_TYPE: ("on-demand",)}
+    only = pool(requirements=[expression(key, "In", *allowed) for key, allowed in values.items()])
+    there = [*running(running_on_a, {"a": 1}), *large, *pods(of, 1, prefix="late")]
+    return fleet([worker("a"), worker("b", "m5.2xlarge", cpu="8", memory="32Gi")], there, pools=[only])
+
+
+@pytest.mark.parametrize("repels", ["the pending pod", "the running pod"])
+def test_a_pod_that_keeps_a_pending_pod_away_is_not_moved(repels: str) -> None:
+    """Once it were evicted, the pending pod would take the zone, and the evicted pod could run nowhere."""
+    anti = {name: anti_affinity(app, ZONE) for name, app in (("late", "here"), ("here", "late"))}
+    late = shape("800m", "1Gi", app="late", affinity=anti["late"] if repels == "the pending pod" else {})
+    here = shape("500m", "1Gi", app="here", affinity=anti["here"] if repels == "the running pod" else {})
+    assert not propose(beside_a_pending(late, here)).proposals
+    (alone,) = propose(beside_a_pending(shape("9", "1Gi", app="late"), here)).proposals
+    assert alone.sources == ("claim-a",)
+
+
+def test_a_pod_is_moved_although_another_one_of_its_workload_is_pending() -> None:
+    """They are interchangeable: as many run as before, whichever gets the place."""
+    web = shape("500m", "1Gi", affinity=anti_affinity(key=ZONE), owner="ReplicaSet/web")
+    (found,) = propose(beside_a_pending(web, web)).proposals
+    assert found.sources == ("claim-a",)

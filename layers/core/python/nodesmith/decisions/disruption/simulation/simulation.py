@@ -33,7 +33,7 @@ from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
-from nodesmith.decisions.scheduling.topology.topology import affinity_terms
+from nodesmith.decisions.scheduling.topology.topology import affinity_terms, anti_affinity_terms
 from nodesmith.decisions.scheduling.workloads import Splits
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING
@@ -68,7 +68,8 @@ class Fleet:
 
     `moving` are claims that moves in progress take; the Nodes in `avoided` are no destinations. `promised` has the
     names of nodes on which pods that need a node will be placed. Until these pods are bound, no pod that depends on
-    them is moved.
+    them is moved. A pod that keeps a pending pod of another workload out of its zone or another domain is not moved
+    either: the pending pod would take the domain once the other is evicted, which could then run nowhere.
     """
 
     planner: ClassVar[type[Planner]] = Planner
@@ -86,6 +87,7 @@ class Fleet:
         )
         offers = pools(context, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
         self.promised, self._early, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
+        self._repelling = frozenset[Shape]()
         self._inputs = inputs
         self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
@@ -116,13 +118,14 @@ class Fleet:
         if there.fresh:
             others = PreferenceMode.RULE if self._respects_zones else PreferenceMode.BUY
             fresh = self._splits.narrowed(there.fresh).pods
-            placed = self._planner.assign(fresh, there.free, others).placed
-            self.promised = frozenset(placed)
-            keys = {key for keys in placed.values() for key in keys}
+            assignment = self._planner.assign(fresh, there.free, others)
+            self.promised = frozenset(assignment.placed)
+            keys = {key for keys in assignment.placed.values() for key in keys}
             expected = {pod.shape for pod in there.fresh if not pod.node and pod.key in keys}
-            self._early = frozenset(
-                s for s in {*self._shapes.values()} if any(_may_require(s, e) for e in expected)
-            )
+            shapes = {*self._shapes.values()}
+            self._early = frozenset(s for s in shapes if any(_may_require(s, e) for e in expected))
+            stuck = {pod.shape for pods, _ in assignment.stuck for pod in pods if not pod.node}
+            self._repelling = frozenset(s for s in shapes if any(_keeps_away(s, each) for each in stuck))
         return there.free
 
     def try_without(
@@ -147,8 +150,12 @@ class Fleet:
         return replace(found, split=split.first(found.displaced)) if split.why else found
 
     def _is_needed(self, shape: Shape) -> bool:
-        """Return whether a shape's pods stay: they depend on unbound pods, or pods just moved have affinity to them."""
-        return shape in self._early or any(_wants(other, shape) for other in self._followers)
+        """Return whether a shape's pods stay: pending pods depend on that, or pods just moved have affinity to them."""
+        return (
+            shape in self._early
+            or shape in self._repelling
+            or any(_wants(other, shape) for other in self._followers)
+        )
 
     def _chosen(self, search: Search, shapes: Iterable[Shape]) -> tuple[Attempt, list[ExistingNode]]:
         """Return the best attempt, and the existing nodes with its pods on them."""
@@ -210,6 +217,14 @@ def _may_require(shape: Shape, other: Shape) -> bool:
     """Return whether pods of a shape may need pods of another one to be allowed on a node."""
     counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
     return counted or _wants(shape, other)
+
+
+def _keeps_away(shape: Shape, other: Shape) -> bool:
+    """Return whether an anti-affinity keeps pods of another workload out of the domains of a shape's pods."""
+    if (shape.namespace, shape.owner) == (other.namespace, other.owner):
+        return False
+    mutual = ((shape, other), (other, shape))
+    return any(term.selects(to) for one, to in mutual for term in anti_affinity_terms(one))
 
 
 def _wants(shape: Shape, other: Shape) -> bool:
