@@ -188,11 +188,15 @@ class Soak(ChaosWorld, Fleet):
         for calls in (self.cloud.calls, self.cluster.calls, self.cluster.events, self.hints.sent):
             calls.clear()
         self.store.decisions.clear()
+        self.store.departures = {
+            name: each for name, each in self.store.departures.items() if self.now <= each.kept_until
+        }
         self.blobs.puts.clear()
         for key in [key for key in self.blobs.objects if "/decisions/" in key]:
             del self.blobs.objects[key]
         self._forget_instances()
         self.second.forget_warnings()
+        self._repeated &= {event for _, event in self.incoming}
         names = {*self.wanted, *self.pods}
         self._specs = {name: spec for name, spec in self._specs.items() if name in names}
         self._labels = {name: labels for name, labels in self._labels.items() if name in names}
@@ -215,4 +219,5 @@ class Soak(ChaosWorld, Fleet):
             t: reported for t, reported in cloud._tokens.items() if any(i.id in needed for i in reported[1])
         }
         cloud._tokens = kept
+        self.terminations = Counter({id_: n for id_, n in self.terminations.items() if id_ in needed})
         self._known, self._mute = set(cloud.instances), self._mute & needed

@@ -120,9 +120,9 @@ def test_collection_looks_again_at_once_and_ends_only_claims_whose_instance_live
         phase=Phase.INITIALIZED, node_name="node-1", provider_id="aws:///a/i-1", instance_id="i-1"
     )
     ledger = builders.ledger(claims=(claim,))
-    facts = Inventory(builders.snapshot(), (), {}, ledger, ["i-1"], {}, NOW, [claim.name])
-    assert next_change(facts) == NOW
-    (end,) = garbage(facts)[0]
+    inventory = Inventory(builders.snapshot(), (), {}, ledger, ["i-1"], {}, NOW, [claim.name])
+    assert next_change(inventory) == NOW
+    (end,) = garbage(inventory)[0]
     assert isinstance(end, EndClaim)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "NodeNotFound")
     assert garbage(Inventory(builders.snapshot(), (), {}, ledger, [], {}, NOW, [claim.name]))[0] == []

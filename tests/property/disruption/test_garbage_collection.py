@@ -81,14 +81,14 @@ class Rest:
     nodeclaims: set[str] = field(default_factory=set)
 
 
-def carried_out(facts: Inventory) -> Rest:
+def carried_out(inventory: Inventory) -> Rest:
     rest = Rest(
-        {i.id: i for i in facts.instances},
-        {c.name: c for c in facts.ledger.claims},
-        {n.name: n for n in facts.snapshot.nodes},
-        {str(m["metadata"]["name"]) for m in facts.snapshot.nodeclaims},
+        {i.id: i for i in inventory.instances},
+        {c.name: c for c in inventory.ledger.claims},
+        {n.name: n for n in inventory.snapshot.nodes},
+        {str(m["metadata"]["name"]) for m in inventory.snapshot.nodeclaims},
     )
-    for each in garbage(facts)[0]:
+    for each in garbage(inventory)[0]:
         match each:
             case Terminate():
                 for id_ in each.instances:
@@ -130,9 +130,9 @@ def test_needed_objects_stay_and_others_are_removed(
     ledger = builders.ledger(claims=tuple(known))
     living = set(suspects(snapshot, running, ledger)) & strangers
     alive = living | {instance.id for instance in running}
-    facts = Inventory(snapshot, running, {}, ledger, living, {}, NOW)
+    inventory = Inventory(snapshot, running, {}, ledger, living, {}, NOW)
 
-    rest = carried_out(facts)
+    rest = carried_out(inventory)
 
     named = {claim.instance_id for claim in known}
     for instance in running:
@@ -161,7 +161,7 @@ def test_needed_objects_stay_and_others_are_removed(
         assert name not in {claim.name for claim in known}
         assert IDS[NAMES.index(name)] not in alive
     again = replace(
-        facts,
+        inventory,
         instances=list(rest.instances.values()),
         ledger=builders.ledger(claims=tuple(rest.claims.values())),
         snapshot=replace(

@@ -72,7 +72,7 @@ def nodeclaim(name: str = "default-1", instance_id: str = "i-1", *, launched: st
     return {"metadata": {"name": name, "annotations": {"nodesmith.dev/decision": "d"}}, "status": status}
 
 
-def facts(
+def inventory(
     *,
     instances: Sequence[Instance] = (),
     claims: Sequence[NodeClaim] = (),
@@ -102,31 +102,33 @@ def found(of: Inventory) -> list[Garbage]:
 
 
 def test_an_instance_without_a_claim_is_terminated_once_it_is_a_minute_old() -> None:
-    assert found(facts(instances=[instance(age=MINUTE)])) == [Terminate(("i-1",), "Unclaimed")]
-    assert found(facts(instances=[instance(age=MINUTE - timedelta(seconds=1))])) == []
+    assert found(inventory(instances=[instance(age=MINUTE)])) == [Terminate(("i-1",), "Unclaimed")]
+    assert found(inventory(instances=[instance(age=MINUTE - timedelta(seconds=1))])) == []
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_an_instance_that_a_claim_names_stays_whatever_the_claims_phase(phase: Phase) -> None:
-    assert found(facts(instances=[instance()], claims=[claim(phase=phase)])) == []
+    assert found(inventory(instances=[instance()], claims=[claim(phase=phase)])) == []
 
 
 def test_an_instance_that_has_lost_its_claims_tag_is_recognized_by_its_id() -> None:
-    assert found(facts(instances=[instance(claim="")], claims=[claim()])) == []
+    assert found(inventory(instances=[instance(claim="")], claims=[claim()])) == []
 
 
 def test_an_instance_of_a_claim_that_does_not_name_it_yet_is_left_to_be_adopted() -> None:
-    assert found(facts(instances=[instance()], claims=[pending()])) == []
+    assert found(inventory(instances=[instance()], claims=[pending()])) == []
 
 
 def test_the_second_instance_of_a_claim_goes() -> None:
     two = [instance("i-1"), instance("i-2")]
-    assert found(facts(instances=two, claims=[claim(instance_id="i-2")])) == [Terminate(("i-1",), "Doubled")]
-    assert found(facts(instances=two, claims=[pending()])) == []
+    assert found(inventory(instances=two, claims=[claim(instance_id="i-2")])) == [
+        Terminate(("i-1",), "Doubled")
+    ]
+    assert found(inventory(instances=two, claims=[pending()])) == []
 
 
 def test_an_instance_with_pods_but_without_a_claim_is_taken_back_and_drained() -> None:
-    (taken,) = found(facts(instances=[instance()], nodes=[node(ready=True)]))
+    (taken,) = found(inventory(instances=[instance()], nodes=[node(ready=True)]))
     assert isinstance(taken, TakeBack)
     assert taken.version == 7
     (back,) = taken.claims
@@ -139,60 +141,60 @@ def test_a_node_that_may_belong_to_the_instance_is_drained_even_without_a_provid
     kind = {"node.kubernetes.io/instance-type": "m5.large", "topology.kubernetes.io/zone": ZONES[0]}
     lost = replace(node(ready=True), provider_id="")
     alike = replace(lost, labels={**lost.labels, **kind})
-    (taken,) = found(facts(instances=[instance()], nodes=[alike]))
+    (taken,) = found(inventory(instances=[instance()], nodes=[alike]))
     assert isinstance(taken, TakeBack)
     assert [back.node_name for back in taken.claims] == ["node-i-1"]
     other = replace(alike, labels={**alike.labels, "node.kubernetes.io/instance-type": "m5.xlarge"})
     known = claim("default-2", "i-2", node_name="node-i-1")
-    assert Terminate(("i-1",), "Unclaimed") in found(facts(instances=[instance()], nodes=[other]))
-    both = facts(instances=[instance(), instance("i-2", "default-2")], nodes=[alike], claims=[known])
+    assert Terminate(("i-1",), "Unclaimed") in found(inventory(instances=[instance()], nodes=[other]))
+    both = inventory(instances=[instance(), instance("i-2", "default-2")], nodes=[alike], claims=[known])
     assert found(both) == [Terminate(("i-1",), "Unclaimed")]
 
 
 def test_a_node_that_was_never_registered_has_no_pods_and_goes_with_its_instance() -> None:
-    alone = facts(instances=[instance()], nodes=[node(ready=True, registered=False)])
+    alone = inventory(instances=[instance()], nodes=[node(ready=True, registered=False)])
     assert found(alone) == [Terminate(("i-1",), "Unclaimed")]
 
 
 def test_a_claim_whose_instance_is_gone_ends_even_if_its_node_is_shown() -> None:
-    (end,) = found(facts(claims=[claim()], nodes=[node()]))
+    (end,) = found(inventory(claims=[claim()], nodes=[node()]))
     assert isinstance(end, EndClaim)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
     assert end.claim.message == "instance i-1 is gone"
 
 
 def test_a_claim_does_not_end_while_its_node_is_ready_its_instance_lives_or_it_is_young() -> None:
-    assert found(facts(claims=[claim()], nodes=[node(ready=True)])) == []
-    assert found(facts(claims=[claim()], nodes=[node()], living=["i-1"])) == []
-    assert found(facts(claims=[claim(since=timedelta(seconds=59))], nodes=[node()])) == []
+    assert found(inventory(claims=[claim()], nodes=[node(ready=True)])) == []
+    assert found(inventory(claims=[claim()], nodes=[node()], living=["i-1"])) == []
+    assert found(inventory(claims=[claim(since=timedelta(seconds=59))], nodes=[node()])) == []
 
 
 def test_claims_without_a_node_and_ending_claims_are_left_to_other_concerns() -> None:
-    assert found(facts(claims=[claim()])) == []
+    assert found(inventory(claims=[claim()])) == []
     for phase in (Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING, Phase.DRAINED, Phase.TERMINATED):
-        assert found(facts(claims=[claim(phase=phase)], nodes=[node()])) == []
+        assert found(inventory(claims=[claim(phase=phase)], nodes=[node()])) == []
 
 
 def test_changed_security_groups_of_an_instance_are_recorded_on_its_claim() -> None:
     ours, changed = claim(security_groups=("sg-1", "sg-2")), instance(security_groups=("sg-1", "sg-3"))
-    assert found(facts(instances=[changed], claims=[ours])) == [
+    assert found(inventory(instances=[changed], claims=[ours])) == [
         Correct(replace(ours, security_groups=("sg-1", "sg-3")))
     ]
     same = instance(security_groups=("sg-2", "sg-1"))
     untold = instance(security_groups=())
     for unchanged in (same, untold):
-        assert found(facts(instances=[unchanged], claims=[ours])) == []
+        assert found(inventory(instances=[unchanged], claims=[ours])) == []
 
 
 def test_security_groups_are_not_recorded_on_ending_claims_and_on_those_from_older_versions() -> None:
     changed = instance(security_groups=("sg-3",))
     ending = claim(phase=Phase.TERMINATING, security_groups=("sg-1",))
     for ours in (ending, claim()):
-        assert found(facts(instances=[changed], claims=[ours])) == []
+        assert found(inventory(instances=[changed], claims=[ours])) == []
 
 
 def test_a_node_without_claim_and_instance_is_released() -> None:
-    assert found(facts(nodes=[node()])) == [ReleaseNode("node-i-1", f"aws:///{ZONES[0]}/i-1")]
+    assert found(inventory(nodes=[node()])) == [ReleaseNode("node-i-1", f"aws:///{ZONES[0]}/i-1")]
 
 
 @pytest.mark.parametrize(
@@ -207,61 +209,61 @@ def test_a_node_without_claim_and_instance_is_released() -> None:
     ids=["ready", "not ours", "its provider id may still come", "no instance of EC2's", "young"],
 )
 def test_a_node_is_not_released_that(kept: Node) -> None:
-    assert found(facts(nodes=[kept])) == []
+    assert found(inventory(nodes=[kept])) == []
 
 
 def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_has_its_name() -> None:
     restored = replace(node(), provider_id="")
-    assert found(facts(nodes=[restored])) == [ReleaseNode("node-i-1", "")]
-    assert found(facts(nodes=[replace(restored, conditions=node(ready=True).conditions)])) == []
+    assert found(inventory(nodes=[restored])) == [ReleaseNode("node-i-1", "")]
+    assert found(inventory(nodes=[replace(restored, conditions=node(ready=True).conditions)])) == []
     known = claim(node_name="node-i-1")
-    assert found(facts(nodes=[restored], claims=[known], instances=[instance()])) == []
+    assert found(inventory(nodes=[restored], claims=[known], instances=[instance()])) == []
 
 
 def test_a_node_whose_instance_lives_is_not_released_whoever_launched_the_instance() -> None:
-    assert found(facts(nodes=[node()], living=["i-1"])) == []
+    assert found(inventory(nodes=[node()], living=["i-1"])) == []
 
 
 def test_an_object_whose_claim_and_instance_are_gone_is_released() -> None:
-    assert found(facts(nodeclaims=[nodeclaim()])) == [Lift("default-1")]
-    assert found(facts(nodeclaims=[nodeclaim(instance_id="", launched="False")])) == [Lift("default-1")]
+    assert found(inventory(nodeclaims=[nodeclaim()])) == [Lift("default-1")]
+    assert found(inventory(nodeclaims=[nodeclaim(instance_id="", launched="False")])) == [Lift("default-1")]
 
 
 def test_an_object_is_kept_while_its_claim_or_its_instance_is_there() -> None:
-    assert found(facts(nodeclaims=[nodeclaim()], claims=[claim()])) == []
-    assert found(facts(nodeclaims=[nodeclaim()], living=["i-1"])) == []
+    assert found(inventory(nodeclaims=[nodeclaim()], claims=[claim()])) == []
+    assert found(inventory(nodeclaims=[nodeclaim()], living=["i-1"])) == []
     young = instance(age=timedelta(0))
-    assert found(facts(nodeclaims=[nodeclaim()], instances=[young])) == []
+    assert found(inventory(nodeclaims=[nodeclaim()], instances=[young])) == []
 
 
 def test_an_object_whose_node_is_still_shown_is_kept_until_that_is_gone() -> None:
     held = node(deleting=True, finalizers=("example.com/backup",))
-    assert found(facts(nodes=(held,), nodeclaims=(nodeclaim(),))) == []
-    assert found(facts(nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
+    assert found(inventory(nodes=(held,), nodeclaims=(nodeclaim(),))) == []
+    assert found(inventory(nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
 
 
 def test_a_foreign_node_keeps_no_object_whatever_provider_id_it_shows() -> None:
     strangers = replace(node(), labels={})
-    assert found(facts(nodes=(strangers,), nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
+    assert found(inventory(nodes=(strangers,), nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
 
 
 def test_a_claim_that_waits_for_its_node_is_not_garbage_and_its_instance_is_not_checked() -> None:
     ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
     held = node(deleting=True, finalizers=("example.com/backup",))
-    of = facts(claims=(ended,), nodes=(held,), nodeclaims=(nodeclaim(),))
+    of = inventory(claims=(ended,), nodes=(held,), nodeclaims=(nodeclaim(),))
     assert found(of) == []
     assert suspects(of.snapshot, (), of.ledger) == []
 
 
 def test_an_instance_that_lives_although_ec2_reported_it_gone_is_terminated() -> None:
     ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
-    assert found(facts(instances=[instance()], claims=(ended,))) == [Terminate(("i-1",), "Doubled")]
+    assert found(inventory(instances=[instance()], claims=(ended,))) == [Terminate(("i-1",), "Doubled")]
 
 
 def test_a_nodeclaim_that_a_user_created_is_not_garbage() -> None:
     bare = {"metadata": {"name": "mine"}, "spec": {}}
     refused = {**bare, "status": {"conditions": [{"type": "ValidationSucceeded", "status": "False"}]}}
-    assert found(facts(nodeclaims=[bare, refused])) == []
+    assert found(inventory(nodeclaims=[bare, refused])) == []
 
 
 def test_instances_that_are_referred_to_but_not_listed_are_checked_by_id() -> None:
@@ -271,7 +273,7 @@ def test_instances_that_are_referred_to_but_not_listed_are_checked_by_id() -> No
         claim("default-3", "i-3", Phase.TERMINATED),
     ]
     strangers = [replace(node("i-9"), labels={}), replace(node("i-8"), provider_id="kwok://i-8")]
-    asked = facts(
+    asked = inventory(
         instances=[instance("i-1")],
         claims=claims,
         nodes=[node("i-4"), *strangers],
@@ -285,19 +287,19 @@ def template(age: timedelta = 2 * HOUR) -> Owned:
 
 
 def test_a_launch_template_that_nothing_used_for_an_hour_is_deleted() -> None:
-    assert found(facts(owned=[template(HOUR)])) == [Remove(template(HOUR))]
-    assert found(facts(owned=[template(HOUR - MINUTE)])) == []
+    assert found(inventory(owned=[template(HOUR)])) == [Remove(template(HOUR))]
+    assert found(inventory(owned=[template(HOUR - MINUTE)])) == []
 
 
 def test_a_launch_template_is_kept_for_a_claim_that_asks_for_it_and_for_an_hour_after_its_last_launch() -> (
     None
 ):
     asking = pending(overrides=[["nodesmith/test/abc", "m5.large", ZONES[0], "subnet-a", 0.1]], tags={})
-    assert found(facts(owned=[template()], claims=[asking])) == []
+    assert found(inventory(owned=[template()], claims=[asking])) == []
     for age, kept in ((HOUR - MINUTE, True), (HOUR, False)):
         launched = [instance(age=age, template_id="lt-1"), instance("i-2", age=2 * HOUR, template_id="lt-1")]
         known = [claim(), claim("default-2", "i-2")]
-        assert found(facts(owned=[template()], claims=known, instances=launched)) == (
+        assert found(inventory(owned=[template()], claims=known, instances=launched)) == (
             [] if kept else [Remove(template())]
         )
 
@@ -313,38 +315,39 @@ def resolved(instance_profile: str) -> dict[str, Any]:
 
 def test_the_profile_of_an_ec2nodeclass_that_is_gone_is_deleted() -> None:
     gone = profile("uid-gone")
-    assert found(facts(owned=[gone])) == [Remove(gone)]
-    assert found(facts(owned=[profile("uid-gone", HOUR - MINUTE)])) == []
+    assert found(inventory(owned=[gone])) == [Remove(gone)]
+    assert found(inventory(owned=[profile("uid-gone", HOUR - MINUTE)])) == []
 
 
 def test_the_profile_of_a_former_role_is_deleted_and_the_present_one_kept() -> None:
-    assert found(facts(owned=[profile()], ledger=resolved("test_2"))) == [Remove(profile())]
-    assert found(facts(owned=[profile()], ledger=resolved("test_1"))) == []
-    assert found(facts(owned=[profile("uid-gone")], ledger=resolved("test_1"))) == []
+    assert found(inventory(owned=[profile()], ledger=resolved("test_2"))) == [Remove(profile())]
+    assert found(inventory(owned=[profile()], ledger=resolved("test_1"))) == []
+    assert found(inventory(owned=[profile("uid-gone")], ledger=resolved("test_1"))) == []
 
 
 def test_while_the_current_profile_of_an_ec2nodeclass_is_unknown_all_its_profiles_are_kept() -> None:
-    assert found(facts(owned=[profile()], ledger=resolved(""))) == []
-    assert found(facts(owned=[profile()], ledger={"nodeclasses": {}})) == []
+    assert found(inventory(owned=[profile()], ledger=resolved(""))) == []
+    assert found(inventory(owned=[profile()], ledger={"nodeclasses": {}})) == []
 
 
 def test_a_profile_that_a_living_or_future_instance_may_have_is_kept() -> None:
     gone = profile("uid-gone")
     running = instance(instance_profile="test_1")
-    assert found(facts(owned=[gone], claims=[claim()], instances=[running])) == []
+    assert found(inventory(owned=[gone], claims=[claim()], instances=[running])) == []
     coming = replace(pending(), nodeclass=NodeClassRef("gone"))
-    assert found(facts(owned=[gone], claims=[coming])) == []
-    assert found(facts(owned=[profile()], claims=[pending()], ledger=resolved("test_2"))) == []
+    assert found(inventory(owned=[gone], claims=[coming])) == []
+    assert found(inventory(owned=[profile()], claims=[pending()], ledger=resolved("test_2"))) == []
 
 
 def test_a_profile_that_a_claim_or_another_ec2nodeclass_names_is_kept() -> None:
     gone = profile("uid-gone")
     named = {"karpenter.k8s.aws/instance-profile-name": "test_1"}
     assert (
-        found(facts(owned=[gone], claims=[replace(claim(), annotations=named)], instances=[instance()])) == []
+        found(inventory(owned=[gone], claims=[replace(claim(), annotations=named)], instances=[instance()]))
+        == []
     )
     other = builders.nodeclass_manifest("other", role=None, instanceProfile="test_1")
-    assert found(facts(owned=[gone], snapshot=builders.snapshot(nodeclasses=(other,)))) == []
+    assert found(inventory(owned=[gone], snapshot=builders.snapshot(nodeclasses=(other,)))) == []
 
 
 VOLUME = Owned(OwnedKind.VOLUME, "vol-1", created_at=OLD, claim="default-1")
@@ -354,14 +357,18 @@ INTERFACE = Owned(OwnedKind.NETWORK_INTERFACE, "eni-1")
 @pytest.mark.parametrize("loose", [VOLUME, INTERFACE], ids=["volume", "interface"])
 def test_resources_that_are_detached_for_ten_minutes_are_deleted(loose: Owned) -> None:
     for age, gone in ((timedelta(minutes=10), [Remove(loose)]), (timedelta(minutes=9, seconds=59), [])):
-        assert found(facts(owned=[loose], detached_since={loose.id: NOW - age})) == gone
-    assert found(facts(owned=[loose])) == []
+        assert found(inventory(owned=[loose], detached_since={loose.id: NOW - age})) == gone
+    assert found(inventory(owned=[loose])) == []
 
 
 def test_a_volume_is_kept_while_its_claim_or_an_instance_of_it_exists() -> None:
     since = {"vol-1": OLD}
-    assert found(facts(owned=[VOLUME], detached_since=since, claims=[claim()], instances=[instance()])) == []
-    assert Remove(VOLUME) not in found(facts(owned=[VOLUME], detached_since=since, instances=[instance()]))
+    assert (
+        found(inventory(owned=[VOLUME], detached_since=since, claims=[claim()], instances=[instance()])) == []
+    )
+    assert Remove(VOLUME) not in found(
+        inventory(owned=[VOLUME], detached_since=since, instances=[instance()])
+    )
 
 
 def test_detached_resources_are_remembered_until_they_are_attached_or_gone() -> None:
@@ -373,17 +380,17 @@ def test_detached_resources_are_remembered_until_they_are_attached_or_gone() -> 
 
 def test_one_run_removes_a_limited_number_and_reports_how_many_are_left() -> None:
     many = [instance(f"i-{n:03}", f"gone-{n:03}") for n in range(MOST + 5)]
-    (ended,), left = garbage(facts(instances=many, owned=[template(), profile("uid-gone")]))
+    (ended,), left = garbage(inventory(instances=many, owned=[template(), profile("uid-gone")]))
     assert isinstance(ended, Terminate)
     assert ended.instances == tuple(f"i-{n:03}" for n in range(MOST))
     assert left == 7
-    some, left = garbage(facts(instances=many[: MOST - 1], owned=[template(), profile("uid-gone")]))
+    some, left = garbage(inventory(instances=many[: MOST - 1], owned=[template(), profile("uid-gone")]))
     assert [type(each) for each in some] == [Terminate, Remove]
     assert left == 1
 
 
 def test_instances_go_first_because_they_cost_most() -> None:
-    everything = facts(
+    everything = inventory(
         instances=[instance("i-7", "gone")],
         claims=[claim()],
         nodes=[node(), node("i-4")],
