@@ -73,8 +73,7 @@ def transient_errors(call: str) -> Iterator[None]:
     except (ClientError, BotoCoreError) as error:
         if not is_passing(error):
             raise
-        code = error_code(error)
-        raise Transient(f"{call}: {code}: {error_message(error)}", code) from error
+        raise _transient(call, error) from error
 
 
 @contextmanager
@@ -83,8 +82,12 @@ def as_transient(call: str) -> Iterator[None]:
     try:
         yield
     except (ClientError, BotoCoreError) as error:
-        code = error_code(error)
-        raise Transient(f"{call}: {code}: {error_message(error)}", code) from error
+        raise _transient(call, error) from error
+
+
+def _transient(call: str, error: ClientError | BotoCoreError) -> Transient:
+    code = error_code(error)
+    return Transient(f"{call}: {code}: {error_message(error)}", code)
 
 
 @contextmanager

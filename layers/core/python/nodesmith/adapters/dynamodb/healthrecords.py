@@ -149,11 +149,11 @@ class HealthRecords:
 
     def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
         """Store what `state` returns, without the messages of very many findings. Raises Transient."""
-        told = sorted(found)
-        is_long = sum(len(json.dumps(each.said)) for each in told) > _LONGEST_MESSAGES
+        ordered = sorted(found)
+        is_long = sum(len(json.dumps(each.said)) for each in ordered) > _LONGEST_MESSAGES
         document = {
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
-            "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.said] for e in told],
+            "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.said] for e in ordered],
         }
         partition = Partition(self._client, self._table, health_partition_key(""))
         partition.put(partition.item(_STATE, document))
