@@ -86,8 +86,7 @@ class Fleet:
             foreseen(inputs), {c.provider_id for c in claims if c.name in moving and c.provider_id}
         )
         offers = pools(context, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-        self.promised, self._early, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
-        self._repelling = frozenset[Shape]()
+        self.promised, self._needed, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
         self._inputs = inputs
         self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
@@ -122,10 +121,12 @@ class Fleet:
             self.promised = frozenset(assignment.placed)
             keys = {key for keys in assignment.placed.values() for key in keys}
             expected = {pod.shape for pod in there.fresh if not pod.node and pod.key in keys}
-            shapes = {*self._shapes.values()}
-            self._early = frozenset(s for s in shapes if any(_may_require(s, e) for e in expected))
             stuck = {pod.shape for pods, _ in assignment.stuck for pod in pods if not pod.node}
-            self._repelling = frozenset(s for s in shapes if any(_keeps_away(s, each) for each in stuck))
+            self._needed = frozenset(
+                s
+                for s in {*self._shapes.values()}
+                if any(_may_require(s, e) for e in expected) or any(_keeps_away(s, e) for e in stuck)
+            )
         return there.free
 
     def try_without(
@@ -151,11 +152,7 @@ class Fleet:
 
     def _is_needed(self, shape: Shape) -> bool:
         """Return whether a shape's pods stay: pending pods depend on that, or pods just moved have affinity to them."""
-        return (
-            shape in self._early
-            or shape in self._repelling
-            or any(_wants(other, shape) for other in self._followers)
-        )
+        return shape in self._needed or any(_wants(other, shape) for other in self._followers)
 
     def _chosen(self, search: Search, shapes: Iterable[Shape]) -> tuple[Attempt, list[ExistingNode]]:
         """Return the best attempt, and the existing nodes with its pods on them."""
