@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith.decisions.budgets import remaining
-from nodesmith.decisions.disruption.costs import overlaid_price
+from nodesmith.decisions.disruption.costs import offering_of, overlaid_price
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
@@ -45,7 +45,7 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
         "budgets": _budgets(inputs),
         "nodes": sum(node is not None for _, node in there.values()),
         "priceHourly": round(price, _DIGITS),
-        "priceEstimated": any(_is_estimated(claim, inputs) for claim, node in there.values() if node),
+        "priceEstimated": any(_is_estimated(claim, node, inputs) for claim, node in there.values() if node),
         "savingHourly": round(saving, _DIGITS),
         "savingEstimated": any(move["savingEstimated"] for move in moves),
         "savingYearly": round(saving * HOURS_A_YEAR, 2),
@@ -60,7 +60,8 @@ _There = Mapping[str, tuple[NodeClaim, Node | None]]
 
 
 def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
-    removed = any(_is_estimated(there[name][0], inputs) for name in proposal.sources)
+    sources = (there[name] for name in proposal.sources)
+    removed = any(_is_estimated(claim, node, inputs) for claim, node in sources if node)
     return {
         "reason": proposal.reason.value,
         "sources": [_source(name, there, inputs) for name in proposal.sources],
@@ -94,10 +95,9 @@ def _price(claim: NodeClaim, node: Node, inputs: Inputs) -> float:
     return overlaid_price(claim, node, inputs.catalog, overlays, pool)
 
 
-def _is_estimated(claim: NodeClaim, inputs: Inputs) -> bool:
-    sold = claim.zone, claim.capacity_type
-    offerings = inputs.catalog.offerings.get(claim.instance_type, ())
-    return any(each.estimated for each in offerings if (each.zone, each.capacity_type) == sold)
+def _is_estimated(claim: NodeClaim, node: Node, inputs: Inputs) -> bool:
+    offering = offering_of(claim, node, inputs.catalog)
+    return offering is not None and offering.estimated
 
 
 def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:

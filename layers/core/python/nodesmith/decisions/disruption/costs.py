@@ -118,11 +118,11 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
     Reserved capacity is paid for in any case, so it costs nothing.
     """
-    offering = _listed(claim, node, catalog)
+    offering = offering_of(claim, node, catalog)
     return offering.price_hourly_usd if offering else 0.0
 
 
-def _listed(claim: NodeClaim, node: Node, catalog: Catalog) -> Offering | None:
+def offering_of(claim: NodeClaim, node: Node, catalog: Catalog) -> Offering | None:
     """Return the catalogue's offering of a node, or None if it is unknown or reserved."""
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED:
@@ -191,9 +191,12 @@ def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
         name = claim.name if node is None else node.name
         awaited = node is None and not all(map(is_room, claim.nominated))
         if name in buffers and name not in used and not awaited:
-            listed = None if node is None else _listed(claim, node, inputs.catalog)
-            price = claim.price_hourly_usd if node is None else listed.price_hourly_usd if listed else 0.0
-            is_estimated = listed is not None and listed.estimated
+            price, is_estimated = claim.price_hourly_usd, False
+            if node is not None:
+                offering = offering_of(claim, node, inputs.catalog)
+                price, is_estimated = (
+                    (offering.price_hourly_usd, offering.estimated) if offering else (0.0, False)
+                )
             found.append(HeldNode(claim, tuple(sorted(buffers[name])), price, is_estimated))
     return tuple(found)
 
