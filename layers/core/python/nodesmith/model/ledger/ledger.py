@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -78,9 +78,14 @@ class Ledger:
         """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left."""
         return lost_zones(self.unavailable, now) | self.spending.lost_zones(now)
 
-    def over_quota(self, types: Iterable[InstanceType], now: datetime) -> frozenset[OfferingKey]:
-        """Return the offerings of these types that, by EC2's last answers, exceed a quota of vCPUs."""
-        return over_quota(self.unavailable, types, now)
+    def exhausted(self, types: Collection[InstanceType], now: datetime) -> frozenset[OfferingKey]:
+        """Return the offerings of these types that are left alone because of what EC2 answered about others.
+
+        They are in zones that have nothing left, or exceed a quota of vCPUs.
+        """
+        lost = self.lost_zones(now)
+        empty = {OfferingKey(sold, kind.name, zone) for sold, zone in lost for kind in types}
+        return over_quota(self.unavailable, types, now) | empty
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.

@@ -46,6 +46,7 @@ def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> fro
 
 _STANDARD = frozenset("a c d h i im is m r t z".split())
 _GRAPHICS = frozenset("g gr vt".split())
+_NO_LIMIT = float("inf")
 
 
 def over_quota(
@@ -74,9 +75,6 @@ def over_quota(
         for offering in kind.offerings
         if kind.capacity.of(CPU) >= least.get((offering.capacity_type, _counted_with(kind.name)), _NO_LIMIT)
     )
-
-
-_NO_LIMIT = float("inf")
 
 
 def _counted_with(instance_type: str) -> str:

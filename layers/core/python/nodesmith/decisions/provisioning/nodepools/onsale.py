@@ -53,15 +53,14 @@ def on_sale(inputs: Inputs) -> OnSale:
     """Return the types and offerings, including those short of capacity. Capacity reservations are left out."""
     ledger, now = inputs.ledger, inputs.now
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
-    lost = ledger.lost_zones(now)
     found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
     for template in _templates(inputs):
-        over = ledger.over_quota(template.types.types, now)
+        exhausted = ledger.exhausted(template.types.types, now)
         for name, offering in _allowed(template, ledger.nodeclasses[template.status.name]):
             key = offering.capacity_type, offering.zone
-            is_open = key not in lost and offering.zone in {s.zone for s in template.status.subnets}
+            is_open = offering.zone in {s.zone for s in template.status.subnets}
             pool = OfferingKey(offering.capacity_type, name, offering.zone)
-            is_available = is_open and pool not in closed and pool not in over
+            is_available = is_open and pool not in closed and pool not in exhausted
             one = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
     return {
@@ -246,10 +245,8 @@ def _removed(
         for key, backoff in inputs.ledger.unavailable.items()
         if backoff.holds(inputs.now) and not key.group
     }
-    lost = inputs.ledger.lost_zones(inputs.now)
-    closed |= {(place[0], t.name, place[1]) for place in lost for t in types}
-    over = inputs.ledger.over_quota(types, inputs.now)
-    closed |= {(key.capacity_type, key.instance_type, key.zone) for key in over}
+    exhausted = inputs.ledger.exhausted(types, inputs.now)
+    closed |= {(key.capacity_type, key.instance_type, key.zone) for key in exhausted}
     removed["its EC2NodeClass has no image that boots it"] = frozenset(
         t.name for t in types if all(type_refusal(image, t) is not None for image in images)
     )

@@ -35,7 +35,6 @@ from nodesmith.model.ec2.instancetypes import (
     all_with_parts,
     needs_dedicated,
 )
-from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import USED, WITHDRAWN, NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
 from nodesmith.model.kubernetes.podannotations import surcharge_problems
@@ -225,9 +224,7 @@ def template_of(
         for key, backoff in held
         if backoff.holds(now) and key.group in within
     ]
-    for lost in sorted(ledger.lost_zones(now)):
-        closed += [OfferingKey(lost[0], kind.name, lost[1]) for kind in types.types]
-    closed += ledger.over_quota(types.types, now)
+    closed += ledger.exhausted(types.types, now)
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
