@@ -308,15 +308,17 @@ def test_the_finalizer_of_karpenter_is_removed_from_nodeclasses(yard: Yard) -> N
     assert "ec2nodeclasses.karpenter.k8s.aws" not in yard.names("CustomResourceDefinition")
 
 
-def test_a_node_launched_at_the_last_moment_is_removed_as_well(yard: Yard) -> None:
-    def buy_and_end() -> None:
-        if yard.waits == 1:
-            made = manifest(builders.claim("late", phase=Phase.INITIALIZED, decision="d", node_name="i-late"))
-            made["status"]["providerID"] = foreign.provider_id("i-late")
-            yard.put("NodeClaim", made)
-        yard.end_nodes()
+def launch_late_and_end(yard: Yard, after_waits: int, phase: Phase) -> None:
+    """Do what functions do: launch one more node after so many waits, and end all nodes that are being deleted."""
+    if yard.waits == after_waits:
+        made = manifest(builders.claim("late", phase=phase, decision="d", node_name="i-late"))
+        made["status"]["providerID"] = foreign.provider_id("i-late")
+        yard.put("NodeClaim", made)
+    yard.end_nodes()
 
-    yard.functions = buy_and_end
+
+def test_a_node_launched_at_the_last_moment_is_removed_as_well(yard: Yard) -> None:
+    yard.functions = lambda: launch_late_and_end(yard, 1, Phase.INITIALIZED)
     assert yard.run() == 0
 
 
@@ -327,14 +329,7 @@ def test_a_node_that_is_being_launched_when_its_nodepool_is_deleted_is_removed_a
             yard.server.patch(f"{PATHS[kind]}/{name}", {"metadata": {"finalizers": None}})
             yard.server.delete(f"{PATHS[kind]}/{name}", "")
 
-    def launch_and_end() -> None:
-        if yard.waits == 3:
-            made = manifest(builders.claim("late", phase=Phase.LAUNCHED, decision="d", node_name="i-late"))
-            made["status"]["providerID"] = foreign.provider_id("i-late")
-            yard.put("NodeClaim", made)
-        yard.end_nodes()
-
-    yard.functions = launch_and_end
+    yard.functions = lambda: launch_late_and_end(yard, 3, Phase.LAUNCHED)
     assert yard.run() == 0
     assert yard.waits > 3
     assert yard.removed_before == []
