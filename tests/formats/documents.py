@@ -17,7 +17,7 @@ from typing import Any
 from nodesmith.adapters.catalog import catalogs
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, HealthRecords, HealthWriter
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.dynamodb.regionitems import DynamoNotices, DynamoRegionNotices
 from nodesmith.controllers.allocations import State
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.allocations.nodes import Price

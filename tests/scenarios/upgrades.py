@@ -23,7 +23,7 @@ from nodesmith.adapters.dynamodb.healthrecords import (
     HealthWriter,
 )
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
+from nodesmith.adapters.dynamodb.regionitems import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.region.routing import Routing
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch import due_concerns

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.dynamodb.notices import KEPT, DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.dynamodb.regionitems import NOTICES_KEPT, DynamoNotices, DynamoRegionNotices
 from nodesmith.errors import Rejected
 from nodesmith.keys import notices_partition_key
 from nodesmith.model.ec2.notices import KeptEvent, read_event
@@ -112,8 +112,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_an_unhandled_notice_expires_after_four_hours(client: Any) -> None:
     DynamoRegionNotices(client, TABLE_NAME, lambda: NOW).keep(OWN, "one", "{}", ACCOUNT)
     (item,) = client.scan(TableName=TABLE_NAME)["Items"]
-    assert timedelta(hours=4) == KEPT
-    assert item["ttl"] == {"N": str(int((NOW + KEPT).timestamp()))}
+    assert timedelta(hours=4) == NOTICES_KEPT
+    assert item["ttl"] == {"N": str(int((NOW + NOTICES_KEPT).timestamp()))}
 
 
 @pytest.mark.parametrize("document", [None, "no JSON", "[1, 2]", '{"event": 7, "account": []}', "[" * 9000])

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
+from nodesmith.adapters.dynamodb.regionitems import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.region.routing import Routing, route
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.functions import Concern

@@ -16,7 +16,7 @@ from moto.sqs import sqs_backends
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
+from nodesmith.adapters.dynamodb.regionitems import DynamoRegionNotices
 from nodesmith.adapters.kubernetes.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.adapters.s3 import S3Blobs

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.decisions.garbagecollection import Inventory, garbage, next_change
-from nodesmith.decisions.lifecycle.lostnodes import LOST, lost_long, still_lost, without_node
+from nodesmith.decisions.termination.beginning import LOST, lost_long, still_lost, without_node
 from nodesmith.errors import Transient
 from nodesmith.model.commands import EndClaim
 from nodesmith.model.karpenter.nodeclaims import Phase

@@ -19,14 +19,6 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.launch import shared
-from nodesmith.decisions.launch.answers import (
-    backoffs,
-    nodepool_backoff,
-    refused_offerings,
-    served,
-    shortage,
-    subnet_backoffs,
-)
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.errors import Conflict, Transient
@@ -51,7 +43,15 @@ from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeCl
 from nodesmith.model.ledger.learned import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
-from nodesmith.model.ledger.shortages import lost_zones
+from nodesmith.model.ledger.shortages import (
+    backoffs,
+    lost_zones,
+    nodepool_backoff,
+    refused_offerings,
+    served,
+    shortage,
+    subnet_backoffs,
+)
 from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Cloud, Store
 
@@ -201,7 +201,7 @@ def adopt(
 
 def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
     """Save what the outcomes reveal about capacity, before any claim advances."""
-    short = backoffs(outcomes, ledger, now)
+    short = backoffs(outcomes, ledger.unavailable, now)
     if short:
         store.save_unavailable(short)
     lost = lost_zones(short, now)
@@ -262,7 +262,8 @@ def _give_up(
         case NoCapacity():
             ended = claim.given_up("InsufficientCapacity", shortage(outcome), now)
         case Refused():
-            refused = nodepool_backoff(outcome, claim.nodepool, ledger, now)
+            before = ledger.nodepool_backoffs.get(claim.nodepool)
+            refused = nodepool_backoff(outcome, before, ledger.unavailable, now)
             if refused is not None:
                 store.save_nodepool_backoff(claim.nodepool, refused)
             ended = claim.given_up(outcome.reason, outcome.message, now)

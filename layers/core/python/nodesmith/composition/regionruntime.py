@@ -24,7 +24,7 @@ def routing() -> Handler:
     """Compose routing, which passes notices about an instance to the cluster that launched it."""
     from nodesmith.adapters.aws.eks import RegionShifts
     from nodesmith.adapters.aws.messaging import LambdaHints, LambdaTicks
-    from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices, DynamoRoutes
+    from nodesmith.adapters.dynamodb.regionitems import DynamoRegionNotices, DynamoRoutes
     from nodesmith.adapters.ec2.instances import Ec2MarkedInstances
     from nodesmith.controllers.region.routing import (
         Routing,

@@ -119,7 +119,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
 
 def interruption() -> Handler:
     """Compose interruption, which replaces instances that EC2 reclaims in the run that reads the notice."""
-    from nodesmith.adapters.dynamodb.notices import DynamoNotices
+    from nodesmith.adapters.dynamodb.regionitems import DynamoNotices
     from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
     from nodesmith.controllers.provisioning import provision
 

@@ -21,8 +21,8 @@ from nodesmith.decisions.garbagecollection import (
     still_detached,
     suspects,
 )
-from nodesmith.decisions.lifecycle.lostnodes import lost_long, still_lost
 from nodesmith.decisions.takeover import standby
+from nodesmith.decisions.termination.beginning import lost_long, still_lost
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import (

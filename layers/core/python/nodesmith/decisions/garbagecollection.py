@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nodesmith.decisions.lifecycle.lostnodes import lost_claims, without_node
 from nodesmith.decisions.takeover import UNCLAIMED, taken_back
+from nodesmith.decisions.termination.beginning import lost_claims, without_node
 from nodesmith.decisions.termination.waiting import is_held_by_others
 from nodesmith.model.apimachinery.labels import (
     INSTANCE_PROFILE,

@@ -18,7 +18,7 @@ from nodesmith.decisions.packing.exact import (
     repack,
     transitions,
 )
-from nodesmith.decisions.packing.greedy import fill_greedily
+from nodesmith.decisions.packing.greedy import fill_greedily, price_limits, relaxed
 from nodesmith.decisions.packing.problem import (
     Bin,
     Holds,
@@ -32,7 +32,6 @@ from nodesmith.decisions.packing.problem import (
     holds,
 )
 from nodesmith.decisions.packing.reduction import Part, filled, parts, undominated, usable
-from nodesmith.decisions.packing.relaxation import price_limits, relaxed
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
