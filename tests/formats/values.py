@@ -142,7 +142,7 @@ FULL_MOVE = Move(
     proposed_at=NOW,
     replacements=("default-c",),
     saving_hourly_usd=0.0336,
-    harm=7.5,
+    eviction_cost=7.5,
     why="two nodes are cheaper as one",
     revision=1,
 )

@@ -31,7 +31,7 @@ _MOST_ROWS = 40
 
 
 def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
-    """Return the result of a pass. Prices are USD an hour, `harm` is the eviction cost, `seconds` is CPU time.
+    """Return the result of a pass. Prices are USD an hour, `evictionCost` is Karpenter's, `seconds` is CPU time.
 
     `moves` are in the order in which they would start. `kept` are nodes that stay, with the rule and its object.
     """
@@ -49,7 +49,7 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
         "savingHourly": round(saving, _DIGITS),
         "savingEstimated": any(move["savingEstimated"] for move in moves),
         "savingYearly": round(saving * HOURS_A_YEAR, 2),
-        "harm": round(fsum(proposal.harm for proposal in found.proposals), 3),
+        "evictionCost": round(fsum(proposal.eviction_cost for proposal in found.proposals), 3),
         "isFinished": found.is_finished,
         "seconds": round(seconds, 4),
         "steps": found.steps,
@@ -69,7 +69,7 @@ def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
         "destinations": dict(proposal.destinations),
         "savingHourly": round(proposal.saving_hourly_usd, _DIGITS),
         "savingEstimated": removed or any(node.estimated for node in proposal.replacements),
-        "harm": round(proposal.harm, 3),
+        "evictionCost": round(proposal.eviction_cost, 3),
         "worth": round(proposal.worth_usd, 6),
         "why": proposal.why,
     }
@@ -153,7 +153,7 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
         )
         to.print(
             f"saves {mark}${saving:.4f}/hour, {mark}${written['savingYearly']:,.0f} a year"
-            f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['harm']:g}",
+            f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['evictionCost']:g}",
             style="green",
         )
     if written["priceEstimated"] or written["savingEstimated"]:
@@ -174,7 +174,7 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
             _alike(move["sources"]),
             _alike(move["replacements"]) or Text(_nothing(move), style="dim"),
             str(len(move["destinations"])),
-            f"{move['harm']:g}",
+            f"{move['evictionCost']:g}",
             _saved(move),
         )
     return table

@@ -163,7 +163,7 @@ def moves_page(written: Report, now: datetime) -> Html:
             "/year",
             (f"{saved}{money(saving)}/hour",),
         ),
-        Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {written['harm']:g}",)),
+        Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {written['evictionCost']:g}",)),
     ]
     title = "Which nodes would be replaced"
     shown = lead if moves else "No set of nodes can be consolidated at a saving that is worth the disruption."

@@ -36,7 +36,14 @@ class Moves:
             id_ = f"{inputs.decision}-{number}"
             now = inputs.now
             move = Move(
-                id_, each.reason, each.sources, Stage.PROPOSED, now, now, harm=each.harm, why=each.why
+                id_,
+                each.reason,
+                each.sources,
+                Stage.PROPOSED,
+                now,
+                now,
+                eviction_cost=each.eviction_cost,
+                why=each.why,
             )
             self.fleet.cluster.moves[id_] = move
             self._taint(move.sources)

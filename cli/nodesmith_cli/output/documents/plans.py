@@ -128,7 +128,7 @@ class Move(TypedDict):
     destinations: Annotated[Mapping[str, str], "the node of each pod"]
     savingHourly: Hourly
     savingEstimated: Annotated[bool, "whether a price that it follows from is an estimate"]
-    harm: Annotated[float, "the cost of its evictions"]
+    evictionCost: Annotated[float, "the sum of Karpenter's eviction costs of its pods"]
     worth: Annotated[float, "USD that it is worth"]
     why: str
 
@@ -157,7 +157,7 @@ class Moves(TypedDict):
     savingHourly: Hourly
     savingEstimated: Annotated[bool, "whether a price that a saving follows from is an estimate"]
     savingYearly: Annotated[float, "USD a year"]
-    harm: float
+    evictionCost: float
     isFinished: bool
     seconds: Seconds
     steps: int
@@ -207,7 +207,7 @@ class DecidedMove(TypedDict):
     sources: Sequence[str]
     replacements: Sequence[DecidedNode]
     savingHourlyUsd: Hourly
-    harm: float
+    evictionCost: float
     worthUsd: float
     why: str
 

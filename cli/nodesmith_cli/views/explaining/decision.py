@@ -31,7 +31,7 @@ def explain(record: Record) -> Iterator[str]:
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
     for move in plan.get("moves", ()):
-        yield f"  move      {some(move['sources'])}: {move['why']}, eviction cost {move['harm']:g}"
+        yield f"  move      {some(move['sources'])}: {move['why']}, eviction cost {move['evictionCost']:g}"
     for node in plan["nodes"]:
         yield from _node(node)
     yield from _others(plan)

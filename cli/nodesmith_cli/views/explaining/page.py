@@ -53,7 +53,7 @@ def _move_cards(moves: Sequence[Report]) -> list[Card]:
         Card("Moves", f"{len(moves):,}"),
         Card("Saved", money(saving), "/hour"),
         Card("Nodes replaced", f"{sum(len(move['sources']) for move in moves):,}"),
-        Card("Eviction cost", f"{sum(move['harm'] for move in moves):g}"),
+        Card("Eviction cost", f"{sum(move['evictionCost'] for move in moves):g}"),
     ]
 
 
@@ -65,7 +65,7 @@ def _moves(moves: Sequence[Report]) -> Iterator[Html]:
             some(m["sources"]),
             len(m["replacements"]),
             f"{m['savingHourlyUsd']:,.4f}",
-            f"{m['harm']:g}",
+            f"{m['evictionCost']:g}",
             m["why"],
         )
         for m in moves

@@ -43,7 +43,7 @@ class ProposedMove:
     reason: str
     sources: tuple[str, ...]
     saving_hourly_usd: float
-    harm: float
+    eviction_cost: float
     why: str
 
 
@@ -233,7 +233,7 @@ def _move(item: Item) -> ProposedMove:
         str(item["reason"]),
         tuple(map(str, item["sources"])),
         float(item["savingHourlyUsd"]),
-        float(item["harm"]),
+        float(item["evictionCost"]),
         str(item["why"]),
     )
 

@@ -119,7 +119,7 @@ def move(n: int) -> dict[str, Any]:
         "destinations": {name(n): name(n)},
         "savingEstimated": True,
         "savingHourly": 0.1,
-        "harm": 1.0,
+        "evictionCost": 1.0,
         "why": name(n),
     }
 
@@ -135,7 +135,7 @@ def moves(nodes: int) -> dict[str, Any]:
         "savingYearly": 87_600.0,
         "priceEstimated": False,
         "savingEstimated": True,
-        "harm": 3.0,
+        "evictionCost": 3.0,
         "nodes": nodes,
     }
     return {"moves": [move(n) for n in range(nodes // 5)], "kept": kept, **figures}
@@ -172,7 +172,7 @@ PAGES: dict[str, Callable[[int], str]] = {
                     "sources": [name(n)],
                     "replacements": [],
                     "savingHourlyUsd": 0.1,
-                    "harm": 1,
+                    "evictionCost": 1,
                     "why": name(n),
                 }
                 for n in range(nodes)

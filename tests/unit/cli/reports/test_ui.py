@@ -111,7 +111,7 @@ def move(*sources: str, saving: float = 0.1) -> dict[str, Any]:
         "sources": list(sources),
         "replacements": [],
         "savingHourlyUsd": saving,
-        "harm": 2.0,
+        "evictionCost": 2.0,
         "worthUsd": 1.0,
         "why": "its pods fit elsewhere",
     }

@@ -302,12 +302,12 @@ def test_a_disruption_reason_without_a_move_or_termination_is_a_stray() -> None:
 
 
 def test_empty_nodes_are_removed_in_batches_and_others_one_move_at_a_time() -> None:
-    each = Proposal(Reason.EMPTY, (), saving_hourly_usd=0.1, harm=0.5, worth_usd=0.25)
+    each = Proposal(Reason.EMPTY, (), saving_hourly_usd=0.1, eviction_cost=0.5, worth_usd=0.25)
     empty = [replace(each, sources=(f"e{n}",)) for n in range(LARGEST_BATCH + 2)]
     half = Proposal(Reason.UNDERUTILIZED, ("h",))
     batches = in_batches([empty[0], half, *empty[1:]])
     assert [len(batch.sources) for batch in batches] == [LARGEST_BATCH, 2, 1]
     assert batches[1].why == "removing 2 nodes without pods saves 0.2000 USD an hour"
-    assert (batches[1].saving_hourly_usd, batches[1].harm, batches[1].worth_usd) == (0.2, 1.0, 0.5)
+    assert (batches[1].saving_hourly_usd, batches[1].eviction_cost, batches[1].worth_usd) == (0.2, 1.0, 0.5)
     assert batches[2] is half
     assert in_batches([empty[0]]) == [empty[0]]

@@ -75,12 +75,12 @@ def thirds(*sizes: str) -> Inputs:
 
 def test_a_node_is_not_replaced_by_an_equal_one() -> None:
     (one,) = propose(thirds("c6a.2xlarge")).proposals
-    assert (len(one.sources), one.replacements, one.harm) == (1, (), 3)
+    assert (len(one.sources), one.replacements, one.eviction_cost) == (1, (), 3)
 
 
 def test_a_node_that_would_be_bought_again_stays_and_the_move_saves_as_much() -> None:
     (one,) = propose(thirds("c6a.2xlarge", "c6a.xlarge")).proposals
-    assert (set(one.sources), len(one.replacements), one.harm) == ({"claim-b", "claim-c"}, 1, 6)
+    assert (set(one.sources), len(one.replacements), one.eviction_cost) == ({"claim-b", "claim-c"}, 1, 6)
     assert one.saving_hourly_usd == pytest.approx(1.5 * 0.306)
 
 

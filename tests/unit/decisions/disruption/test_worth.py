@@ -1,4 +1,4 @@
-"""Which moves are worth it: saving against harm, spot for spot, and the effect of each policy."""
+"""Which moves are worth it: saving against evictions, spot for spot, and the effect of each policy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_many_pods_are_not_restarted_for_a_small_saving_that_may_not_last() -> N
 
 def test_many_pods_are_restarted_for_a_small_saving_after_a_quiet_day() -> None:
     (one,) = crowded(timedelta(days=1)).proposals
-    assert one.harm == pytest.approx(40)
+    assert one.eviction_cost == pytest.approx(40)
     assert one.saving_hourly_usd == pytest.approx(0.384 - 0.34)
 
 
@@ -272,7 +272,7 @@ def test_pods_with_negative_deletion_costs_do_no_harm_but_their_node_is_not_empt
     """Karpenter treats such a node as empty and leaves its pods to find a place themselves."""
     unwanted = replace(shape("1", "2Gi"), annotations=FrozenMap({DELETION_COST: "-2147483647"}))
     (one,) = propose(fleet([large()], running(unwanted, {"a": 3}), pools=[only("m5")])).proposals
-    assert (one.reason, one.harm) == (Reason.UNDERUTILIZED, 0.0)
+    assert (one.reason, one.eviction_cost) == (Reason.UNDERUTILIZED, 0.0)
     assert len(one.destinations) == 3
 
 

@@ -143,7 +143,7 @@ def interruption() -> Handler:
 
 
 def disruption() -> Handler:
-    """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
+    """Compose disruption, which shrinks the fleet with its load, at the lowest price and with few evictions."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.disruption.disruption import disrupt
     from nodesmith.controllers.disruption.moves.runstate import Disruption, Memory

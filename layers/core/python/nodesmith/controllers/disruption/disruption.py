@@ -223,6 +223,6 @@ def _move(id_: str, found: Proposal, now: datetime) -> Move:
         now,
         now,
         saving_hourly_usd=found.saving_hourly_usd,
-        harm=found.harm,
+        eviction_cost=found.eviction_cost,
         why=found.why,
     )

@@ -62,7 +62,7 @@ _YOUNG = COMING | WARM
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A node that may be disrupted. `pods` are those that would need another node; `harm` is their total eviction cost.
+    """A node that may be disrupted. `pods` are those that would need another node, `eviction_cost` is their total.
 
     `lost_usd` is what moving them costs besides: repeated work of Jobs, and slow starts. `held` is a blocker that
     protects the pods for now; with a terminationGracePeriod it does not keep the node from drift, but from everything
@@ -74,7 +74,7 @@ class Candidate:
     pool: NodePool
     pods: tuple[Pod, ...]
     price_hourly_usd: float
-    harm: float
+    eviction_cost: float
     lost_usd: float = 0.0
     held: Blocker | None = None
     unpriced: str = ""
@@ -123,7 +123,10 @@ class CandidateSelection:
                 self.candidates.append(found)
 
     def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
-        """Yield NodePool, price and harm of each blocked node that is not ending, in NodePools with this policy."""
+        """Yield NodePool, price and eviction cost of each blocked node that is not ending.
+
+        Only NodePools with this policy count.
+        """
         pools = {name for name, pool in self.pools.items() if pool.disruption.consolidation_policy == policy}
         for claim in self._claims if pools else ():
             node = self._snapshot.node_of(claim) if claim.name in self.blocked else None

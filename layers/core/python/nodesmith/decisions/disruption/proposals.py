@@ -23,7 +23,7 @@ class Proposal:
     """One move: these NodeClaims end, these nodes are bought first, and the remaining pods go into free capacity.
 
     Prices are in USD an hour. `destinations` maps each displaced pod (namespace/name) to the name of a Node or a claim.
-    `worth_usd` is the move's value over the time that its saving is expected to last, less harm and overlap.
+    `worth_usd` is the move's value over the time that its saving is expected to last, less its evictions and overlap.
     """
 
     reason: Reason
@@ -31,7 +31,7 @@ class Proposal:
     replacements: tuple[PlannedNode, ...] = ()
     destinations: Mapping[str, str] = field(default_factory=dict)
     saving_hourly_usd: float = 0.0
-    harm: float = 0.0
+    eviction_cost: float = 0.0
     worth_usd: float = 0.0
     why: str = ""
 
@@ -86,7 +86,7 @@ def _batch(empty: Sequence[Proposal]) -> Proposal:
         Reason.EMPTY,
         sources,
         saving_hourly_usd=saving,
-        harm=fsum(found.harm for found in empty),
+        eviction_cost=fsum(found.eviction_cost for found in empty),
         worth_usd=fsum(found.worth_usd for found in empty),
         why=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
     )

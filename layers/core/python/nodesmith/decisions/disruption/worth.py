@@ -1,7 +1,7 @@
-"""The worth of a move: its saving for as long as it lasts, less the harm, the losses, and the overlap.
+"""The worth of a move: its saving for as long as it lasts, less its evictions, the losses, and the overlap.
 
     worth = saving per hour × expected life
-          − harm × price of an eviction − what is lost − price per hour of what is bought × overlap
+          − eviction cost × price of an eviction − what is lost − price per hour of what is bought × overlap
 
 One formula serves all policies; they differ in the price of an eviction. For `WhenEmpty` it is infinite. For
 `WhenEmptyOrUnderutilized` it is what an eviction costs: a pod that restarts takes about ten minutes to start, connect
@@ -65,7 +65,7 @@ class PoolTotals:
     """The price of all nodes of a NodePool, in USD an hour, and the total cost of disrupting them, in evictions."""
 
     price_hourly_usd: float
-    harm: float
+    eviction_cost: float
 
 
 def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
@@ -74,10 +74,10 @@ def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
     In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
     """
     found: dict[str, PoolTotals] = {}
-    mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in selection.candidates)
-    for pool, price, harm in (*mine, *selection.kept(BALANCED)):
+    mine = ((one.pool.name, one.price_hourly_usd, one.eviction_cost) for one in selection.candidates)
+    for pool, price, eviction_cost in (*mine, *selection.kept(BALANCED)):
         known = found.get(pool, PoolTotals(0.0, 0.0))
-        found[pool] = PoolTotals(known.price_hourly_usd + price, known.harm + 1.0 + harm)
+        found[pool] = PoolTotals(known.price_hourly_usd + price, known.eviction_cost + 1.0 + eviction_cost)
     return found
 
 
@@ -94,16 +94,21 @@ def worth_usd(
     """
     price = fsum(source.price_hourly_usd for source in sources)
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
-    harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
+    evictions_usd = [
+        eviction_usd(source, known, life) * source.eviction_cost if source.eviction_cost else 0.0
+        for source in sources
+    ]
     lost = fsum(source.lost_usd for source in sources)
-    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * _overlap_hours(sources)
+    worth = saving * life - fsum(evictions_usd) - lost - bought_hourly_usd * _overlap_hours(sources)
     balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
         mine = [
-            (s.price_hourly_usd, harm) for s, harm in zip(sources, harms, strict=True) if s.pool.name == pool
+            (s.price_hourly_usd, usd)
+            for s, usd in zip(sources, evictions_usd, strict=True)
+            if s.pool.name == pool
         ]
         share = fsum(own for own, _ in mine) / price
-        worth = min(worth, saving * share * life - fsum(harm for _, harm in mine))
+        worth = min(worth, saving * share * life - fsum(usd for _, usd in mine))
     return worth
 
 
@@ -120,8 +125,8 @@ def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours:
     if policy != BALANCED:
         return EVICTION_USD
     mine = known[source.pool.name]
-    per_hour = mine.price_hourly_usd / (mine.harm * _BALANCED_FACTOR)
-    return per_hour * life_hours * (1.0 + source.harm) / source.harm
+    per_hour = mine.price_hourly_usd / (mine.eviction_cost * _BALANCED_FACTOR)
+    return per_hour * life_hours * (1.0 + source.eviction_cost) / source.eviction_cost
 
 
 def expected_hours(sources: Collection[Candidate], now: datetime) -> float:

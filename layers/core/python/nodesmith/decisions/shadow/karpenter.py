@@ -199,7 +199,7 @@ def one_command(inputs: Inputs) -> Proposal | None:
     empty = [one for one in candidates if not one.pods]
     if empty:
         return under_way.emptied(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
-    order = sorted(candidates, key=lambda one: (-one.price_hourly_usd / (1 + one.harm), one.name))
+    order = sorted(candidates, key=lambda one: (-one.price_hourly_usd / (1 + one.eviction_cost), one.name))
     window = under_way.allowed.within(order, Reason.UNDERUTILIZED, _MOST)
     return _longest(window, under_way) or _single(window, under_way)
 

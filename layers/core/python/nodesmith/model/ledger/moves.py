@@ -71,7 +71,7 @@ class Move:
     """NodeClaims bought for it; empty before the purchase, or if its pods fit on existing nodes."""
     saving_hourly_usd: float = 0.0
     """The price of the sources less the price of their replacements; may be negative for drift."""
-    harm: float = 0.0
+    eviction_cost: float = 0.0
     """The cost of disrupting its pods, in Karpenter's eviction cost: 1 for an ordinary pod."""
     why: str = ""
     """A sentence for users: the reason for the move, or for abandoning it once it is abandoned."""
@@ -101,7 +101,7 @@ def to_item(move: Move) -> dict[str, Any]:
         "proposed_at": move.proposed_at.isoformat(),
         "replacements": list(move.replacements),
         "saving_hourly_usd": move.saving_hourly_usd,
-        "harm": move.harm,
+        "eviction_cost": move.eviction_cost,
         "why": move.why,
         "revision": move.revision,
     }
@@ -118,7 +118,7 @@ def from_item(item: Mapping[str, Any]) -> Move:
         proposed_at=datetime.fromisoformat(item["proposed_at"]),
         replacements=tuple(item["replacements"]),
         saving_hourly_usd=float(item["saving_hourly_usd"]),
-        harm=float(item["harm"]),
+        eviction_cost=float(item["eviction_cost"]),
         why=item["why"],
         revision=int(item["revision"]),
     )

@@ -234,7 +234,11 @@ class _Carrying:
 
     def _go_on(self, move: Move, found: Proposal) -> None:
         why = found.why or move.why
-        details = {"saving_hourly_usd": found.saving_hourly_usd, "harm": found.harm, "why": why}
+        details = {
+            "saving_hourly_usd": found.saving_hourly_usd,
+            "eviction_cost": found.eviction_cost,
+            "why": why,
+        }
         names = tuple(node.claim.name for node in found.replacements)
         stage = Stage.REPLACING if names else Stage.ENDING
         next_ = move.at(stage, self._inputs.now, sources=found.sources, replacements=names, **details)

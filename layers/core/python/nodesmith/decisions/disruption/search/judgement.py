@@ -71,7 +71,7 @@ class Judge:
             return _MORE_NODES
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return _with_split("what it saves is not worth the harm", trial)
+            return _with_split("what it saves is not worth its evictions", trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
@@ -122,7 +122,7 @@ def proposal(
         tuple(nodes),
         dict(sorted(trial.destinations.items())) if trial else {},
         saving_hourly_usd,
-        fsum(source.harm for source in sources),
+        fsum(source.eviction_cost for source in sources),
         worth,
         _why(reason, sources, nodes, saving_hourly_usd) + (f": {drift}" if drift else ""),
     )

@@ -325,11 +325,11 @@ def _not_bought_again(
 ) -> Iterator[tuple[Sequence[Candidate], float]]:
     """Yield the nodes except those like the nodes that would be bought for them, with the worth of free capacity.
 
-    That is the free capacity of the nodes left out. Among equal nodes, the ones with the most harm are left out.
+    That is the free capacity of the nodes left out: among equal nodes, those with the highest eviction cost.
     """
     bought = Counter(_make(node) for node in trial.nodes)
     staying: list[Candidate] = []
-    for one in sorted(sources, key=lambda one: (-one.harm, one.name)):
+    for one in sorted(sources, key=lambda one: (-one.eviction_cost, one.name)):
         make = one.node.labels.get(INSTANCE_TYPE, ""), one.node.labels.get(CAPACITY_TYPE, "")
         if bought[make]:
             bought[make] -= 1

@@ -279,7 +279,7 @@ def _move_item(found: Proposal) -> dict[str, Any]:
         "sources": list(found.sources),
         "replacements": [node_item(node) for node in found.replacements],
         "savingHourlyUsd": round(found.saving_hourly_usd, 6),
-        "harm": round(found.harm, 6),
+        "evictionCost": round(found.eviction_cost, 6),
         "worthUsd": round(found.worth_usd, 6),
         "why": found.why,
     }
