@@ -28,7 +28,7 @@ from nodesmith.keys import growth_key
 from nodesmith.model.karpenter.bufferannotations import Quantile
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, parse_buffer
 from nodesmith.model.ledger.moves import Reason
-from tests.builders import CLUSTER, NOW
+from tests.builders import CLUSTER, NOW, expression, ledger, nodepool_manifest
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 from tests.objects.fleets import fleet, pool, worker
@@ -240,8 +240,10 @@ def test_lifecycle_is_due_when_a_size_may_change() -> None:
     assert next_sizes(given(manifest(annotations=opens)).snapshot, at) is None
 
 
-def limited(usd: str) -> dict[str, Any]:
-    return manifest(annotations={"nodesmith.dev/buffer-limit-usd-per-hour": usd}, **TEMPLATE, replicas=40)
+def limited(usd: str, replicas: int = 40) -> dict[str, Any]:
+    return manifest(
+        annotations={"nodesmith.dev/buffer-limit-usd-per-hour": usd}, **TEMPLATE, replicas=replicas
+    )
 
 
 def test_room_is_bought_within_the_limit_in_dollars() -> None:
@@ -253,6 +255,46 @@ def test_room_is_bought_within_the_limit_in_dollars() -> None:
     assert 0 < room.bought < 40
     assert "limit in dollars" in room.why
     assert decide(given(limited("0.0001"))).nodes == ()
+
+
+def test_the_limit_in_dollars_holds_whichever_offering_ec2_picks() -> None:
+    (found,) = decide(given()).nodes
+    dearest, cheapest = found.request.most_hourly_usd, found.price_hourly_usd
+    usd = (cheapest + dearest) / 2
+    (node,) = decide(given(limited(f"{usd:.4f}", replicas=2))).nodes
+    assert (node.price_hourly_usd, len(node.claim.nominated)) == (cheapest, 2)
+    assert cheapest < node.request.most_hourly_usd <= usd < dearest
+
+
+def test_a_limit_in_dollars_is_used_up_by_as_many_nodes_as_it_pays_for() -> None:
+    large = [{"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}]
+    (node,) = decide(given(manifest(**TEMPLATE, replicas=1), nodepools=(pool(requirements=large),))).nodes
+    assert node.request.most_hourly_usd > 1.5 * node.price_hourly_usd
+    buffer = limited(f"{7.6 * node.price_hourly_usd:.4f}", replicas=8)
+    assert len(decide(given(buffer, nodepools=(pool(requirements=large),))).nodes) == 7
+
+
+def test_nodes_whose_min_values_need_dearer_offerings_are_bought_only_if_the_limit_pays_for_those() -> None:
+    demanding = nodepool_manifest(
+        requirements=[
+            expression("karpenter.sh/capacity-type", "In", "on-demand"),
+            expression("node.kubernetes.io/instance-type", "In", "c5.xlarge", "c5.2xlarge", minValues=2),
+        ]
+    )
+    asked = {"nodepools": (demanding,)}
+    assert decide(given(limited("0.20", replicas=2), **asked)).nodes == ()
+    (node,) = decide(given(limited("0.40", replicas=2), **asked)).nodes
+    assert {each.instance_type for each in node.request.overrides} == {"c5.xlarge", "c5.2xlarge"}
+
+
+def test_a_launch_in_progress_counts_against_the_limit_with_its_dearest_offering() -> None:
+    (bought,) = decide(given()).nodes
+    coming = replace(bought.claim, launch=bought.request.to_item())
+    usd = 2.5 * bought.request.most_hourly_usd
+    plan = decide(given(limited(f"{usd:.4f}"), known=ledger(claims=(coming,))))
+    assert plan.rooms[0].coming > 0
+    assert plan.nodes
+    assert sum(node.request.most_hourly_usd for node in plan.nodes) <= usd - bought.request.most_hourly_usd
 
 
 def test_nodes_that_cost_a_buffer_more_than_its_limit_are_given_back() -> None:

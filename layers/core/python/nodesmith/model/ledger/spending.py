@@ -183,13 +183,19 @@ def counted_claims(
         if claim.phase is Phase.GIVEN_UP and not claim.instance_id:
             continue  # an instance that never joined costs money until it is gone
         labels = {**_LATER, **claim.labels, **further(claim)}
-        price, is_open = micro_usd(claim.price_hourly_usd), claim.phase is Phase.PENDING
-        if is_open and claim.launch:
-            price = max(price, micro_usd(LaunchRequest.from_item(claim.name, claim.launch).most_hourly_usd))
+        price, is_open = micro_usd(most_hourly_usd(claim)), claim.phase is Phase.PENDING
         began = min(now, max(claim.created_at, start))  # plans have a fixed time, before all nodes of a dump
         monthly = price * _seconds(end - began)
         unsettled = claim.requirements if is_open else NO_REQUIREMENTS
         yield Counted(labels, claim.capacity, price, monthly, claim.created_at, unsettled, is_open)
+
+
+def most_hourly_usd(claim: NodeClaim) -> float:
+    """Return the price of a claim; before its launch, that of the dearest offering that EC2 may pick."""
+    if claim.phase is not Phase.PENDING or not claim.launch:
+        return claim.price_hourly_usd
+    launch = LaunchRequest.from_item(claim.name, claim.launch)
+    return max(claim.price_hourly_usd, launch.most_hourly_usd)
 
 
 def counted_spent(spent: Iterable[Spent], now: datetime) -> Iterator[Counted]:

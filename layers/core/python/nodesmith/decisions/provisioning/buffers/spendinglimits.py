@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
 from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.purchase.narrowing import only
 from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.karpenter.bufferannotations import LIMIT_USD
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.spending import most_hourly_usd
 from nodesmith.model.snapshot import Snapshot
 
 DEAR = f"its limit in dollars is reached ({LIMIT_USD})"
@@ -58,7 +61,7 @@ def within_dollars(
     prices = dict[str, float]()
     for claim in ledger.claims:
         node = snapshot.node_of(claim)
-        prices[claim.name if node is None else node.name] = claim.price_hourly_usd
+        prices[claim.name if node is None else node.name] = most_hourly_usd(claim)
     spent, beyond = dict[str, float](), list[str]()
     for each in asked:
         if each.key not in limits:
@@ -82,7 +85,7 @@ def bought_within(
     planner: Planner,
     repetition_of: RepetitionOf,
 ) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str]]:
-    """Buy for planned pods, with what is `left` of the limits in dollars of buffers.
+    """Buy for planned pods, with what is `left` of the limits in dollars of buffers, whichever offerings EC2 picks.
 
     A buffer whose nodes would cost more gets nodes for fewer pods, or else none. Return the nodes, the node by pod for
     those that fit on existing ones, and the keys of pods that are left out.
@@ -92,11 +95,12 @@ def bought_within(
         chosen, _ = Search(planner, pods, free, bounded=True).best(PreferenceMode.RULE)
         nodes = planner.written_down(chosen.purchase, repetition_of=repetition_of)
         owners = {pod.key: _buffer_of(pod) for pod in pods}
-        cost = dict.fromkeys(left, 0.0)
-        for node in nodes:
-            for owner in {owners[key] for key in node.claim.nominated} & left.keys():
-                cost[owner] += node.claim.price_hourly_usd
-        dear = {key: left[key] / cost[key] for key in sorted(left) if cost[key] > left[key]}
+        cheapest = _cost(nodes, left, owners, lambda node: node.claim.price_hourly_usd)
+        templates = {each.name: each for each in planner.templates}
+        nodes = _narrowed(nodes, left, owners, cheapest, templates)
+        cost = _cost(nodes, left, owners, lambda node: node.request.most_hourly_usd)
+        least = {key: cheapest[key] if cheapest[key] > left[key] else cost[key] for key in left}
+        dear = {key: left[key] / least[key] for key in sorted(left) if least[key] > left[key]}
         if not dear:
             placed = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
             return nodes, placed, out
@@ -106,3 +110,48 @@ def bought_within(
             out += mine[0 if is_last else int(len(mine) * max(0.0, share) * _LESS) :]
         pods = [pod for pod in pods if pod.key not in set(out)]
     return (), {}, [pod.key for pod in fresh]
+
+
+def _cost(
+    nodes: Iterable[PlannedNode],
+    left: Mapping[str, float],
+    owners: Mapping[str, str],
+    price: Callable[[PlannedNode], float],
+) -> dict[str, float]:
+    """Return what nodes cost each buffer with a limit; `owners` are the buffers by planned pod."""
+    cost = dict.fromkeys(left, 0.0)
+    for node in nodes:
+        for owner in _limited_owners(node, left, owners):
+            cost[owner] += price(node)
+    return cost
+
+
+def _limited_owners(
+    node: PlannedNode, left: Mapping[str, float], owners: Mapping[str, str]
+) -> Collection[str]:
+    return {owners[key] for key in node.claim.nominated} & left.keys()
+
+
+def _narrowed(
+    nodes: Sequence[PlannedNode],
+    left: Mapping[str, float],
+    owners: Mapping[str, str],
+    cheapest: Mapping[str, float],
+    templates: Mapping[str, Template],
+) -> tuple[PlannedNode, ...]:
+    """Return the nodes without the offerings that limits in dollars do not pay for; `cheapest` is `_cost` at best.
+
+    The nodes of a buffer share equally what is left beyond their cheapest offerings. A node whose minValues need dearer
+    offerings stays as it is, and so do the nodes of a buffer that cannot even pay for the cheapest.
+    """
+    number = _cost(nodes, left, owners, lambda _: 1)
+    spare = {key: (left[key] - cheapest[key]) / number[key] for key in left if number[key]}
+    found = []
+    for node in nodes:
+        most = min((spare[owner] for owner in _limited_owners(node, left, owners)), default=-1.0)
+        if most >= 0 and not node.request.reservations:
+            most += node.claim.price_hourly_usd
+            kept = [each for each in node.request.overrides if each.paid_hourly_usd <= most]
+            node = only(node, kept, templates[node.claim.nodepool]) or node
+        found.append(node)
+    return tuple(found)
