@@ -313,6 +313,18 @@ def test_of_offerings_with_the_same_overlaid_price_ec2_takes_the_one_that_aws_se
     assert node.claim.price_hourly_usd == listed[kinds[0]]
 
 
+def test_of_spot_and_on_demand_at_the_same_overlaid_price_the_one_that_aws_sells_for_least_is_bought() -> (
+    None
+):
+    for change in ({"price": "2"}, {"price": "0"}, {"priceAdjustment": "-100%"}):
+        request = the_node(decided(overlay(**change), count=3)).request
+        assert request.capacity_type == "spot"
+        listed = [each.listed_hourly_usd for each in request.overrides]
+        assert listed == sorted(listed)
+        kinds = {each.instance_type for each in request.overrides}
+        assert "c6a.xlarge" in kinds, "it has room for the pods, and AWS sells no other type for less"
+
+
 def test_ec2_follows_the_overlaid_prices_by_priorities() -> None:
     node = the_node(decided(overlay(requirements=family("m5"), priceAdjustment="-90%")))
     asked = fleet_request(node.request, "c")

@@ -158,9 +158,9 @@ def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> b
     )
 
 
-def by_price(offering: Offering) -> tuple[float, str, str]:
+def by_price(offering: Offering) -> tuple[float, float, str, str]:
     """Return the key that sorts a type's offerings, cheapest first."""
-    return offering.price_hourly_usd, offering.zone, offering.capacity_type
+    return offering.price_hourly_usd, offering.paid_hourly_usd, offering.zone, offering.capacity_type
 
 
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")

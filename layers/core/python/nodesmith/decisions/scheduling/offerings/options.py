@@ -81,7 +81,7 @@ _MOST_RESULTS = 2048
 
 
 class TypeOptions:
-    """Type options with the offerings to buy them by, cheapest first; ties go by type and zone.
+    """Type options with the offerings to buy them by, cheapest first; ties go by AWS's price, type and zone.
 
     `purchase_options` maps each purchase option to one of its offerings. Compared by identity, which makes it a cheap
     key.
@@ -183,9 +183,9 @@ def _at_price(offer: tuple[TypeOption, Offering]) -> tuple[TypeOption, Offering]
     return type_option, replace(offering, risk_hourly_usd=0.0)
 
 
-def _by_price(offer: tuple[TypeOption, Offering]) -> tuple[float, str, str]:
+def _by_price(offer: tuple[TypeOption, Offering]) -> tuple[float, float, str, str]:
     type_option, offering = offer
-    return offering.price_hourly_usd, type_option.type.name, offering.zone
+    return *offering.costs, type_option.type.name, offering.zone
 
 
 NO_OPTIONS = TypeOptions(())
@@ -314,7 +314,10 @@ def _undominated_offers(
 
 
 _Equals = Mapping[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]]
-"""The cheapest offer, with its price and key, by whether its type is exotic, its capacity and its use of limits."""
+"""The cheapest offer, with its price and key, by whether its type is exotic, its capacity and its use of limits.
+
+Of those that a NodeOverlay gives the same price, it is the one that AWS sells for least.
+"""
 
 
 def _cheapest_of_equals(
@@ -324,7 +327,7 @@ def _cheapest_of_equals(
     dimensions: tuple[str, ...],
     limits: tuple[str, ...] = (),
 ) -> _Equals:
-    cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]] = {}
+    cheapest: dict[tuple[bool, Vector, Vector], tuple[float, float, str, PricedOffer]] = {}
     sold = type_options.sold(dimensions)
     is_part = len(names) < len(type_options.names)
     for bought in purchase_options & sold.keys():
@@ -339,9 +342,10 @@ def _cheapest_of_equals(
             if found is not None and price > found[0]:
                 continue
             key = f"{name}/{where}"
-            if found is None or (price, key) < found[:2]:
-                cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)
-    return cheapest
+            if found is None or (price, offering.paid_hourly_usd, key) < found[:3]:
+                offer = PricedOffer(type_option, offering, room, cost)
+                cheapest[equals] = price, offering.paid_hourly_usd, key, offer
+    return {equals: (price, key, offer) for equals, (price, _, key, offer) in cheapest.items()}
 
 
 def cheapest_shares(

@@ -198,7 +198,7 @@ def _offered(
         found = ((t, _surcharged(t.name, offerings, surcharges)) for t, offerings in found)
     kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
     priced = [(t.name, o) for t, offerings, _ in kept for o in offerings]
-    priced.sort(key=lambda p: (p[1].cost_hourly_usd, p[0], p[1].zone))
+    priced.sort(key=lambda p: (*p[1].costs, p[0], p[1].zone))
     return _Offered(kept, tuple(priced))
 
 
@@ -213,7 +213,7 @@ def _surcharged(
         replace(o, risk_hourly_usd=o.price_hourly_usd * percent / 100) if percent else o
         for o, percent in zip(offerings, percents, strict=True)
     )
-    return tuple(sorted(dearer, key=lambda o: (o.cost_hourly_usd, o.zone)))
+    return tuple(sorted(dearer, key=lambda o: (*o.costs, o.zone)))
 
 
 @lru_cache(maxsize=_KEPT)
