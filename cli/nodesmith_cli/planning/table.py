@@ -118,7 +118,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
 
 
 def _buffers(report: Mapping[str, Any]) -> Table:
-    table = plain_table("CapacityBuffer", "pods", "have room", "launching", "to launch", "")
+    table = plain_table("CapacityBuffer", "pods", "have room", "launching", "to launch", "why")
     for room in report["rooms"][:_MOST_ROWS]:
         numbers = [str(room[name]) for name in ("count", "there", "coming", "bought")]
         table.add_row(room["buffer"], *numbers, Text(room["why"], style="red"))

@@ -142,6 +142,34 @@ def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
     assert printed.startswith("nothing to do: no pending pods")
 
 
+def test_plan_says_why_a_buffer_keeps_no_room(tmp_path: Path) -> None:
+    unreadable = manifest(
+        "unreadable", annotations={"nodesmith.dev/buffer-quantile": "2"}, **TEMPLATE, replicas=1
+    )
+    lost = manifest("lost", podTemplateRef={"name": "rom"}, replicas=1)
+    warm = "nodesmith.dev/warm-capacity"
+    lost_and_warm = manifest("warm", podTemplateRef={"name": "rom"}, replicas=1, provisioningStrategy=warm)
+    for objects in ((unreadable, lost, lost_and_warm), (unreadable, lost, lost_and_warm, manifest())):
+        objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, *objects)
+        reported = json.loads(run(tmp_path, "plan", *objects).stdout)
+        rooms = {room["buffer"]: room["why"] for room in reported["capacityBuffers"]["rooms"]}
+        assert "must be greater than 0 and less than 1" in rooms["default/unreadable"]
+        assert rooms["default/lost"] == "there is no PodTemplate 'rom' in namespace default"
+        assert rooms["default/warm"] == rooms["default/lost"]
+
+
+def test_a_plan_prints_the_titles_of_buffers_in_full_beside_a_long_reason(tmp_path: Path) -> None:
+    limit = {"nodesmith.dev/buffer-limit-usd-per-hour": "0.0001"}
+    buffer = manifest("a-buffer-with-a-long-name", annotations=limit, **TEMPLATE, replicas=1)
+    objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, buffer)
+    printed = run(tmp_path, "plan", *objects, output="table").stdout
+    assert "CapacityBuffer" in printed
+    for title in ("have room", "launching", "to launch"):
+        assert title in printed
+    assert " ".join(printed.split()).count("its limit in dollars is reached") == 1
+    assert "buffer-limit-usd-per-hour)" in printed
+
+
 def test_plan_counts_the_replicas_of_a_workload_in_the_files(tmp_path: Path) -> None:
     workload = {
         "apiVersion": "apps/v1",

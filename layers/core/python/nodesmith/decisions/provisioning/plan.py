@@ -131,7 +131,7 @@ class Room:
 
     `wanted` is what the buffer asks for, `count` as much of it as the caps allow. Of these, `there` have room on nodes,
     `coming` on nodes that do not run yet, and more nodes are bought for `bought`. `why` says why the rest has no room,
-    empty if there is no rest.
+    or why the buffer asks for none; empty without such a reason.
     """
 
     buffer: str

@@ -88,7 +88,7 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     asked = _asked(inputs)
     pods = [pod for each in asked for pod in each.pods()]
     if not pods:
-        return replace(plan, rooms=tuple(Room(each.key, each.wanted, each.count) for each in asked))
+        return replace(plan, rooms=tuple(map(_no_room, asked)))
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
     planner = _planner(inputs, snapshot, pods, free, remainder)
@@ -111,6 +111,11 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
+
+
+def _no_room(each: Resolution) -> Room:
+    """Return the room of a buffer that asks for none, with what its status says about that."""
+    return Room(each.key, each.wanted, each.count, why=each.message)
 
 
 def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:
@@ -169,7 +174,7 @@ def _stopped_room(
     warm: WarmCapacity, each: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
 ) -> Room:
     coming = sum(len(node.claim.nominated) for node in nodes or ())
-    why = each.why
+    why = each.why or ("" if warm.each.count else warm.each.message)
     if each.pods and nodes is not None and coming < len(each.pods):
         why = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
     return warm.room(coming, why)
@@ -189,6 +194,8 @@ class _Placed:
 
     def room(self, each: Resolution, plan: Plan) -> Room:
         """Return the room of one buffer."""
+        if not each.count:
+            return _no_room(each)
         keys = [pod.key for pod in each.pods()]
         bought = {key for node in self.nodes for key in node.claim.nominated}
         found, coming = Counter(self.there.get(key) for key in keys), sum(key in bought for key in keys)
