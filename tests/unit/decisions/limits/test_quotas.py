@@ -277,6 +277,7 @@ class TestDollars:
             ("$5", "without a currency: did you mean '5'?"),
             ("1,5", "with a point: did you mean '1.5'?"),
             ("-1", "such as 5 or 12.50"),
+            ("2000000000", "at most 1000000000"),
             ("", "such as 5 or 12.50"),
         ],
     )

@@ -191,6 +191,8 @@ def _right_usd(text: str) -> str:
     comma, amount = _WITH_COMMA.fullmatch(text), _WITH_CURRENCY.fullmatch(text)
     if comma:
         return f"with a point: did you mean '{comma[1]}.{comma[2]}'?"
+    if amount and not (amount[1] or amount[3]):
+        amount = None  # too large, or with too many digits
     if amount and {amount[1].lower(), amount[3].lower()} <= _DOLLARS:
         return f"without a currency: did you mean '{amount[2]}'?"
     if amount:
