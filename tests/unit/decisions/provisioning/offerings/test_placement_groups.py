@@ -71,6 +71,22 @@ def test_a_spread_group_gets_seven_nodes_in_a_zone_at_most() -> None:
     assert "placement group training" in left.reason
 
 
+def test_nodepools_share_the_room_of_a_spread_group() -> None:
+    status = builders.nodeclass_status(placement_group=group("spread", a=5, b=7, c=7))
+    pools = [
+        builders.nodepool_manifest(team, requirements=[*builders.EXPRESS, SMALL], labels={"team": team})
+        for team in ("red", "blue")
+    ]
+    pods = [pod for team in ("red", "blue") for pod in one_a_node(2, app=team, nodeSelector={"team": team})]
+    seen = builders.snapshot(
+        pods=pods, nodepools=pools, nodeclasses=(builders.nodeclass_manifest(**SELECTOR),)
+    )
+    ledger = builders.ledger(nodeclasses={"default": status})
+    plan = decide(builders.inputs(snapshot=seen, ledger=ledger))
+    assert zones(plan) == {A: 2}
+    assert sum(len(each.pods) for each in plan.unplaced) == 2
+
+
 def test_instances_that_are_there_or_on_their_way_count() -> None:
     coming = builders.claim("c", zone=B, labels={PLACEMENT_GROUP: GROUP}, created_at=NOW)
     plan = planned(group("spread", a=7, b=5), one_a_node(20), claims=[coming])

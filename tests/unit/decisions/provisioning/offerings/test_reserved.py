@@ -26,6 +26,7 @@ from tests.builders import (
     inputs,
     ledger,
     nodeclaim_manifest,
+    nodeclass_manifest,
     nodeclass_status,
     nodepool_manifest,
     pods,
@@ -71,6 +72,25 @@ def test_no_more_of_it_is_used_than_is_free_and_the_rest_is_bought() -> None:
     assert sum(len(node.claim.nominated) for node in plan.nodes) == 5
     assert not plan.unplaced
     assert plan.bound_hourly_usd == 0, "no bound is claimed"
+
+
+@pytest.mark.parametrize("second", [{}, {"weight": 5}, {"nodeclass": "other"}])
+def test_nodepools_share_what_is_free_of_a_reservation(second: dict[str, Any]) -> None:
+    status = nodeclass_status(capacity_reservations=(replace(RESERVATION, available=1),))
+    pools = (
+        nodepool_manifest("a", requirements=ANY, labels={"team": "a"}),
+        nodepool_manifest("b", requirements=ANY, labels={"team": "b"}, **second),
+    )
+    of_each = [shape("6", "4Gi", app=team, nodeSelector={"team": team}) for team in "ab"]
+    seen = snapshot(
+        pods=[pod for each in of_each for pod in pods(each)],
+        nodepools=pools,
+        nodeclasses=(nodeclass_manifest(), nodeclass_manifest("other")),
+    )
+    known = {"default": status, "other": replace(status, name="other")}
+    plan = decide(inputs(snapshot=seen, ledger=ledger(nodeclasses=known)))
+    assert len(reserved(plan)) == 1
+    assert sorted(node.claim.nodepool for node in plan.nodes) == ["a", "b"]
 
 
 def test_instances_launched_since_the_reservation_was_read_count_as_taken() -> None:

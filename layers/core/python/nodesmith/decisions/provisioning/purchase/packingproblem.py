@@ -152,7 +152,7 @@ def _by_capacity_type(purchase_options: Iterable[PurchaseOption]) -> list[frozen
 
 @dataclass(frozen=True, slots=True)
 class TierLimits:
-    """The limits of a tier's templates as numbered vectors. Templates that share a quota share one vector.
+    """The limits of a tier's templates as numbered vectors. Templates that share a limit share one vector.
 
     `number` has the number of each template's vector, and `axes` where in it the template's limits are, in order of
     their names; `vectors` has what is left, by number. `names` are the templates' names, in order.
@@ -171,10 +171,7 @@ class TierLimits:
 
         A template that exceeds a limit of its own buys nothing, and shares no vector, in which it would stop others.
         """
-        keys = [
-            [(index, name) if one is None else one.key for name in names for one in (shared_limit(name),)]
-            for index, names in enumerate(sorted(template.remaining) for template in tier)
-        ]
+        keys = [[t.shared_key(n) or (index, n) for n in sorted(t.remaining)] for index, t in enumerate(tier)]
         number = list(range(len(tier)))
         first: dict[object, int] = {}
         for index, template in enumerate(tier):

@@ -19,7 +19,6 @@ from nodesmith.decisions.provisioning.purchase.packednodes import (
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, Pricing
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import Resources
@@ -66,21 +65,26 @@ def _buy_everywhere(order: Order, result: Purchase) -> None:
 
 
 def _with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> list[Template]:
-    """Return the templates of a tier with no more left of each quota than the `others` have."""
-    least: dict[tuple[str, str], int] = {}
+    """Return the templates of a tier with no more left of each limit that they share than the `others` have."""
+    least: dict[tuple[str, str] | None, int] = {}
     for template in others:
-        for name, left in template.remaining.items():
-            if (shared := shared_limit(name)) is not None:
-                least[shared.key] = min(left, least.get(shared.key, left))
+        for name, left in (*template.remaining.items(), *template.reservations.items()):
+            key = template.shared_key(name)
+            least[key] = min(left, least.get(key, left))
+    least.pop(None, None)
 
-    def lowered(template: Template) -> Template:
-        left = dict(template.remaining)
-        for name, amount in template.remaining.items():
-            if (shared := shared_limit(name)) is not None:
-                left[name] = min(amount, least.get(shared.key, amount))
-        return template if left == template.remaining else replace(template, remaining=Resources(left))
+    def lowered(template: Template, limits: Resources) -> Resources:
+        return Resources(
+            {n: min(left, least.get(template.shared_key(n), left)) for n, left in limits.items()}
+        )
 
-    return list(map(lowered, tier)) if least else list(tier)
+    def with_limits(template: Template) -> Template:
+        left = lowered(template, template.remaining), lowered(template, template.reservations)
+        if left == (template.remaining, template.reservations):
+            return template
+        return replace(template, remaining=left[0], reservations=left[1])
+
+    return list(map(with_limits, tier)) if least else list(tier)
 
 
 def _use_reserved(

@@ -311,6 +311,19 @@ def shared_limit(name: str) -> SharedLimit | None:
     return _shared_limit(name) if name.startswith(_QUOTA) else None
 
 
+def shared_key(name: str, group: PlacementGroup | None) -> tuple[str, str] | None:
+    """Return what the limits of several templates have in common if they share one amount; None for any other limit.
+
+    They share quotas, commitments, capacity reservations, and the room of a placement group, theirs if in a `group`.
+    """
+    if name.startswith(_RESERVATION_LIMIT):
+        return _RESERVATION_LIMIT, name
+    if name.startswith(_GROUP_LIMIT) and group is not None:
+        return _GROUP_LIMIT + group.id, name
+    shared = shared_limit(name)
+    return None if shared is None else shared.key
+
+
 @lru_cache(maxsize=1024)
 def _shared_limit(name: str) -> SharedLimit:
     owner, resource, rest = json.loads(name.removeprefix(_QUOTA))

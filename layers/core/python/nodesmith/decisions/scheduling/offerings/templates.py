@@ -24,6 +24,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     group_requirements,
     reservation_limit,
     reserved_offerings,
+    shared_key,
 )
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
@@ -87,6 +88,10 @@ class Template:
         """Whether something besides price decides: surcharges, the number of nodes, interruption risk, commitments."""
         steered = self.least_nodes or self.type_options.is_surcharged or self.type_options.is_risky
         return steered or bool(len(self.committed))
+
+    def shared_key(self, limit: str) -> tuple[str, str] | None:
+        """Return the key of the amount that it shares with other templates by this limit, None if it shares none."""
+        return shared_key(limit, self.status.placement_group)
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
