@@ -194,6 +194,25 @@ def test_pods_that_share_a_claim_share_its_devices_and_a_node() -> None:
     assert types(plan) == [4]
 
 
+def test_a_pod_whose_shared_claim_is_on_a_full_node_is_told_about_the_claim() -> None:
+    nodes = (builders.node("node-1", cpu="1", labels=TYPE), builders.node("node-2", labels=TYPE))
+    there = cluster(published("node-1", (kind(), 1, 0)), published("node-2", (kind(), 1, 1)))
+    shape = builders.shape(
+        "600m", deviceClaims=claims(request(), key="default/shared", allocation={"node": "node-1"})
+    )
+    pods = [*builders.bind(shape, "node-1"), *builders.pods(shape)]
+    (left,) = decided(pods, EIGHT, devices=there, nodes=nodes).unplaced
+    assert left.reason == "a shared ResourceClaim: the nodes with matching pods have no room for them"
+    assert left.why.fix == "make room on that node, or claim devices by a ResourceClaimTemplate"
+
+
+def test_more_pods_than_a_node_holds_are_told_that_their_shared_claim_keeps_them_together() -> None:
+    shape = builders.shape("90", deviceClaims=claims(request(), key="default/shared"))
+    assert why(decided(builders.pods(shape, 2), EIGHT)).startswith(
+        "a shared ResourceClaim: all must share one node, and none holds more than 1"
+    )
+
+
 def test_a_pod_goes_where_devices_are_allocated_to_its_claim() -> None:
     nodes = (builders.node("node-1", labels=TYPE), builders.node("node-2", labels=TYPE))
     there = cluster(published("node-1", (kind(), 1, 1)), published("node-2", (kind(), 1, 0)))

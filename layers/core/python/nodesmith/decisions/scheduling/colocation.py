@@ -16,14 +16,22 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.placement import Placement, PlacementContext
 from nodesmith.decisions.scheduling.topology.domains import followed, shares_node
-from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
+from nodesmith.decisions.scheduling.topology.topology import affinity_terms, anti_affinity_terms
 from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import HOSTNAME, common
 from nodesmith.model.apimachinery.quantities import total
+from nodesmith.model.kubernetes.devices import CLAIM_LABEL
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _Queue = Sequence[tuple[Shape, Pod]]
+
+
+def _rule(shape: Shape) -> str:
+    """Return what makes pods of a shape share a node: what they ask for, or else a ResourceClaim that they share."""
+    shared = sum(label.startswith(CLAIM_LABEL) for label in shape.labels)
+    terms = [term for term in affinity_terms(shape) if term.topology_key == HOSTNAME]
+    return "a shared ResourceClaim" if 0 < len(terms) <= shared else f"required pod affinity over {HOSTNAME}"
 
 
 class Colocation:
@@ -68,7 +76,7 @@ class Colocation:
             places = 1
         for demand in choices.first(("join", self._plain), hosting if left else ()):
             left = self._join(demand, left, places)
-        why = f"required pod affinity over {HOSTNAME}: the nodes with matching pods have no room for them"
+        why = f"{_rule(self._shape)}: the nodes with matching pods have no room for them"
         return {self._plain: (left, why if left else "")}
 
     def _matches(self, shape: Shape) -> bool:
@@ -137,7 +145,7 @@ class Colocation:
                 self._context.topology.add(existing.labels, shape, number, existing)
             self._context.result.placed.setdefault(existing.name, []).extend(pod.key for _, pod in queue)
         left: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._affinity_group}
-        why = f"required pod affinity over {HOSTNAME}: all must share one node, and none holds more than {count}"
+        why = f"{_rule(self._shape)}: all must share one node, and none holds more than {count}"
         for shape, pod in queue[count:]:
             left[shape] = ([*left[shape][0], pod], why)
         return left

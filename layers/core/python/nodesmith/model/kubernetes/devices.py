@@ -25,6 +25,8 @@ REQUESTED_DRIVERS = "karpenter.sh/requested-dra-drivers"
 """On NodeClaims: the drivers, separated by commas, that must publish their devices before the node is initialized."""
 DEVICES = "devices.nodesmith.dev/"
 """Prefix of the resources that stand for devices in a decision. They are on no object."""
+CLAIM_LABEL = f"{DEVICES}claim-"
+"""Prefix of the labels by which a decision keeps pods on one node that share a ResourceClaim. No object has them."""
 MOST_DEVICES, MOST_REQUESTS = 32, 32
 """Kubernetes' limits for one ResourceClaim."""
 ALL = 0

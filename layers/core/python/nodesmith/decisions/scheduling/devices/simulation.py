@@ -29,6 +29,7 @@ from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.apimachinery.quantities import Resources, format_bytes, total
 from nodesmith.model.apimachinery.requirements import Requirements, parse_selector
 from nodesmith.model.kubernetes.devices import (
+    CLAIM_LABEL,
     DEVICES,
     ClusterDevices,
     DevicePool,
@@ -40,8 +41,8 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
 from nodesmith.model.snapshot import Snapshot
 
-_CLAIM_LABEL, _WHOLE_LABEL = "devices.nodesmith.dev/claim-", "devices.nodesmith.dev/whole"
-"""Labels of pods in a decision: who shares a ResourceClaim, and who gets devices that no number describes."""
+_WHOLE_LABEL = f"{DEVICES}whole"
+"""A label of pods in a decision: who gets devices that no number describes."""
 _PLAIN = "plain"
 _MOST_FROM_POOLS = 1000
 """Pods of one decision that are tried with devices that belong to no node."""
@@ -185,7 +186,7 @@ class _Compilation:
         if key not in self._shapes:
             refusal = shape.refusal or self._problem(shape) or self._refusal(shape.claims, asked)
             requests = self.resources.requests(asked)
-            labels = {_CLAIM_LABEL + _short(each): "shared" for each in shared}
+            labels = {CLAIM_LABEL + _short(each): "shared" for each in shared}
             made = replace(
                 shape,
                 claims=(),
