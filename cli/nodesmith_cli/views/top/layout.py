@@ -37,6 +37,7 @@ _STYLES = {
     State.NOT_READY: "bad",
     State.CORDONED: "dim",
     State.READY: "",
+    State.STOPPED: "dim",
 }
 _SOLD = {"on-demand": "od", "spot": "spot", "reserved": "res"}
 _GIB = 2**30

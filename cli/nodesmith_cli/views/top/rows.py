@@ -27,6 +27,12 @@ class State(StrEnum):
     NOT_READY = "not ready"
     CORDONED = "cordoned"
     READY = "ready"
+    STOPPED = "stopped"
+    """A stopped instance of warm capacity. It has no Node, and runs no pods."""
+
+
+SETTLED = frozenset({State.READY, State.CORDONED, State.STOPPED})
+"""The states of nodes that neither come nor go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class View:
     def moving(self) -> tuple[NodeRow, ...]:
         """Nodes that come or go, the most urgent first."""
         order = list(State)
-        found = [row for row in self.nodes if row.state not in (State.READY, State.CORDONED)]
+        found = [row for row in self.nodes if row.state not in SETTLED]
         return tuple(sorted(found, key=lambda row: (order.index(row.state), _left(row), row.name)))
 
 

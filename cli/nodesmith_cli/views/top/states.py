@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.decisions.scheduling.existing import is_closed
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.costs.savings.capacity import ACCELERATORS
 from nodesmith_cli.views.top.rows import Gauge, NodeRow, State
+from nodesmith_formats.prices import Price
 from nodesmith_formats.wording import printable
 
 Manifest = Mapping[str, Any]
@@ -25,8 +27,9 @@ COMING = {
 
 
 def claim_row(claim: NodeClaim) -> NodeRow:
-    """Return the row of a NodeClaim that has no Node."""
-    room = claim.allocatable
+    """Return the row of a NodeClaim that has no Node. A stopped instance costs its volumes, and has no room."""
+    is_stopped = claim.phase is Phase.STOPPED
+    room = NOTHING if is_stopped else claim.allocatable
     return NodeRow(
         claim.name,
         claim.nodepool,
@@ -34,13 +37,13 @@ def claim_row(claim: NodeClaim) -> NodeRow:
         claim.instance_type,
         claim.zone,
         claim.capacity_type,
-        None,
+        Price(claim.stopped_price_hourly_usd, estimated=True) if is_stopped else None,
         Gauge(0, room.cpu_milli),
         Gauge(0, room.memory_bytes),
         Gauge(0, room.pods),
         Gauge(0, sum(room.of(gpu) for gpu in ACCELERATORS)),
         claim.created_at,
-        State.DRAINING if claim.is_ending else State.LAUNCHING,
+        State.DRAINING if claim.is_ending else State.STOPPED if is_stopped else State.LAUNCHING,
         printable((claim.message or COMING.get(claim.phase, ""))[:LONGEST]),
     )
 

@@ -12,13 +12,12 @@ from threading import Event, Lock, Thread
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.views.top.fleet import Fleet
-from nodesmith_cli.views.top.rows import NodeRow, State, View
+from nodesmith_cli.views.top.rows import SETTLED, NodeRow, State, View
 from nodesmith_cli.views.ui.fleetmap import Tile, tiles_of
 
 _FRESH_SECONDS = 1.0
 _MOMENT_SECONDS, _MOST_MOMENTS = 15.0, 2_880
 """A moment is kept every 15 seconds, for twelve hours."""
-_SETTLED = (State.READY, State.CORDONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ def sample_of(view: View, on_demand: Callable[[NodeRow], float | None]) -> Fleet
         unrequested.append(hourly * max(0.0, 1 - max(row.cpu.share, row.memory.share)))
         if row.capacity_type == SPOT:
             spot.append(hourly)
-        full.append(on_demand(row) if row.price is not None else 0.0)
+        is_whole = row.price is not None and row.state is not State.STOPPED
+        full.append(on_demand(row) if is_whole else hourly)
     known = [each for each in full if each is not None]
     return FleetSample(
         view,
@@ -83,7 +83,7 @@ def _tiles(rows: Sequence[NodeRow]) -> list[Tile]:
         share, number = requested.get(key, (0.0, 0))
         requested[key] = share + max(row.cpu.share, row.memory.share), number + 1
     tiles = tiles_of(
-        (row.zone, row.instance_type, row.capacity_type, row.hourly_usd, row.state not in _SETTLED)
+        (row.zone, row.instance_type, row.capacity_type, row.hourly_usd, row.state not in SETTLED)
         for row in rows
     )
     shares = {key: min(1.0, share / number) for key, (share, number) in requested.items()}

@@ -33,6 +33,9 @@ from nodesmith_cli.views.top.rows import (
 )
 from nodesmith_cli.views.top.screen import FRAMES_PER_SECOND, Items, TopApp
 from nodesmith_cli.views.top.updates import budget_windows, pricing, refusals
+from nodesmith_cli.views.ui.archive import Archive
+from nodesmith_cli.views.ui.findings import findings
+from nodesmith_cli.views.ui.samples import sample_of
 from nodesmith_formats.prices import Price
 from tests.builders import NOW, catalog
 from tests.objects.savingsclusters import karpenter, node, pod
@@ -153,6 +156,33 @@ def test_a_nodeclaim_without_a_node_is_a_launch_until_its_node_joins() -> None:
     seen.put(NODECLAIMS, [claim("c-1", on="a")])
     seen.put(NODES, [node("a")])
     assert [each.name for each in seen.view(NOW).nodes] == ["a"]
+
+
+def stopped(name: str = "c-1") -> dict[str, Any]:
+    """Return a NodeClaim object of warm capacity whose instance is stopped."""
+    marks = {"nodesmith.dev/warm-capacity": "shop/burst", "nodesmith.dev/stopped-hourly-usd": "0.0022"}
+    made = claim(name, annotations=marks)
+    why = "instance i-1 is stopped, for CapacityBuffer shop/burst"
+    registered = {"type": "Registered", "status": "Unknown", "reason": "Stopped", "message": why}
+    made["status"]["conditions"].append(registered)
+    made["status"]["allocatable"] = {"cpu": "4", "memory": "16Gi", "pods": "58"}
+    return made
+
+
+def test_a_stopped_instance_is_no_launch_and_has_no_room_and_the_price_of_its_volumes() -> None:
+    view = fleet(node("a"), claims=[stopped()]).view(NOW)
+    (shown,) = [row for row in view.nodes if row.name == "c-1"]
+    assert (shown.state, shown.price) == (State.STOPPED, Price(0.0022, estimated=True))
+    assert "CapacityBuffer shop/burst" in shown.detail
+    assert view.moving == ()
+    assert view.cpu == fleet(node("a")).view(NOW).cpu
+
+
+def test_a_page_finds_no_slow_launch_in_a_stopped_instance_and_counts_no_price_of_its_type() -> None:
+    view = fleet(claims=[stopped()]).view(NOW + timedelta(hours=1))
+    found = findings(view, (), Archive(None), None, ())
+    assert not any(each.is_problem for each in found)
+    assert sample_of(view, lambda _: 1.0).on_demand_usd == pytest.approx(0.0022)
 
 
 def test_a_terminating_node_shows_its_deadline() -> None:
