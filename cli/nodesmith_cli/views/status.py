@@ -31,10 +31,12 @@ from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.kubernetes.objects import name_of
-from nodesmith_formats.wording import counted, span
+from nodesmith_formats.wording import counted, moment, span
 
 Report = Mapping[str, Any]
 _INTERRUPTION_CAUSES, _REASONS = frozenset(InterruptionCause), frozenset(Reason)
+_OLD_SECONDS = 60
+"""From which age the time of a snapshot is printed: bucket and folder may have no newer one."""
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
 
@@ -218,6 +220,8 @@ def _for(claim: NodeClaim, now: datetime) -> str:
 
 def lines(report: Report) -> Iterator[str]:
     """Yield the human-readable lines."""
+    if report["snapshotAgeSeconds"] >= _OLD_SECONDS:
+        yield f"as of {moment(report['snapshotAt'])}, the time of the newest snapshot"
     counts = [f"{report[what]} {word}" for what, word in _COUNTS if report[what]]
     yield _count(report["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
     yield _count(report["pods"], "pod") + (f" ({report['pending']} pending)" if report["pending"] else "")

@@ -64,6 +64,13 @@ def test_a_calm_cluster_is_shown_in_three_lines() -> None:
     assert list(lines(found)) == ["1 node", "2 pods (1 pending)", "no interruptions in progress"]
 
 
+def test_the_time_of_an_old_snapshot_is_printed_first() -> None:
+    found = report_of(seen(running("a")), NOW + timedelta(minutes=10))
+    first, *others = lines(found)
+    assert first == "as of 2026-11-21 12:00:00 UTC, the time of the newest snapshot"
+    assert others == ["1 node", "no pods", "no interruptions in progress"]
+
+
 def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
     waits = replacement(running("a"))
     bought = claim("new", phase=Phase.PENDING, created_at=BEGAN, phase_since=BEGAN)
