@@ -39,6 +39,7 @@ from nodesmith_local.aws.instances.stages import USUAL, Delays
 from nodesmith_local.aws.locking import in_turns
 from nodesmith_local.aws.seam import Ec2Seam
 from nodesmith_local.aws.selectedimages import publish_selected
+from nodesmith_local.aws.services import timed_by
 from nodesmith_local.aws.serving import answered_in_process, lasting_connections
 from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
@@ -116,6 +117,7 @@ class LocalAws:
             raise RuntimeError("another LocalAws runs in this process, and moto keeps one state for both")
         with ExitStack() as stack:
             stack.callback(_ONE_AT_A_TIME.release)
+            stack.enter_context(timed_by(self.clock.now))
             stack.enter_context(self.seam)
             stack.enter_context(self.strict)
             stack.enter_context(shortcuts())

@@ -27,6 +27,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith_local.apiserver import Store
 from nodesmith_local.aws import Endpoint, LocalAws
 from nodesmith_local.aws.instances.machines import MotoMachines
+from nodesmith_local.aws.services import timed_by
 from tests.aws.account import NODECLASS, SETTINGS
 from tests.objects.launching import CLAIM, options
 
@@ -338,6 +339,21 @@ def test_other_processes_reach_over_a_connection_what_clients_of_this_process_wr
     response = connection.getresponse()
     assert (response.status, response.read(), response.headers["x-amz-meta-by"]) == (200, body, "us")
     connection.close()
+
+
+def test_instances_end_and_objects_are_written_at_the_time_of_the_clock(aws: LocalAws) -> None:
+    at = datetime(2021, 5, 6, 7, 8, 9, tzinfo=UTC)
+    ec2, s3 = aws.client("ec2"), aws.client("s3")
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    s3.create_bucket(Bucket="clock")
+    with timed_by(lambda: at):
+        launched = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
+        named = [launched["Instances"][0]["InstanceId"]]
+        ec2.terminate_instances(InstanceIds=named)
+        s3.put_object(Bucket="clock", Key="k", Body=b"v")
+    (ended,) = ec2.describe_instances(InstanceIds=named)["Reservations"][0]["Instances"]
+    assert "2021-05-06 07:08:09" in ended["StateTransitionReason"]
+    assert [each["LastModified"] for each in s3.list_objects_v2(Bucket="clock")["Contents"]] == [at]
 
 
 def test_a_body_that_is_read_from_a_file_is_stored_too(aws: LocalAws) -> None:
