@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read
+from nodesmith.decisions.provisioning.buffers.resolutions import resolutions
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.karpenter.capacitybuffers import namespace_of
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.model.policies import NodeSettings
@@ -107,7 +109,19 @@ def _with_manifests(inputs: Inputs, files: Sequence[str], what: list[str], notes
     for document in found:
         inputs = _upserted(inputs, document.manifest, notes)
         what.append(document.object)
+    buffers = [each.manifest for each in found if each.manifest["kind"] == "CapacityBuffer"]
+    notes += _without_effect(inputs, {f"{namespace_of(each)}/{each['metadata']['name']}" for each in buffers})
     return inputs
+
+
+def _without_effect(inputs: Inputs, buffers: Collection[str]) -> Iterator[str]:
+    """Yield why CapacityBuffers (namespace/name) keep no room in a simulation, each in a sentence."""
+    for each in resolutions(inputs.snapshot, inputs.now):
+        if each.key in buffers and each.is_warm:
+            yield f"CapacityBuffer {each.key} has no effect: stopped instances are not simulated"
+        elif each.key in buffers and not each.is_ready:
+            known = "a simulation knows only what buffers of the recorded cluster refer to"
+            yield f"CapacityBuffer {each.key} has no effect: {each.message}; {known}"
 
 
 def _others(manifests: Manifests) -> list[str]:

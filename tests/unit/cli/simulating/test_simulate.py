@@ -19,6 +19,7 @@ import pytest
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.requirements import parse_selector
+from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import PreferencePolicy
@@ -32,6 +33,7 @@ from tests import builders
 from tests.builders import expression
 from tests.objects.fleets import fleet, pool, worker
 from tests.processes.plancommand import written
+from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import manifest, template
 
 NOW, MINUTE, HOUR = builders.NOW, timedelta(minutes=1), timedelta(hours=1)
 ON_DEMAND = [
@@ -279,6 +281,22 @@ def test_other_kinds_among_changes_are_reported(tmp_path: Path) -> None:
     namespaced = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     file = written(tmp_path, "pool.yaml", pool(), namespaced)
     assert "ConfigMap is ignored" in changed(trace([]).inputs, RequestedChanges(files=(file,))).notes[0]
+
+
+def test_a_changed_buffer_without_an_effect_is_reported_with_the_reason(tmp_path: Path) -> None:
+    unknown = manifest(podTemplateRef={"name": "room"}, replicas=1)
+    warm = manifest("warm", provisioningStrategy=WARM_CAPACITY, podTemplateRef={"name": "room"}, replicas=1)
+    notes = changed(
+        trace([]).inputs, RequestedChanges(files=(written(tmp_path, "b.yaml", unknown, warm),))
+    ).notes
+    assert [note.partition(";")[0] for note in notes] == [
+        "CapacityBuffer default/room has no effect: there is no PodTemplate 'room' in namespace default",
+        "CapacityBuffer default/warm has no effect: stopped instances are not simulated",
+    ]
+    there = {each.key: each for each in [template()]}
+    seen = replace(trace([]).inputs, snapshot=builders.snapshot(podtemplates=there))
+    file = written(tmp_path, "known.yaml", unknown)
+    assert changed(seen, RequestedChanges(files=(file,))).notes == ()
 
 
 # The report
