@@ -31,6 +31,7 @@ from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.costs.commitmentsettings import parse_commitment_settings
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeoverlays import PRICE_APPLIED
 from nodesmith.model.ledger.commitments import (
     Commitment,
     CommitmentBook,
@@ -55,6 +56,7 @@ from tests.builders import (
 )
 from tests.fakes.table import FakeTable
 from tests.objects.fleets import fleet, running, worker
+from tests.objects.nodeoverlays import overlay
 
 ZONE = ZONES[0]
 ENDS = NOW + timedelta(days=300)
@@ -255,6 +257,17 @@ def test_unused_commitments_are_used_before_spot_and_add_nothing_to_the_bill() -
     assert (node.claim.capacity_type, node.request.cheapest.instance_type) == (ON_DEMAND, "m5.2xlarge")
     assert node.price_hourly_usd == 0
     assert node.claim.price_hourly_usd == pytest.approx(M5), "limits in dollars count what it may cost"
+
+
+def test_no_nodeoverlay_sets_the_price_of_what_commitments_pay_for() -> None:
+    known = inputs_with(Commitments(book(reserved("m5.2xlarge", 1, ZONE))), 1)
+    changed = replace(known.snapshot, nodeoverlays=(overlay(priceAdjustment="-10%"),))
+    (node,) = decide(replace(known, snapshot=changed)).nodes
+    assert node.request.cheapest.commitment
+    assert not node.request.is_overlaid
+    assert node.price_hourly_usd == 0
+    assert node.claim.price_hourly_usd == pytest.approx(M5)
+    assert PRICE_APPLIED not in node.claim.annotations
 
 
 def test_no_more_is_planned_on_commitments_than_is_left_and_the_rest_is_spot() -> None:

@@ -177,13 +177,17 @@ def _committed(type_options: TypeOptions, pools: tuple[CommitmentPool, ...]) -> 
 
 
 def _paid_for(offering: Offering, pool: CommitmentPool, use: int) -> Offering:
-    """Return an offering as a pool of commitments pays for it. A plan's own rate says what it uses up."""
+    """Return an offering as a pool of commitments pays for it. A plan's own rate says what it uses up.
+
+    No NodeOverlay sets this price.
+    """
     listed = offering.paid_hourly_usd
     used = use / 1_000_000 if pool.kind.is_plan else listed
     return replace(
         offering,
         price_hourly_usd=0.0,
         risk_hourly_usd=used * USE_SHARE[pool.kind],
+        overlay="",
         listed_hourly_usd=listed,
         commitment=pool.name,
         commitment_use=use,
