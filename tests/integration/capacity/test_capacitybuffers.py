@@ -164,6 +164,21 @@ def test_room_on_a_schedule_comes_with_its_window_and_goes_after_it() -> None:
     assert world.nodes == 0
 
 
+def test_a_buffer_with_a_limit_in_dollars_buys_no_more_because_of_another_buffer() -> None:
+    world = Buffered(buffer(4))
+    second = buffer(4, **{"limit-usd-per-hour": "0.05"})
+    second["metadata"]["name"] = "second"
+    world.cluster.capacitybuffers["default/second"] = second
+    world.live(10 * MINUTE)
+    bought = [claim.nominated for claim in world.store.claims.values()]
+    assert len(world.cloud.instances) == len(bought) == 3, (
+        "c5.xlarge and c5.large for room, c5.large for second"
+    )
+    assert [keys for keys in bought if any("second" in key for key in keys)] == [
+        ("default/capacitybuffer~second~0",)
+    ]
+
+
 def test_a_buffer_that_refers_to_nothing_says_so_and_is_served_once_it_can_be() -> None:
     world = Buffered()
     templates, world.podtemplates = world.podtemplates, []

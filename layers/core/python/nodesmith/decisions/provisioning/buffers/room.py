@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.buffers.spendinglimits import (
     DEAR,
     bought_within,
     limits_of,
+    placed_room,
     runs_something,
     within_dollars,
 )
@@ -94,7 +95,7 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     planner = _planner(inputs, snapshot, pods, free, remainder)
     planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     why = _unproven(asked, free, snapshot, inputs.ledger)
-    there = _placed(pods, free, planner)
+    there = placed_room(asked, pods, free, planner, snapshot, inputs.ledger)
     spent, beyond = within_dollars(asked, there, free, snapshot, inputs.ledger)
     why |= dict.fromkeys(beyond, DEAR)
     in_flight = frozenset(existing.name for existing in free if existing.in_flight)
@@ -246,22 +247,6 @@ def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNod
     return free
 
 
-def _placed(pods: Sequence[Pod], free: list[ExistingNode], planner: Planner) -> dict[str, str]:
-    """Place planned pods on existing nodes, which this fills; return the name of the node by pod.
-
-    Nodes that run pods are filled first, so that the others can be removed.
-    """
-    free.sort(
-        key=lambda existing: (
-            existing.in_flight,
-            not any(map(runs_something, existing.hosted)),
-            existing.name,
-        )
-    )
-    placed = planner.assign(pods, free, PreferenceMode.RULE).placed
-    return {key: name for name, keys in placed.items() for key in keys}
-
-
 def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     """Return the snapshot without the taint of sources of moves in progress.
 
@@ -365,7 +350,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
     there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
     planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Remainder())
     planner.assign(there.fresh, there.free, PreferenceMode.RULE)
-    placed = _placed(pods, there.free, planner)
+    placed = placed_room(asked, pods, there.free, planner, snapshot, inputs.ledger)
     within_dollars(asked, placed, there.free, snapshot, inputs.ledger)
     return {pod: placed[pod.key] for pod in pods if pod.key in placed}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
 from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
@@ -40,6 +40,52 @@ def limits_of(asked: Iterable[Resolution]) -> dict[str, float]:
     """Return the limits of buffers in USD an hour, by key."""
     buffers = {each.key: each.buffer for each in asked if each.buffer is not None}
     return {key: buffer.limit_usd for key, buffer in buffers.items() if buffer.limit_usd is not None}
+
+
+def placed_room(
+    asked: Sequence[Resolution],
+    pods: Sequence[Pod],
+    free: list[ExistingNode],
+    planner: Planner,
+    snapshot: Snapshot,
+    ledger: Ledger,
+) -> dict[str, str]:
+    """Place the planned pods of buffers on existing nodes, which this fills; return the name of the node by pod.
+
+    Nodes that run pods are filled first, so that the others can be removed. If a buffer has a limit in dollars, each
+    has the nodes next that were bought for it: on those of another one, its limit might not pay for its pods.
+    """
+    free.sort(
+        key=lambda existing: (
+            existing.in_flight,
+            not any(map(runs_something, existing.hosted)),
+            existing.name,
+        )
+    )
+    steps: list[tuple[Sequence[Pod], list[ExistingNode]]] = [(pods, free)]
+    if len(asked) > 1 and limits_of(asked):
+        busy = [existing for existing in free if any(map(runs_something, existing.hosted))]
+        steps = [(pods, busy), *_owned(pods, free, snapshot, ledger), (pods, free)]
+    placed: dict[str, str] = {}
+    for some, nodes in steps:
+        left = [pod for pod in some if pod.key not in placed] if nodes else []
+        found = planner.assign(left, nodes, PreferenceMode.RULE).placed if left else {}
+        placed |= {key: name for name, keys in found.items() for key in keys}
+    return placed
+
+
+def _owned(
+    pods: Iterable[Pod], free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger
+) -> Iterator[tuple[list[Pod], list[ExistingNode]]]:
+    """Yield the planned pods of each buffer with the nodes that were bought for them."""
+    by_buffer: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_buffer.setdefault(_buffer_of(pod), []).append(pod)
+    for mine in by_buffer.values():
+        keys = {pod.key for pod in mine}
+        claims = (claim for claim in ledger.claims if not keys.isdisjoint(claim.nominated))
+        names = {claim.name if (node := snapshot.node_of(claim)) is None else node.name for claim in claims}
+        yield mine, [existing for existing in free if existing.name in names]
 
 
 def within_dollars(
