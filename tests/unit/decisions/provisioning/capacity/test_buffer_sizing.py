@@ -281,9 +281,9 @@ def test_nodes_whose_min_values_need_dearer_offerings_are_bought_only_if_the_lim
             expression("node.kubernetes.io/instance-type", "In", "c5.xlarge", "c5.2xlarge", minValues=2),
         ]
     )
-    asked = {"nodepools": (demanding,)}
-    assert decide(given(limited("0.20", replicas=2), **asked)).nodes == ()
-    (node,) = decide(given(limited("0.40", replicas=2), **asked)).nodes
+    low, high = (given(limited(usd, replicas=2), nodepools=(demanding,)) for usd in ("0.20", "0.40"))
+    assert decide(low).nodes == ()
+    (node,) = decide(high).nodes
     assert {each.instance_type for each in node.request.overrides} == {"c5.xlarge", "c5.2xlarge"}
 
 

@@ -316,8 +316,8 @@ def test_of_offerings_with_the_same_overlaid_price_ec2_takes_the_one_that_aws_se
 def test_of_spot_and_on_demand_at_the_same_overlaid_price_the_one_that_aws_sells_for_least_is_bought() -> (
     None
 ):
-    for change in ({"price": "2"}, {"price": "0"}, {"priceAdjustment": "-100%"}):
-        request = the_node(decided(overlay(**change), count=3)).request
+    for change in (overlay(price="2"), overlay(price="0"), overlay(priceAdjustment="-100%")):
+        request = the_node(decided(change, count=3)).request
         assert request.capacity_type == "spot"
         listed = [each.listed_hourly_usd for each in request.overrides]
         assert listed == sorted(listed)
