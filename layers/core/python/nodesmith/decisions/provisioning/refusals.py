@@ -1,0 +1,284 @@
+"""What keeps one NodePool from buying for a demand: the first filter that leaves nothing, and what failed there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
+from nodesmith.decisions.scheduling.offerings.quotas import obstacle
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    described_group,
+    is_group_full,
+    own_limits,
+    used_up,
+)
+from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
+from nodesmith.model.apimachinery.frozen import NO_ITEMS
+from nodesmith.model.apimachinery.labels import ZONE, restriction
+from nodesmith.model.apimachinery.quantities import (
+    EPHEMERAL_STORAGE,
+    amount_text,
+    amounts_text,
+    rounded_down_text,
+    rounded_up_text,
+)
+from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
+from nodesmith.model.ec2.capacity import EFA
+from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
+from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.kubernetes.devices import DEVICES, without_devices
+from nodesmith.model.nodeclasses.status import MOST_SPREAD
+
+_LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
+_DECLARED = (
+    f"allow instance types with these devices, or declare theirs: {DEVICES_ANNOTATION} on a NodeOverlay"
+)
+_OBSTACLES = (
+    ("no instance type meets", "loosen the requirement that removes most instance types"),
+    (
+        "none of its",
+        "allow more instance types, zones or capacity types, raise the quota, or wait until EC2 has capacity again",
+    ),
+    ("its DaemonSets ask", "allow larger instance types"),
+    ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
+    ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
+    ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
+)
+
+
+class Filter(IntEnum):
+    """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
+
+    TAINT = 1
+    REQUIREMENT = 2
+    NODEPOOL = 3
+    OFFERING = 4
+    HOST_PORT = 5
+    RESOURCE = 6
+    MIN_VALUES = 7
+    LIMIT = 8
+    UNFINISHED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""
+
+    filter: Filter
+    why: str
+    blocking: str
+    fix: str = ""
+
+
+_WINDOWS = Refusal(
+    Filter.REQUIREMENT,
+    "its nodes run Windows, and nothing about the pods says that they do",
+    "operating system",
+    "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
+)
+_ONE_INTERFACE = Refusal(
+    Filter.RESOURCE,
+    "its EC2NodeClass has associatePublicIPAddress true, which EC2 allows with a single network interface only, and"
+    f" the pods ask for more {EFA} than such nodes have",
+    f"resource {EFA}",
+    "remove associatePublicIPAddress, and reach the internet through a NAT gateway",
+)
+_SOLD_OUT = Refusal(
+    Filter.OFFERING,
+    "EC2 lately refused all instance types that are large enough, for lack of capacity, quota or permission",
+    "offerings",
+    "wait, allow more instance types, zones or capacity types, or raise the quota",
+)
+
+
+def refusal(demand: Demand, template: Template) -> Refusal:
+    """Return why a NodePool that may buy now cannot buy for a demand."""
+    shape = demand.shape
+    taint = shape.untolerated(template.pool.taints)
+    if taint is not None:
+        return Refusal(
+            Filter.TAINT,
+            f"pods do not tolerate the taint {taint}",
+            f"taint {taint}",
+            f"add a toleration for {taint} to the pods",
+        )
+    found = [template.requirements.conflict(term) for term in demand.shape.terms]
+    conflicts = [conflict for conflict in found if conflict is not None]
+    if len(conflicts) == len(found):
+        return _conflict(conflicts[0], template)
+    if keeps_off(template, shape):
+        return _WINDOWS
+    admission = Admission(template, (demand,))
+    admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    if not admitted:
+        return _nothing_admitted(demand, template, admission)
+    fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
+    if not fitting:
+        sold_out = is_sold_out(demand, template, admitted)
+        return _SOLD_OUT if sold_out else _too_large(demand, admitted, template)
+    plain = [c for c in fitting if not c.is_exotic] or fitting
+    if template.trial and template.remaining.of(NODES) < 1:
+        return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
+    own = own_limits(template.remaining).items()
+    within = [c for c in plain if all(limit_cost(c, None, n) <= left for n, left in own)]
+    if within and not is_group_full(template.remaining):
+        offers = [(c, o) for c in within for o in c.offerings if admission.mask(c, o)]
+        limit = obstacle(template, offers) or used_up((o for _, o in offers), template.reservations)
+        if limit is not None:
+            return Refusal(Filter.LIMIT, *limit)
+        why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
+        return Refusal(Filter.UNFINISHED, why, "amount of work")
+    return _over_limits(demand, plain, template)
+
+
+def _conflict(conflict: Conflict, template: Template) -> Refusal:
+    wanted = conflict.wanted
+    if restriction(wanted.key) is not None:
+        fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
+    elif conflict.offered is None:
+        fix = f"add the label {wanted.key} to NodePool {template.name}, or remove it from the pods"
+    else:
+        fix = conflict.remedy or f"allow {wanted} in NodePool {template.name}"
+    return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+
+
+def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
+    if admission.port_holders:
+        owner = admission.port_holders[0].owner
+        why = f"{owner} uses the pods' host port on every node that would do"
+        return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+    if all(
+        image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
+    ):
+        found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
+        return Refusal(
+            Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
+        )
+    culprit = next(_excluding_requirements(demand, template), None)
+    return Refusal(
+        Filter.OFFERING,
+        f"no instance type with an offering left{_where(demand)} has what the pods select{_shifted(demand, template)}",
+        f"requirement {culprit}" if culprit else "offerings",
+        f"remove {culprit} from the pods"
+        if culprit
+        else "allow more instance types, zones or capacity types",
+    )
+
+
+def _excluding_requirements(demand: Demand, template: Template) -> Iterator[Requirement]:
+    """Yield the requirements of the pods, by key, without which something could be bought."""
+    for term in demand.shape.terms:
+        for key in sorted(term):
+            less = Requirements({k: r for k, r in term.items() if k != key})
+            freed = replace(demand, shape=replace(demand.shape, terms=(less,)))
+            if key == ZONE:
+                freed = replace(freed, pins=NO_ITEMS)
+            admission = Admission(template, (freed,))
+            if any(admission.mask(c, o) for c in template.choices for o in c.offerings):
+                yield term[key]
+
+
+def _where(demand: Demand) -> str:
+    """Return the zones that the pods must be in by their spread, selectors or volumes; empty if zones do not matter."""
+    wanted = [term.get(ZONE) for term in demand.shape.terms]
+    zones = {zone for one in wanted if one and not one.complement for zone in one.values}
+    if demand.zone:
+        zones = {demand.zone}
+    elif any(one is None or one.complement for one in wanted):
+        return ""
+    return f" in {' or '.join(sorted(zones))}"
+
+
+def _shifted(demand: Demand, template: Template) -> str:
+    """Return the zonal shifts of the zones that the pods must be in; empty if there are none."""
+    where = _where(demand).removeprefix(" in ").split(" or ")
+    shifts = [each for each in template.shifted if each.split()[1] in where]
+    return f": {'; '.join(shifts)}" if shifts else ""
+
+
+def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Template) -> Refusal:
+    requests = demand.shape.requests
+    lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
+    if not lacking:
+        asked = ", ".join(filter(None, (amounts_text(without_devices(requests)), demand.shape.devices)))
+        why = f"no instance type offers all that one pod asks for ({asked}) at once"
+        fix = "allow larger instance types, or ask for less"
+        return Refusal(Filter.RESOURCE, why, "resources together", fix)
+    name = lacking[0]
+    if name.startswith(DEVICES):
+        why = f"one pod claims {demand.shape.devices}, and no node that it allows has as many such devices"
+        return Refusal(Filter.RESOURCE, why, "devices", _DECLARED)
+    if name == EFA and template.nodeclass.associate_public_ip_address:
+        return _ONE_INTERFACE
+    if not any(c.room.of(name) for c in admitted):
+        why = f"one pod asks for {amount_text(name, requests[name])} {name}, and no node offers any"
+        return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
+    largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
+    most = rounded_down_text(name, max(0, largest.room.of(name)))
+    why = (
+        f"one pod asks for {amount_text(name, requests[name])} {name}, the most that a node offers to pods is"
+        f" {most} ({largest.type.name})"
+    )
+    more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
+    fix = f"{more}, or ask for at most {most}"
+    return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
+
+
+def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
+    """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
+    if is_group_full(template.remaining):
+        group = described_group(template.status.placement_group)
+        why = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
+        return Refusal(Filter.LIMIT, why, group, "use another placement group, or more zones")
+    template = replace(template, remaining=own_limits(template.remaining))
+    limits, left = template.pool.limits, template.remaining
+    smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
+    stops = {
+        name: f"its limit of {amount_text(name, limits.of(name))} {name} is reached"
+        f" ({amount_text(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" {amount_text(name, amount)})"
+        for name, amount in smallest.items()
+        if amount > left[name]
+    }
+    why = (
+        " and ".join(stops.values())
+        or f"its limits leave no room for a node that would do ({amounts_text(left)} left)"
+    )
+    raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
+    pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
+    fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
+    blocking = f"limit {next(iter(stops))}" if stops else "limits together"
+    return Refusal(Filter.LIMIT, why, blocking, fix)
+
+
+def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
+    """Return the limits to raise, and to what, so that all pods fit on nodes of the type that is cheapest for them."""
+    requests = demand.shape.requests
+
+    def nodes(type_option: TypeOption) -> int:
+        return -(-len(demand.pods) // max(1, requests.times_in(type_option.room, demand.per_node)))
+
+    def price(type_option: TypeOption) -> tuple[float, str]:
+        return nodes(type_option) * type_option.offerings[0].price_hourly_usd, type_option.type.name
+
+    type_option, left = min(choices, key=price), template.remaining
+    needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
+    return [
+        (name, rounded_up_text(name, template.pool.limits.of(name) - left[name] + amount))
+        for name, amount in needed.items()
+        if amount > left[name]
+    ]
+
+
+def of_obstacle(why: str) -> str:
+    """Return what would let a NodePool buy again; empty if unknown."""
+    return first_fix(_OBSTACLES, why)
+
+
+def first_fix(rows: tuple[tuple[str, str], ...], text: str) -> str:
+    """Return the remedy of the first row whose beginning begins `text`; empty if there is none."""
+    return next((fix for beginning, fix in rows if text.startswith(beginning)), "")
