@@ -202,7 +202,7 @@ def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:
     templates = [t for tier in purchase.tiers for t in tier]
     found: list[tuple[Pod, Reason]] = []
     for demand in purchase.left:
-        why = reason(demand, templates, offers.obstacles, purchase.refusals)
+        why = reason(demand, templates, offers.obstacles, purchase.refusals, offers.obstructed)
         found += [(pod, why) for pod in demand.pods]
     return found
 

@@ -9,15 +9,24 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from nodesmith.decisions.provisioning.refusals import Filter, Refusal, first_fix, of_obstacle, refusal
+from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
+from nodesmith.decisions.provisioning.refusals import (
+    Filter,
+    Refusal,
+    first_fix,
+    of_obstructed,
+    refusal,
+)
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
 
 NO_NODEPOOL = "no NodePool"
 _MOST_SHOWN = 3
+_LONGEST_OTHER = 160
 _TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
@@ -50,6 +59,7 @@ _REFUSALS = (
 
 
 _COUNTED = {
+    Filter.ABSENT: "without a resource that the pods request",
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
     Filter.NODEPOOL: "not able to launch anything now",
@@ -57,6 +67,7 @@ _COUNTED = {
     Filter.HOST_PORT: "with the pods' host port in use on every node",
     Filter.RESOURCE: "too small",
     Filter.MIN_VALUES: "with too few instance types left for its minValues",
+    Filter.OBSTRUCTED: "not able to launch anything now",
     Filter.LIMIT: "at their limit",
     Filter.UNFINISHED: "with more work than one run does",
 }
@@ -67,34 +78,48 @@ def reason(
     templates: Sequence[Template],
     obstacles: Mapping[str, str],
     tried: Mapping[tuple[Shape, str | None, str], Refusal],
+    obstructed: Mapping[str, Obstructed] = NO_ITEMS,
 ) -> Reason:
     """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
 
-    `tried` is what refused a purchase, by shape, zone and NodePool. The nearest NodePool is the one that passed most
-    filters, the heaviest of equals. As kube-scheduler does for nodes, the text counts the NodePools stopped by each
-    filter.
+    `tried` is what refused a purchase, by shape, zone and NodePool. `obstructed` are NodePools with an obstacle that
+    could serve pods without it. The nearest NodePool is the one that passed most filters, the heaviest of equals. As
+    kube-scheduler does for nodes, the text counts the NodePools stopped by each filter. It then describes the nearest
+    one, and the next ones that something else stopped.
     """
     refusals = [
         (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
     ]
     refusals += [
-        (name, Refusal(Filter.NODEPOOL, why, f"NodePool {name}", of_obstacle(why)))
-        for name, why in obstacles.items()
+        (name, of_obstructed(demand, name, why, obstructed.get(name))) for name, why in obstacles.items()
     ]
     if not refusals:
         return Reason("there is no NodePool", blocking=NO_NODEPOOL, fix="create a NodePool")
-    name, nearest = max(refusals, key=lambda r: r[1].filter)
+    refusals.sort(key=lambda r: -r[1].filter)
+    name, nearest = refusals[0]
     text = f"NodePool {name}: {nearest.why}"
     if len(refusals) > 1:
-        text = f"{_counts(found.filter for _, found in refusals)}; nearest is {text}"
+        text = "; ".join(
+            [f"{_counts(found.filter for _, found in refusals)}; nearest is {text}", *_others(refusals)]
+        )
     text += _by_volumes(demand.shape) + _typo(demand.shape.requests)
     return Reason(text, name, nearest.blocking, nearest.fix)
 
 
+def _others(refusals: Sequence[tuple[str, Refusal]]) -> list[str]:
+    """Describe the NodePools that come after the nearest one, the first of those that the same thing stopped."""
+    by_blocking = {found.blocking: (name, found.why) for name, found in reversed(refusals)}
+    described = [by_blocking[each] for each in dict.fromkeys(found.blocking for _, found in refusals)]
+    return [
+        f"NodePool {name}: {why if len(why) <= _LONGEST_OTHER else f'{why[:_LONGEST_OTHER]}…'}"
+        for name, why in described[1:_MOST_SHOWN]
+    ]
+
+
 def _counts(filters: Iterable[Filter]) -> str:
     """Count the NodePools by the filter that stopped them, nearest first: `0 of 3 NodePools fit: 1 too small, …`."""
-    found = Counter(filters)
-    parts = ", ".join(f"{found[each]} {_COUNTED[each]}" for each in sorted(found, reverse=True))
+    found = Counter(_COUNTED[each] for each in sorted(filters, reverse=True))
+    parts = ", ".join(f"{number} {what}" for what, number in found.items())
     return f"0 of {found.total()} NodePools fit: {parts}"
 
 

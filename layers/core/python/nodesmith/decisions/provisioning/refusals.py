@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
+from nodesmith.decisions.scheduling.compatibility import types_for_pods
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
@@ -21,6 +23,7 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
+    Resources,
     amount_text,
     amounts_text,
     rounded_down_text,
@@ -29,8 +32,9 @@ from nodesmith.model.apimachinery.quantities import (
 from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
-from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.kubernetes.devices import DEVICES, without_devices
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
@@ -46,6 +50,8 @@ _OBSTACLES = (
     ("its DaemonSets ask", "allow larger instance types"),
     ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
     ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
+    ("it is being deleted", "let another NodePool take the pods, or create it again"),
+    ("it has spec.replicas", "create a NodePool without spec.replicas"),
     ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
 )
 
@@ -53,15 +59,17 @@ _OBSTACLES = (
 class Filter(IntEnum):
     """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
 
-    TAINT = 1
-    REQUIREMENT = 2
-    NODEPOOL = 3
-    OFFERING = 4
-    HOST_PORT = 5
-    RESOURCE = 6
-    MIN_VALUES = 7
-    LIMIT = 8
-    UNFINISHED = 9
+    ABSENT = 1
+    TAINT = 2
+    REQUIREMENT = 3
+    NODEPOOL = 4
+    OFFERING = 5
+    HOST_PORT = 6
+    RESOURCE = 7
+    MIN_VALUES = 8
+    OBSTRUCTED = 9
+    LIMIT = 10
+    UNFINISHED = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +106,11 @@ _SOLD_OUT = Refusal(
 def refusal(demand: Demand, template: Template) -> Refusal:
     """Return why a NodePool that may buy now cannot buy for a demand."""
     shape = demand.shape
-    taint = shape.untolerated(template.pool.taints)
-    if taint is not None:
-        return Refusal(
-            Filter.TAINT,
-            f"pods do not tolerate the taint {taint}",
-            f"taint {taint}",
-            f"add a toleration for {taint} to the pods",
-        )
-    found = [template.requirements.conflict(term) for term in demand.shape.terms]
-    conflicts = [conflict for conflict in found if conflict is not None]
-    if len(conflicts) == len(found):
-        return _conflict(conflicts[0], template)
+    found = _absent(shape, [c.room for c in template.choices]) or _unfit(
+        shape, template.pool, template.requirements
+    )
+    if found is not None:
+        return found
     if keeps_off(template, shape):
         return _WINDOWS
     admission = Admission(template, (demand,))
@@ -135,14 +136,64 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     return _over_limits(demand, plain, template)
 
 
-def _conflict(conflict: Conflict, template: Template) -> Refusal:
+def of_obstructed(demand: Demand, name: str, why: str, one: Obstructed | None) -> Refusal:
+    """Return why a NodePool that may not buy now does not serve a demand; `why` is the obstacle.
+
+    It is near if nothing but the obstacle keeps it from the pods.
+    """
+    shape, fix = demand.shape, of_obstacle(why)
+    if one is None:
+        return Refusal(Filter.NODEPOOL, why, f"NodePool {name}", fix)
+    rooms = [kind.allocatable for kind in one.types.types]
+    refused = (_absent(shape, rooms) if rooms else None) or _unfit(shape, one.pool, one.requirements)
+    if refused is not None:
+        return refused
+    given = frozenset(one.pool.labels)
+    types = [kind for term in shape.terms for kind in types_for_pods(one.types, term, given).types]
+    is_near = any(shape.requests.fits_in(kind.allocatable) for kind in types)
+    nearness = Filter.OBSTRUCTED if is_near else Filter.NODEPOOL
+    return Refusal(nearness, why, f"NodePool {name}", fix)
+
+
+def _absent(shape: Shape, rooms: Sequence[Resources]) -> Refusal | None:
+    """Return the refusal of a NodePool without any node that has a resource of some kind; None if all have amounts."""
+    lacking = (
+        _no_such(Filter.ABSENT, name, amount)
+        for name, amount in sorted(shape.requests.items())
+        if amount > 0 and "/" in name and not name.startswith((DEVICES, EFA))
+        if not any(room.of(name) for room in rooms)
+    )
+    return next(lacking, None)
+
+
+def _no_such(found: Filter, name: str, amount: int) -> Refusal:
+    why = f"one pod asks for {amount_text(name, amount)} {name}, and no node offers any"
+    return Refusal(found, why, f"resource {name}", f"allow instance types with {name}")
+
+
+def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal | None:
+    """Return why no node of a NodePool is for such pods, whatever its type; None if one may be."""
+    taint = shape.untolerated(pool.taints)
+    if taint is not None:
+        return Refusal(
+            Filter.TAINT,
+            f"pods do not tolerate the taint {taint}",
+            f"taint {taint}",
+            f"add a toleration for {taint} to the pods",
+        )
+    found = [requirements.conflict(term) for term in shape.terms]
+    conflicts = [conflict for conflict in found if conflict is not None]
+    return _conflict(conflicts[0], pool) if len(conflicts) == len(found) else None
+
+
+def _conflict(conflict: Conflict, pool: NodePool) -> Refusal:
     wanted = conflict.wanted
     if restriction(wanted.key) is not None:
         fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
     elif conflict.offered is None:
-        fix = f"add the label {wanted.key} to NodePool {template.name}, or remove it from the pods"
+        fix = f"add the label {wanted.key} to NodePool {pool.name}, or remove it from the pods"
     else:
-        fix = conflict.remedy or f"allow {wanted} in NodePool {template.name}"
+        fix = conflict.remedy or f"allow {wanted} in NodePool {pool.name}"
     return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
 
 
@@ -215,8 +266,7 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
     if name == EFA and template.nodeclass.associate_public_ip_address:
         return _ONE_INTERFACE
     if not any(c.room.of(name) for c in admitted):
-        why = f"one pod asks for {amount_text(name, requests[name])} {name}, and no node offers any"
-        return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
+        return _no_such(Filter.RESOURCE, name, requests[name])
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
     most = rounded_down_text(name, max(0, largest.room.of(name)))
     why = (

@@ -6,13 +6,13 @@ NodePools whose nodes do not join the cluster are left alone for a while, then t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.launch import usable
-from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.compatibility import TypeSet, matching_types, type_set
 from nodesmith.decisions.scheduling.offerings.commitments import applied_now, committed
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
@@ -24,15 +24,17 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.templates import Template, template
+from nodesmith.decisions.scheduling.offerings.templates import Template, template, template_labels
 from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.quantities import Resources, total
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import (
     ANY_TENANCY,
     DEDICATED_TENANCY,
     all_with_parts,
+    instance_types,
     needs_dedicated,
 )
 from nodesmith.model.karpenter.nodeclaims import USED, WITHDRAWN, NodeClaim, NodeClassRef, Phase
@@ -59,16 +61,44 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 
 @dataclass(frozen=True, slots=True)
+class Obstructed:
+    """A NodePool that follows pods and may not buy now, and what its nodes would be if it could.
+
+    `nodeclass` is None if it is missing or not valid.
+    """
+
+    pool: NodePool
+    nodeclass: EC2NodeClass | None
+    catalog: Catalog
+    settings: NodeSettings
+
+    @property
+    def requirements(self) -> Requirements:
+        """What its nodes would have."""
+        return self.pool.requirements.union(Requirements.from_labels(template_labels(self.pool)))
+
+    @property
+    def types(self) -> TypeSet:
+        """The instance types that it allows, whether or not EC2 has them; those of a usual NodeClass if it has none."""
+        configuration = NodeConfiguration.of(self.nodeclass) if self.nodeclass else NodeConfiguration()
+        known = instance_types(self.catalog, configuration, self.settings)
+        parts = all_with_parts(known, self.pool.options.gpu_parts)
+        return matching_types(type_set(parts), self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
 class Pools:
     """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
 
-    `without_types` are NodePools that could buy but have no instance type left.
+    `without_types` are NodePools that could buy but have no instance type left. `obstructed` are those of `obstacles`
+    that pods could get nodes from if the obstacle went away.
     """
 
     tiers: tuple[tuple[Template, ...], ...]
     obstacles: Mapping[str, str]
     problems: tuple[str, ...]
     without_types: tuple[str, ...] = ()
+    obstructed: Mapping[str, Obstructed] = field(default_factory=dict)
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -95,6 +125,7 @@ def pools(
     problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
     found: list[Template] = []
+    obstructed: dict[str, Obstructed] = {}
     for parsed in parse_nodepools(snapshot.nodepools):
         problems += parsed.problems
         pool = parsed.value
@@ -120,6 +151,9 @@ def pools(
             found.append(committed(made, paid))
         if obstacle:
             obstacles[pool.name] = obstacle
+            if not pool.is_static:
+                nodeclass = nodeclasses.get(pool.nodeclass.name)
+                obstructed[pool.name] = Obstructed(pool, nodeclass, catalog, settings)
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)
@@ -127,7 +161,7 @@ def pools(
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
         stated += overlays_of(snapshot, catalog, settings).findings
-    return Pools(tiers, dict(sorted(obstacles.items())), stated, without_types)
+    return Pools(tiers, dict(sorted(obstacles.items())), stated, without_types, obstructed)
 
 
 def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:

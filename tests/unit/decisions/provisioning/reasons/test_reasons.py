@@ -141,9 +141,10 @@ def test_the_nearest_nodepool_is_named_and_the_others_are_counted() -> None:
 
     said = reason(shape("10000"), nodepool_manifest(), tainted)
 
-    first, second, fix = said.split("; ")
+    first, second, other, fix = said.split("; ")
     assert first == "0 of 2 NodePools fit: 1 too small, 1 with a taint that the pods do not tolerate"
     assert second.startswith("nearest is NodePool default: one pod asks for 10000 cpu")
+    assert other == "NodePool tainted: pods do not tolerate the taint gpu=true:NoSchedule"
     assert fix.startswith("allow instance types with more cpu, or ask for at most ")
 
 

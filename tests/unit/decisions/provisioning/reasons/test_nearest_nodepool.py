@@ -1,0 +1,131 @@
+"""Which NodePool's refusal a pending pod is told first, and that no other NodePool's is hidden behind it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.provisioning import Unplaced, decide
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.ledger.learned import Backoff
+from nodesmith.model.nodeclasses.status import Image
+from tests.builders import (
+    NOW,
+    ZONES,
+    expression,
+    inputs,
+    ledger,
+    nodeclass_manifest,
+    nodeclass_status,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+)
+
+TYPE = "node.kubernetes.io/instance-type"
+GPU = {"nvidia.com/gpu": "1"}
+ONE_GPU = expression(TYPE, "In", "g5.xlarge")
+GENERAL = nodepool_manifest()
+BOOTABLE = {"nodeclasses": {"default": nodeclass_status(images=(Image("ami-1"),))}}
+"""its image boots every type, those with GPUs as well"""
+
+
+def unplaced(of: Shape, *pools: dict[str, Any], ledger_: Any = None, **fields: Any) -> Unplaced:
+    seen = snapshot(pods=pods(of), nodepools=pools, **fields)
+    plan = decide(inputs(snapshot=seen, ledger=ledger_ or ledger()))
+    assert not plan.nodes
+    (group,) = plan.unplaced
+    return group
+
+
+def refused(*types: str) -> dict[OfferingKey, Backoff]:
+    return {
+        OfferingKey(capacity_type, name, zone): Backoff(
+            NOW + timedelta(minutes=3), 1, "InsufficientInstanceCapacity"
+        )
+        for name in types
+        for capacity_type in ("spot", "on-demand")
+        for zone in ZONES
+    }
+
+
+def deleting(pool: dict[str, Any]) -> dict[str, Any]:
+    return {**pool, "metadata": {**pool["metadata"], "deletionTimestamp": "2024-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "known", "said"),
+    [
+        (nodepool_manifest("gpu", requirements=[ONE_GPU], nodeclass="gone"), {}, "EC2NodeClass 'gone'"),
+        (
+            nodepool_manifest("gpu", requirements=[ONE_GPU]),
+            {"unavailable": refused("g5.xlarge")},
+            "instance types has an offering left",
+        ),
+        (deleting(nodepool_manifest("gpu", requirements=[ONE_GPU])), {}, "it is being deleted"),
+        (
+            nodepool_manifest(
+                "gpu",
+                requirements=[ONE_GPU],
+                taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+            ),
+            {},
+            "pods do not tolerate the taint nvidia.com/gpu:NoSchedule",
+        ),
+    ],
+)
+def test_the_only_nodepool_with_gpus_is_nearest_for_pods_with_gpus(
+    gpus: dict[str, Any], known: dict[str, Any], said: str
+) -> None:
+    group = unplaced(shape(requests=GPU), GENERAL, gpus, ledger_=ledger(**known | BOOTABLE))
+
+    assert group.why.nodepool == "gpu"
+    assert said in group.why.text.partition("nearest is NodePool gpu: ")[2]
+    assert "allow instance types with nvidia.com/gpu" not in group.why.fix
+
+
+def test_a_nodepool_that_cannot_buy_is_not_nearest_if_it_could_not_serve_the_pods_either() -> None:
+    small = nodepool_manifest("small", requirements=[expression(TYPE, "In", "m5.large")], nodeclass="gone")
+
+    assert unplaced(shape("10000"), GENERAL, small).why.nodepool == "default"
+    assert unplaced(shape(requests=GPU), GENERAL, small).why.nodepool == "default"
+    group = unplaced(shape("10000"), GENERAL, nodepool_manifest("arm", nodeclass="gone"))
+    assert group.why.blocking == "resource cpu"
+
+
+def test_a_selected_nodepool_that_cannot_buy_is_nearest() -> None:
+    team = nodepool_manifest("team", labels={"team": "a"}, nodeclass="gone")
+
+    group = unplaced(shape(nodeSelector={"team": "a"}), GENERAL, team, nodeclasses=[nodeclass_manifest()])
+
+    assert group.why.nodepool == "team"
+
+
+def test_the_reasons_of_other_nodepools_follow() -> None:
+    tainted = nodepool_manifest("tainted", taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    selected = nodepool_manifest("limited", limits={"cpu": "1"})
+
+    said = unplaced(shape("1"), tainted, selected).why.text
+
+    assert said.startswith(
+        "0 of 2 NodePools fit: 1 at their limit, 1 with a taint that the pods do not tolerate"
+    )
+    assert "; nearest is NodePool limited: its limit of 1 cpu is reached" in said
+    assert said.endswith("; NodePool tainted: pods do not tolerate the taint gpu:NoSchedule")
+
+
+def test_nodepools_that_the_same_thing_stops_are_described_once() -> None:
+    many = [nodepool_manifest(f"team-{n}", labels={"team": str(n)}) for n in range(30)]
+    small = nodepool_manifest("small", taints=[{"key": "a", "effect": "NoSchedule"}])
+
+    said = unplaced(shape(nodeSelector={"team": "31"}), *many, small).why.text
+
+    assert said.startswith(
+        "0 of 31 NodePools fit: 30 without the labels that the pods require, 1 with a taint"
+    )
+    assert said.count("NodePool team-") == 1
+    assert said.endswith("; NodePool small: pods do not tolerate the taint a:NoSchedule")
