@@ -98,7 +98,8 @@ def test_no_node_is_bought_for_pods_whose_volume_is_being_made_for_a_node() -> N
 def test_the_reason_names_a_zone_where_nothing_can_be_bought() -> None:
     plan = decide(inputs(pods=mounting("us-east-1e")))
     assert plan.unplaced[0].reason == (
-        "NodePool default: no instance type with an offering left in us-east-1e has what the pods select"
+        "NodePool default: needs topology.kubernetes.io/zone In [us-east-1e], but EC2NodeClass default launches in"
+        " us-east-1a, us-east-1b, us-east-1c only"
         f" (for their volumes: {ZONE} In [us-east-1e])"
     )
 

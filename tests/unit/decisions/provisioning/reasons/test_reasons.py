@@ -84,7 +84,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
         ),
         (
             shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1x"}),
-            "no instance type with an offering left in us-east-1x has what the pods select",
+            "no instance type is sold in us-east-1x; use one of us-east-1a, us-east-1b, us-east-1c",
         ),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from nodesmith.decisions.provisioning.nodepools.selections import exclusions
 from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
 from nodesmith.decisions.scheduling.compatibility import types_for_pods
 from nodesmith.decisions.scheduling.demands import Demand
@@ -20,7 +21,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
 )
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.apimachinery.labels import ZONE, restriction
+from nodesmith.model.apimachinery.labels import DECIDED, ZONE, restriction
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
     Resources,
@@ -95,9 +96,12 @@ _ONE_INTERFACE = Refusal(
     f"resource {EFA}",
     "remove associatePublicIPAddress, and reach the internet through a NAT gateway",
 )
+_MOST_TOGETHER = 4
+_REFUSED_LATELY = "EC2 lately refused all instance types"
+_FOR_LACK = "for lack of capacity, quota or permission"
 _SOLD_OUT = Refusal(
     Filter.OFFERING,
-    "EC2 lately refused all instance types that are large enough, for lack of capacity, quota or permission",
+    f"{_REFUSED_LATELY} that are large enough, {_FOR_LACK}",
     "offerings",
     "wait, allow more instance types, zones or capacity types, or raise the quota",
 )
@@ -209,10 +213,18 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         return Refusal(
             Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
         )
+    impossible = exclusions(demand.shape, template)
+    if impossible:
+        why = "; and ".join(each.why for each in impossible)
+        fix = "; and ".join(dict.fromkeys(each.fix for each in impossible if each.fix))
+        return Refusal(Filter.OFFERING, why, f"requirement {impossible[0].wanted}", fix)
+    if is_sold_out(demand, template, ()):
+        return replace(_SOLD_OUT, why=f"{_REFUSED_LATELY} that the pods select{_where(demand)}, {_FOR_LACK}")
     culprit = next(_excluding_requirements(demand, template), None)
     return Refusal(
         Filter.OFFERING,
-        f"no instance type with an offering left{_where(demand)} has what the pods select{_shifted(demand, template)}",
+        f"no instance type with an offering left{_where(demand)} has what the pods select{_together(demand)}"
+        f"{_shifted(demand, template)}",
         f"requirement {culprit}" if culprit else "offerings",
         f"remove {culprit} from the pods"
         if culprit
@@ -242,6 +254,15 @@ def _where(demand: Demand) -> str:
     elif any(one is None or one.complement for one in wanted):
         return ""
     return f" in {' or '.join(sorted(zones))}"
+
+
+def _together(demand: Demand) -> str:
+    """Return several requirements of the pods that no instance type meets at once; empty if there are not several."""
+    asked = [str(term[key]) for term in demand.shape.terms[:1] for key in sorted(term) if key in DECIDED]
+    shown = asked[:_MOST_TOGETHER] + [f"and {len(asked) - _MOST_TOGETHER} more"] * (
+        len(asked) > _MOST_TOGETHER
+    )
+    return f" together ({'; '.join(shown)})" if len(asked) > 1 else ""
 
 
 def _shifted(demand: Demand, template: Template) -> str:
