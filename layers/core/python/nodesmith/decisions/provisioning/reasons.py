@@ -42,6 +42,12 @@ _RULES = (
         "allow nodes in more domains, raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
     ),
 )
+_FAULTS = (
+    ("no pod anywhere matches", "correct the selector of the affinity, or create pods that it matches"),
+    ("minDomains is", "lower minDomains, raise maxSkew, or allow nodes in more domains"),
+    ("no node has that label", "correct topologyKey, or give the nodes of a NodePool that label"),
+)
+"""What is wrong with a rule, where that says more about the remedy than the rule does."""
 _REFUSALS = (
     (OPTED_OUT, "node affinity", "remove that affinity to have nodes bought for the pod"),
     ("its node selector and affinity", "node selector and affinity", "remove one of the two"),
@@ -141,8 +147,9 @@ def by_rule(why: str) -> Reason:
 
     `why` reads `rule: what is wrong`.
     """
-    rule, colon, _ = why.partition(": ")
-    return Reason(why, blocking=rule if colon else "", fix=first_fix(_RULES, rule))
+    rule, colon, what = why.partition(": ")
+    fix = first_fix(_FAULTS, what) or first_fix(_RULES, rule)
+    return Reason(why, blocking=rule if colon else "", fix=fix)
 
 
 def of_refusal(why: str) -> Reason:

@@ -151,3 +151,16 @@ def distributed(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
         place = min(range(len(wanted)), key=lambda place: (len(parts[place]) + 1) / wanted[place])
         parts[place].append(pod)
     return [*(pod for part in parts for pod in part), *pods[number:]]
+
+
+def why_full(tally: Tally, spread: Spread, key: str) -> str:
+    """Return why a spread over `key` admits pods to no domain that nodes can be launched in."""
+    rule = f"topology spread over {key} with maxSkew {spread.max_skew}"
+    number, domains = len(tally.counts), ", ".join(sorted(tally.counts))
+    if number < spread.min_domains:
+        most = f"each of them may have at most {spread.max_skew} matching pods until there are more"
+        return f"{rule}: minDomains is {spread.min_domains}, but there are only {number} ({domains}): {most}"
+    value = min(tally.counts, key=lambda v: (tally.counts[v], v))
+    return (
+        f"{rule}: {value} has {tally.counts[value]} matching pods, no room, and nothing can be launched there"
+    )

@@ -22,7 +22,7 @@ from nodesmith.decisions.scheduling.topology.topology import (
     seeing,
     spread_rules,
 )
-from nodesmith.decisions.scheduling.topologyspread import Domain, Tally
+from nodesmith.decisions.scheduling.topologyspread import Domain, Tally, why_full
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.kubernetes.pods import Shape
 
@@ -392,8 +392,4 @@ class Domains:
             return f"topology spread over {key}: no node has that label, and none that can be launched would"
         if any(tally.admits(domain) for domain in launchable):
             return ""
-        value = min(tally.counts, key=lambda v: (tally.counts[v], v))
-        return (
-            f"topology spread over {key} with maxSkew {tally.spread.max_skew}: {value} has"
-            f" {tally.counts[value]} matching pods, no room, and nothing can be launched there"
-        )
+        return why_full(tally, tally.spread, key)
