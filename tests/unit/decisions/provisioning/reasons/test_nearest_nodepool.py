@@ -15,6 +15,7 @@ from nodesmith.model.nodeclasses.status import Image
 from tests.builders import (
     NOW,
     ZONES,
+    daemon,
     expression,
     inputs,
     ledger,
@@ -129,3 +130,42 @@ def test_nodepools_that_the_same_thing_stops_are_described_once() -> None:
     )
     assert said.count("NodePool team-") == 1
     assert said.endswith("; NodePool small: pods do not tolerate the taint a:NoSchedule")
+
+
+def test_all_taints_that_pods_do_not_tolerate_are_named_at_once() -> None:
+    taints = [
+        {"key": "gpu", "value": "true", "effect": "NoSchedule"},
+        {"key": "tolerated", "effect": "NoSchedule"},
+        {"key": "batch", "effect": "NoExecute"},
+    ]
+    of = shape(tolerations=[{"key": "tolerated", "operator": "Exists"}])
+
+    why = unplaced(of, nodepool_manifest(taints=taints)).why
+
+    assert (
+        why.text
+        == "NodePool default: pods do not tolerate the taints gpu=true:NoSchedule and batch:NoExecute"
+    )
+    assert why.fix == "add tolerations for gpu=true:NoSchedule and batch:NoExecute to the pods"
+    assert why.blocking == "taint gpu=true:NoSchedule"
+
+
+def test_a_pod_that_is_too_large_only_because_of_daemonsets_is_told_what_they_take() -> None:
+    pool = nodepool_manifest(requirements=[expression(TYPE, "In", "m5.large")])
+
+    why = unplaced(shape("1"), pool, daemonsets=[daemon(cpu="1500m")]).why
+
+    assert why.text == (
+        "NodePool default: one pod asks for 1 cpu, the most that a node offers to pods is 0.43 (m5.large) besides"
+        " the 1.5 that its DaemonSets take"
+    )
+
+
+def test_daemonsets_that_fit_nowhere_are_named_with_what_they_ask_for() -> None:
+    pool = nodepool_manifest(requirements=[expression(TYPE, "In", "m5.large", "m5.xlarge")])
+    daemons = [daemon(cpu="500m"), daemon("greedy", cpu="4")]
+
+    assert unplaced(shape("1"), pool, daemonsets=daemons).why.text == (
+        "NodePool default: its DaemonSets ask for more than any of its instance types offers: 4.5 cpu,"
+        " kube-system/greedy 4 of it; the largest, m5.xlarge, offers 3.92"
+    )

@@ -48,7 +48,7 @@ _OBSTACLES = (
         "none of its",
         "allow more instance types, zones or capacity types, raise the quota, or wait until EC2 has capacity again",
     ),
-    ("its DaemonSets ask", "allow larger instance types"),
+    ("its DaemonSets ask", "allow larger instance types, or let the DaemonSets ask for less"),
     ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
     ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
     ("it is being deleted", "let another NodePool take the pods, or create it again"),
@@ -177,17 +177,18 @@ def _no_such(found: Filter, name: str, amount: int) -> Refusal:
 
 def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal | None:
     """Return why no node of a NodePool is for such pods, whatever its type; None if one may be."""
-    taint = shape.untolerated(pool.taints)
-    if taint is not None:
+    taints = [str(taint) for taint in pool.taints if shape.untolerated((taint,))]
+    if taints:
+        found, named = ("taint", "a toleration") if len(taints) == 1 else ("taints", "tolerations")
+        listed = " and ".join(taints)
         return Refusal(
             Filter.TAINT,
-            f"pods do not tolerate the taint {taint}",
-            f"taint {taint}",
-            f"add a toleration for {taint} to the pods",
+            f"pods do not tolerate the {found} {listed}",
+            f"taint {taints[0]}",
+            f"add {named} for {listed} to the pods",
         )
-    found = [requirements.conflict(term) for term in shape.terms]
-    conflicts = [conflict for conflict in found if conflict is not None]
-    return _conflict(conflicts[0], pool) if len(conflicts) == len(found) else None
+    conflicts = [c for term in shape.terms if (c := requirements.conflict(term)) is not None]
+    return _conflict(conflicts[0], pool) if len(conflicts) == len(shape.terms) else None
 
 
 def _conflict(conflict: Conflict, pool: NodePool) -> Refusal:
@@ -292,11 +293,16 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
     most = rounded_down_text(name, max(0, largest.room.of(name)))
     why = (
         f"one pod asks for {amount_text(name, requests[name])} {name}, the most that a node offers to pods is"
-        f" {most} ({largest.type.name})"
+        f" {most} ({largest.type.name}){_beside_daemons(largest, name)}"
     )
     more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
     fix = f"{more}, or ask for at most {most}"
     return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
+
+
+def _beside_daemons(largest: TypeOption, name: str) -> str:
+    taken = largest.daemons.of(name)
+    return f" besides the {amount_text(name, taken)} that its DaemonSets take" if taken else ""
 
 
 def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:

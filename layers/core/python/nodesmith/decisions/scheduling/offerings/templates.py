@@ -27,7 +27,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     shared_key,
 )
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, amount_text, rounded_down_text, total
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -131,7 +131,9 @@ def template(
         tuple(each for _, each in daemons),
         pool.node_surcharge_hourly_usd,
     )
-    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered)
+    obstacle = (
+        "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered, daemons)
+    )
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
@@ -292,6 +294,7 @@ def _no_choice(
     requirements: Requirements,
     images: Sequence[Image],
     offered: _Offered,
+    daemons: Sequence[tuple[Shape, Running]],
 ) -> str:
     if not types.types:
         return "the catalogue has no instance types for its region"
@@ -303,11 +306,28 @@ def _no_choice(
             return f"{NO_IMAGE}: {found}"
         return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
     if offered.types:
-        return "its DaemonSets ask for more than any of its instance types offers"
+        return (
+            f"its DaemonSets ask for more than any of its instance types offers{_crowded(offered, daemons)}"
+        )
     return (
         f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity or"
         " quota, denied, without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
     )
+
+
+def _crowded(offered: _Offered, daemons: Sequence[tuple[Shape, Running]]) -> str:
+    """Return what DaemonSets ask of the largest type, what it offers, and which of them asks most."""
+    kind = max((one for one, _, _ in offered.types), key=lambda one: (one.allocatable.cpu_milli, one.name))
+    there = [daemon for daemon, each in daemons if kind.name in each.types]
+    taken = total([daemon.requests for daemon in there])
+    lacking = [name for name in sorted(taken) if taken[name] > kind.allocatable.of(name)]
+    if not lacking:
+        return ""
+    name = lacking[0]
+    most = max(there, key=lambda daemon: (daemon.requests.of(name), daemon.owner))
+    asked, offers = amount_text(name, taken[name]), rounded_down_text(name, max(0, kind.allocatable.of(name)))
+    own = f"{most.namespace}/{most.owner.removeprefix('DaemonSet/')} {amount_text(name, most.requests.of(name))}"
+    return f": {asked} {name}, {own} of it; the largest, {kind.name}, offers {offers}"
 
 
 @dataclass(frozen=True, slots=True)
