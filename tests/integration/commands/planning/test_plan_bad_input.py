@@ -225,7 +225,7 @@ def test_without_any_price_every_pod_has_that_reason(
     assert ran.status == 0
     assert ran.plan["nodes"] == []
     assert all("none of its 2 instance types has an offering left" in why for why in reasons(ran).values())
-    assert "without a price" in reasons(ran)["a"]
+    assert "none is sold with a known price" in reasons(ran)["a"]
     assert "InstanceType/gratis: offerings[0].Price is 0.0" in ran.err
 
 

@@ -149,3 +149,80 @@ def test_a_zone_that_only_volumes_require_is_not_to_be_removed_from_the_pods() -
 
     assert group.why.text.endswith(f"(for their volumes: {ZONE} In [us-east-1f])")
     assert group.why.fix == "give EC2NodeClass default a subnet with free addresses in us-east-1f"
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        ("alhpa", "allow team In [alhpa] in NodePool default, did you mean 'alpha'?"),
+        ("beta-2", "allow team In [beta-2] in NodePool default"),
+        ("gamma", "allow team In [gamma] in NodePool default"),
+    ],
+)
+def test_a_misspelt_label_of_a_nodepool_is_corrected(value: str, fix: str) -> None:
+    team = [expression("team", "In", "alpha", "beta-1")]
+
+    assert unplaced(shape(nodeSelector={"team": value}), requirements=team).why.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("nvidia.com/gpus", "did you mean 'nvidia.com/gpu'?"),
+        ("nvidia.com/gpu", "allow instance types with nvidia.com/gpu"),
+        (
+            "example.com/fpga",
+            "no instance type of EC2 has it: correct the name, or declare it on a NodeOverlay",
+        ),
+    ],
+)
+def test_a_resource_that_ec2_does_not_have_is_not_to_be_allowed(name: str, fix: str) -> None:
+    assert unplaced(shape(requests={name: "1"})).why.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("requirements", "why", "fix"),
+    [
+        (
+            [expression(TYPE, "In", "m5.lrage")],
+            f"{TYPE} In [m5.lrage] (did you mean 'm5.large'?) removes",
+            "did you mean 'm5.large'?",
+        ),
+        (
+            [expression(ZONE, "In", "us-east-1f")],
+            f"it requires {ZONE} In [us-east-1f], and its EC2NodeClass launches in",
+            "let the NodePool allow one of these zones, or add a subnet",
+        ),
+        (
+            [expression(CAPACITY_TYPE, "In", "reserved")],
+            f"it requires {CAPACITY_TYPE} In [reserved], and its EC2NodeClass has no free capacity reservation",
+            "let its EC2NodeClass select a capacity reservation, or allow another capacity type",
+        ),
+    ],
+)
+def test_a_nodepool_without_anything_to_buy_names_the_cause(
+    requirements: list[dict[str, Any]], why: str, fix: str
+) -> None:
+    found = unplaced(shape(), requirements=requirements).why
+
+    assert why in found.text
+    assert found.fix == fix
+
+
+def test_a_nodepool_whose_types_ec2_refused_is_told_how_many_offerings() -> None:
+    short = {
+        OfferingKey(kind, "m5.large", zone): Backoff(
+            NOW + timedelta(minutes=3), 1, "InsufficientInstanceCapacity"
+        )
+        for kind in ("spot", "on-demand")
+        for zone in ZONES
+    }
+    only = [expression(TYPE, "In", "m5.large")]
+
+    found = unplaced(shape(), ledger(unavailable=short), requirements=only).why
+
+    assert found.text == (
+        "NodePool default: none of its 1 instance types has an offering left: EC2 lately refused all 6 that it may"
+        " buy, for lack of capacity, quota or permission"
+    )
+    assert found.fix.startswith("wait until EC2 has capacity again")

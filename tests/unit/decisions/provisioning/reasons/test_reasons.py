@@ -254,7 +254,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nodeclass missing": (
         {"nodeclass": "gone"},
         {},
-        "its EC2NodeClass 'gone' is missing, being deleted or not valid",
+        "its EC2NodeClass 'gone' is missing or not valid",
     ),
     "nodeclass not resolved": (
         {},
@@ -292,7 +292,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no offering": (
         {"requirements": (expression("topology.kubernetes.io/zone", "In", "us-east-1f"),)},
         {},
-        "or in a zone or capacity type that the NodePool or its subnets do not have",
+        "it requires topology.kubernetes.io/zone In [us-east-1f], and its EC2NodeClass launches in",
     ),
     "no image": (
         {},
@@ -331,7 +331,7 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
     (group,) = decided(shape(), pool).unplaced
 
     number = r"([\d,]+)"
-    said = rf"\(of {number} {family} In \[m5\] removes {number}; {arch} .* removes {number}\)$"
+    said = rf"\(of {number} types, {family} In \[m5\] removes {number}; {arch} .* removes {number}\)$"
     counts = re.search(said, group.reason)
     assert counts
     all_, by_family, by_arch = (int(count.replace(",", "")) for count in counts.groups())
@@ -349,7 +349,11 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
         ("kubernetes.io/arch", "x86", "use one of amd64, arm64"),
         ("kubernetes.io/arch", "AMD64", "did you mean 'amd64'?"),
         ("kubernetes.io/arch", "arm64", "allow kubernetes.io/arch In [arm64] in NodePool default"),
-        ("karpenter.sh/nodepool", "defualt", "create that NodePool, or select another"),
+        (
+            "karpenter.sh/nodepool",
+            "defualt",
+            "create that NodePool, or select another, did you mean 'default'?",
+        ),
     ],
 )
 def test_a_nodepool_is_not_to_allow_what_no_node_has(key: str, value: str, fix: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -11,6 +12,13 @@ from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
 from nodesmith.decisions.scheduling.compatibility import types_for_pods
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
+from nodesmith.decisions.scheduling.offerings.obstacles import (
+    NO_IMAGE,
+    NO_RESERVATION,
+    NO_SUBNET,
+    NOT_SOLD,
+    image_conflict,
+)
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
@@ -19,9 +27,10 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     own_limits,
     used_up,
 )
-from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.apimachinery.labels import DECIDED, ZONE, restriction
+from nodesmith.model.apimachinery.labels import DECIDED, NODEPOOL, WELL_KNOWN, ZONE, restriction
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
     Resources,
@@ -31,7 +40,7 @@ from nodesmith.model.apimachinery.quantities import (
     rounded_up_text,
 )
 from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
-from nodesmith.model.ec2.capacity import EFA
+from nodesmith.model.ec2.capacity import ACCELERATOR_RESOURCES, EFA
 from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
 from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.kubernetes.devices import DEVICES, without_devices
@@ -46,15 +55,25 @@ _OBSTACLES = (
     ("no instance type meets", "loosen the requirement that removes most instance types"),
     (
         "none of its",
-        "allow more instance types, zones or capacity types, raise the quota, or wait until EC2 has capacity again",
+        "wait until EC2 has capacity again, raise the quota, or allow more types, zones or capacity types",
     ),
     ("its DaemonSets ask", "allow larger instance types, or let the DaemonSets ask for less"),
     ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
     ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
-    ("it is being deleted", "let another NodePool take the pods, or create it again"),
     ("it has spec.replicas", "create a NodePool without spec.replicas"),
     ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
 )
+
+_CAUSES = (
+    ("is missing or not valid", "create it, correct nodeClassRef, or fix the field that its status shows"),
+    ("is being deleted", "let another NodePool take the pods, or create it again"),
+    (NO_SUBNET, "let the NodePool allow one of these zones, or add a subnet"),
+    (NO_RESERVATION, "let its EC2NodeClass select a capacity reservation, or allow another capacity type"),
+    (NOT_SOLD, "allow more instance types, zones or capacity types"),
+)
+"""What an obstacle says anywhere, and the remedy."""
+_DIGITS = re.compile(r"\d")
+_MEANT = re.compile(r"did you mean '[^']*'\?")
 
 
 class Filter(IntEnum):
@@ -172,7 +191,12 @@ def _absent(shape: Shape, rooms: Sequence[Resources]) -> Refusal | None:
 
 def _no_such(found: Filter, name: str, amount: int) -> Refusal:
     why = f"one pod asks for {amount_text(name, amount)} {name}, and no node offers any"
-    return Refusal(found, why, f"resource {name}", f"allow instance types with {name}")
+    if name in ACCELERATOR_RESOURCES or name.startswith("vpc.amazonaws.com/"):
+        fix = f"allow instance types with {name}"
+    else:
+        hint = did_you_mean(name, ACCELERATOR_RESOURCES).removeprefix(", ")
+        fix = hint or "no instance type of EC2 has it: correct the name, or declare it on a NodeOverlay"
+    return Refusal(found, why, f"resource {name}", fix)
 
 
 def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal | None:
@@ -199,7 +223,20 @@ def _conflict(conflict: Conflict, pool: NodePool) -> Refusal:
         fix = f"add the label {wanted.key} to NodePool {pool.name}, or remove it from the pods"
     else:
         fix = conflict.remedy or f"allow {wanted} in NodePool {pool.name}"
+        fix += _misspelt(wanted, conflict.offered)
     return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+
+
+def _misspelt(wanted: Requirement, offered: Requirement) -> str:
+    """Return the offered value of a user's own label that pods may mean; empty if it differs in digits alone.
+
+    Names such as `team-1` and `team-2` are alike without a mistake.
+    """
+    is_own = wanted.key == NODEPOOL or wanted.key not in WELL_KNOWN
+    if not is_own or wanted.complement or offered.complement or not wanted.values:
+        return ""
+    value = min(wanted.values)
+    return did_you_mean(value, [v for v in offered.values if _DIGITS.sub("", v) != _DIGITS.sub("", value)])
 
 
 def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
@@ -353,7 +390,9 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
 
 def of_obstacle(why: str) -> str:
     """Return what would let a NodePool buy again; empty if unknown."""
-    return first_fix(_OBSTACLES, why)
+    meant = _MEANT.search(why)
+    named = next((fix for what, fix in _CAUSES if what in why), "")
+    return meant[0] if meant else named or first_fix(_OBSTACLES, why)
 
 
 def first_fix(rows: tuple[tuple[str, str], ...], text: str) -> str:

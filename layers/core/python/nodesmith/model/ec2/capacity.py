@@ -41,6 +41,8 @@ _PODS_CEILING, _PODS_CEILING_MANY_VCPUS = 110, 250
 _CPU_BANDS = ((0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, 2**31, 0.0025))
 _GPU_RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}
 NEURON, NEURON_CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+ACCELERATOR_RESOURCES = frozenset({*_GPU_RESOURCES.values(), NEURON, NEURON_CORE})
+"""The resources of GPUs and other accelerators, as their device plugins name them."""
 EFA, POD_ENI = "vpc.amazonaws.com/efa", "vpc.amazonaws.com/pod-eni"
 _NO_EFA_ON_FIRST_CARD = ("p6-b300.",)
 """Types whose first network card carries IP only; each of the others is for one EFA interface without IP."""

@@ -26,7 +26,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template, template, template_labels
 from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
-from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.apimachinery.problems import Problem, did_you_mean
 from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.catalog import Catalog
@@ -210,8 +210,10 @@ def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass
     nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
     if ref.label != NODECLASS:
         return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
-    if nodeclass is None or nodeclass.deleting:
-        return f"its EC2NodeClass {ref.name!r} is missing, being deleted or not valid"
+    if nodeclass is None:
+        return f"its EC2NodeClass {ref.name!r} is missing or not valid{did_you_mean(ref.name, nodeclasses)}"
+    if nodeclass.deleting:
+        return f"its EC2NodeClass {ref.name!r} is being deleted"
     if status is None or ledger.cluster is None:
         return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
     if not ledger.has_read(nodeclass):

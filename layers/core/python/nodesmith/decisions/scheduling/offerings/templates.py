@@ -19,6 +19,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
     types_for_pods,
 )
+from nodesmith.decisions.scheduling.offerings.obstacles import no_choice
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions, Usage
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     group_requirements,
@@ -27,7 +28,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     shared_key,
 )
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.apimachinery.quantities import NOTHING, Resources, amount_text, rounded_down_text, total
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -36,10 +37,9 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.podannotations import surcharge_of
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
+from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus
 
-NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
-_MANY_CLOSED, _MOST_NAMED = 15, 3
+_MANY_CLOSED = 15
 _ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
@@ -132,7 +132,18 @@ def template(
         pool.node_surcharge_hourly_usd,
     )
     obstacle = (
-        "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered, daemons)
+        ""
+        if choices
+        else no_choice(
+            types,
+            bootable,
+            allowed,
+            requirements,
+            status.images,
+            subnet_zones,
+            [kind for kind, _, _ in offered.types],
+            [(daemon, each.types) for daemon, each in daemons],
+        )
     )
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
@@ -260,74 +271,6 @@ def _is_exotic(instance_type: InstanceType) -> bool:
     return "metal" in instance_type.name or any(
         amount and name.startswith(_ACCELERATORS) for name, amount in instance_type.capacity.items()
     )
-
-
-def _removing(types: TypeSet, requirements: Requirements) -> str:
-    """Return which requirements remove most of these types, each with the number of types it removes."""
-    left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
-    removed = {key: len(types.types) - left[key] for key in requirements}
-    worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
-    named = "; ".join(f"{requirements[key]} removes {removed[key]:,}" for key in worst)
-    return f"of {len(types.types):,} {named}"
-
-
-def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
-    """Return what keeps every image off nodes that meet the requirements; empty where an image is compatible.
-
-    Example: `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
-    """
-    found = []
-    for image in images:
-        asked = Requirements({key: r for key, r in requirements.items() if key in image.requirements})
-        conflict = image.requirements.conflict(asked)
-        if conflict is None:
-            return ""
-        name = f"{image.id} ({image.name})" if image.name else image.id
-        found.append(f"{name} boots {conflict.offered} only, asked for is {conflict.wanted}")
-    return "; ".join(found[:_MOST_NAMED])
-
-
-def _no_choice(
-    types: TypeSet,
-    bootable: TypeSet,
-    allowed: TypeSet,
-    requirements: Requirements,
-    images: Sequence[Image],
-    offered: _Offered,
-    daemons: Sequence[tuple[Shape, Running]],
-) -> str:
-    if not types.types:
-        return "the catalogue has no instance types for its region"
-    if not bootable.types:
-        return NO_IMAGE
-    if not allowed.types:
-        found = image_conflict(images, requirements) if matching_types(types, requirements).types else ""
-        if found:
-            return f"{NO_IMAGE}: {found}"
-        return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
-    if offered.types:
-        return (
-            f"its DaemonSets ask for more than any of its instance types offers{_crowded(offered, daemons)}"
-        )
-    return (
-        f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity or"
-        " quota, denied, without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
-    )
-
-
-def _crowded(offered: _Offered, daemons: Sequence[tuple[Shape, Running]]) -> str:
-    """Return what DaemonSets ask of the largest type, what it offers, and which of them asks most."""
-    kind = max((one for one, _, _ in offered.types), key=lambda one: (one.allocatable.cpu_milli, one.name))
-    there = [daemon for daemon, each in daemons if kind.name in each.types]
-    taken = total([daemon.requests for daemon in there])
-    lacking = [name for name in sorted(taken) if taken[name] > kind.allocatable.of(name)]
-    if not lacking:
-        return ""
-    name = lacking[0]
-    most = max(there, key=lambda daemon: (daemon.requests.of(name), daemon.owner))
-    asked, offers = amount_text(name, taken[name]), rounded_down_text(name, max(0, kind.allocatable.of(name)))
-    own = f"{most.namespace}/{most.owner.removeprefix('DaemonSet/')} {amount_text(name, most.requests.of(name))}"
-    return f": {asked} {name}, {own} of it; the largest, {kind.name}, offers {offers}"
 
 
 @dataclass(frozen=True, slots=True)
