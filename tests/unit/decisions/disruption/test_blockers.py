@@ -183,6 +183,42 @@ def test_the_message_names_the_limit_that_keeps_a_node(annotations: dict[str, st
     assert reported in found.blocked["claim-a"].message
 
 
+@pytest.mark.parametrize(
+    ("budgets", "reported"),
+    [
+        ([{"nodes": "5"}, {"nodes": "0"}], "spec.disruption.budgets[1] (nodes 0) allows none"),
+        (
+            [{"nodes": "0", "reasons": ["Empty"]}, {"nodes": "0", "reasons": ["Drifted"]}],
+            "spec.disruption.budgets[0] (nodes 0; reasons Empty) allows none",
+        ),
+        (
+            [{"nodes": "0", "schedule": "0 11 * * *", "duration": "2h"}],
+            "spec.disruption.budgets[0] (nodes 0; until 2026-11-21 13:00 UTC) allows none",
+        ),
+    ],
+)
+def test_the_budget_that_keeps_a_node_is_named_with_its_values(
+    budgets: list[dict[str, Any]], reported: str
+) -> None:
+    found = propose(fleet([worker("a")], pools=[pool(budgets=budgets)]))
+
+    assert found.blocked["claim-a"].message == (
+        f"the disruption budgets of NodePool default allow no more disruptions for now: {reported}"
+    )
+
+
+def test_a_budget_that_others_use_up_says_how_many_it_allows_of_how_many() -> None:
+    limited = pool(budgets=[{"nodes": "1"}])
+    ending = worker("z")
+    gone = replace(ending, claim=ending.claim.terminating("Deleted", "", NOW))
+
+    found = propose(fleet([worker("a"), worker("b"), gone], pools=[limited]))
+
+    assert found.blocked["claim-a"].message.endswith(
+        "spec.disruption.budgets[0] (nodes 1) allows 1 of 3 at a time, and as many are being disrupted or not Ready"
+    )
+
+
 def test_a_node_that_pods_are_nominated_for_stays() -> None:
     bought = worker(
         "a", claim={"nominated": ("default/web-0000",), "initialized_at": NOW, "phase_since": NOW}

@@ -102,19 +102,57 @@ def remaining(
     """
     if not budgets_only and (pool.disruption.fault or paused(ledger, snapshot, now) is not None):
         return 0
+    nodes, disrupted = _counts(pool, ledger, going, snapshot)
+    at_once = allowed(pool.disruption.budgets, reason, nodes, disrupted, now)
+    most = pool.disruption.most_an_hour
+    if budgets_only or most is None:
+        return at_once
+    left = max(0, most - len(departed(pool.name, ledger, going, now)))
+    return left if at_once is None else min(at_once, left)
+
+
+def strictest(
+    pool: NodePool,
+    reason: str,
+    ledger: Ledger,
+    going: Collection[NodeClaim],
+    snapshot: Snapshot,
+    now: datetime,
+) -> str:
+    """Return the budget of a NodePool that allows fewest disruptions for a reason now, in a sentence; empty if none is.
+
+    The sentence stays the same while the budget and the number of nodes do.
+    """
+    nodes, _ = _counts(pool, ledger, going, snapshot)
+    active = [
+        (_count(each, nodes), number, each)
+        for number, each in enumerate(pool.disruption.budgets)
+        if (each.reasons is None or reason in each.reasons) and is_active(each, now)
+    ]
+    if not active:
+        return ""
+    most, number, budget = min(active, key=lambda one: one[:2])
+    parts = [f"nodes {budget.nodes}"]
+    parts += [f"reasons {', '.join(sorted(budget.reasons))}"] if budget.reasons is not None else []
+    until = holds_until(budget, now)
+    parts += [f"until {until:%Y-%m-%d %H:%M} UTC"] if until is not None else []
+    named = f"spec.disruption.budgets[{number}] ({'; '.join(parts)})"
+    if not most:
+        return f"{named} allows none"
+    return f"{named} allows {most} of {nodes} at a time, and as many are being disrupted or not Ready"
+
+
+def _counts(
+    pool: NodePool, ledger: Ledger, going: Collection[NodeClaim], snapshot: Snapshot
+) -> tuple[int, int]:
+    """Return how many nodes of a NodePool count for its budgets, and how many of them are disrupted."""
     mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]
     sources = ledger.sources
     going = [*going, *(c for c in mine if c.name in sources)]
     marked = {c.name for c in going} | _deleted(snapshot)
     disrupted = [c for c in mine if _is_disrupted(c, snapshot.node_of(c), marked)]
-    nodes = len(counted) - _doubled(counted, ledger)
-    at_once = allowed(pool.disruption.budgets, reason, nodes, len(disrupted), now)
-    most = pool.disruption.most_an_hour
-    if budgets_only or most is None:
-        return at_once
-    left = max(0, most - len(departed(pool.name, ledger, going, now)))
-    return left if at_once is None else min(at_once, left)
+    return len(counted) - _doubled(counted, ledger), len(disrupted)
 
 
 def _doubled(counted: Collection[NodeClaim], ledger: Ledger) -> int:

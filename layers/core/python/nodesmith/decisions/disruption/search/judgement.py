@@ -60,7 +60,7 @@ class Judge:
         price = fsum(source.price_hourly_usd for source in sources)
         nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
         if nodes is None:
-            return _with_split("it cannot be replaced by anything cheaper", trial)
+            return _with_split(_why_no_cheaper(trial, price, surcharge), trial)
         if _is_spot_for_spot(sources, nodes):
             kept = _spot_for_spot(sources, nodes, templates)
             if isinstance(kept, str):
@@ -71,7 +71,7 @@ class Judge:
             return _MORE_NODES
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return _with_split("what it saves is not worth its evictions", trial)
+            return _with_split(_why_not_worth(sources, price - bought), trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
@@ -99,6 +99,24 @@ def _impossible(trial: Trial) -> str:
     if trial.displaced:
         return _with_split(f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node", trial)
     return ""
+
+
+def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd: float) -> str:
+    """Return why the nodes of a trial do not save enough, with both prices."""
+    needed = fsum(node.price_hourly_usd for node in trial.nodes) + surcharge_hourly_usd
+    compared = f"it costs {price_hourly_usd:.4f} USD an hour, and what its pods need {needed:.4f}"
+    if needed > price_hourly_usd * (1 - LEAST_SAVING):
+        least = "" if needed >= price_hourly_usd else f"at least {LEAST_SAVING:.0%} "
+        return f"it cannot be replaced by anything {least}cheaper: {compared}"
+    return f"the instance types that are cheaper are too few for minValues: {compared}"
+
+
+def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> str:
+    """Return why a saving is too small, with the saving and the harm."""
+    number, harm = sum(len(source.pods) for source in sources), fsum(source.harm for source in sources)
+    pods = f"{number} pod{'' if number == 1 else 's'}"
+    cost = f"restarting {pods} (eviction cost {harm:.4g})"
+    return f"what it saves is not worth the harm: {saving_hourly_usd:.4f} USD an hour for {cost}"
 
 
 def _with_split(why: str, trial: Trial) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from math import fsum
 
-from nodesmith.decisions.budgets import departed, remaining
+from nodesmith.decisions.budgets import departed, remaining, strictest
 from nodesmith.decisions.disruption.candidates import (
     Candidate,
     CandidateSelection,
@@ -172,6 +172,7 @@ class Allowed:
         self._taken: Counter[str] = Counter()
         self._existing_nodes: dict[tuple[str, Reason], int | None] = {}
         self._gone: dict[str, int] = {}
+        self._named: dict[tuple[str, Reason], str] = {}
         self._evictions = Allowances(inputs.snapshot.budgets)
         self._count_going()
 
@@ -201,7 +202,7 @@ class Allowed:
     def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
         """Return for each candidate that `within` leaves out the budget that keeps it."""
         return {
-            one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool)
+            one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool, reason)
             for one, keeper in self._verdicts(candidates, reason)
             if keeper is not None
         }
@@ -227,10 +228,11 @@ class Allowed:
                 taken[one.pool.name] += 1
             yield one, keeper or None
 
-    def _of_nodes(self, pool: NodePool) -> Blocker:
+    def _of_nodes(self, pool: NodePool, reason: Reason) -> Blocker:
         """Return why a NodePool's budgets allow no more disruptions."""
         limits, on = pool.disruption, f"NodePool {pool.name}"
-        message = f"the disruption budgets of {on} allow no more disruptions for now"
+        found = self._strictest(pool, reason)
+        message = f"the disruption budgets of {on} allow no more disruptions for now{found and f': {found}'}"
         if limits.fault:
             message = (
                 f"{limits.fault} of {on} is invalid: none of its nodes is disrupted until it is corrected"
@@ -238,6 +240,17 @@ class Allowed:
         elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
             message = f"{on} has used up its maximum of disruptions in an hour ({limits.most_an_hour})"
         return Blocker(BUDGET, f"NodePool/{pool.name}", message)
+
+    def _strictest(self, pool: NodePool, reason: Reason) -> str:
+        key = pool.name, reason
+        if key not in self._named:
+            inputs = self._inputs
+            claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
+            ledger = replace(inputs.ledger, claims=claims)
+            self._named[key] = strictest(
+                pool, reason.budgeted, ledger, self._going, inputs.snapshot, inputs.now
+            )
+        return self._named[key]
 
     def _is_too_fast(self, pool: NodePool, most: int) -> bool:
         if pool.name not in self._gone:
