@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any
 
@@ -27,6 +27,8 @@ from nodesmith_formats.prices import HOURS_A_YEAR, Price
 from nodesmith_formats.wording import counted
 
 _DIGITS = 9
+_CONSOLIDATION = "Consolidation"
+"""The rule that consolidation has examined a node, and found nothing cheaper for its pods."""
 _MOST_ROWS = 40
 
 
@@ -41,7 +43,7 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
     saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
     return {
         "moves": moves,
-        "kept": [_kept(name, blocker, there) for name, blocker in found.blocked.items()],
+        "kept": [_kept(name, blocker, there) for name, blocker in _keepers(found).items()],
         "budgets": _budgets(inputs),
         "nodes": sum(node is not None for _, node in there.values()),
         "priceHourly": round(price, _DIGITS),
@@ -100,6 +102,16 @@ def _is_estimated(claim: NodeClaim, node: Node, inputs: Inputs) -> bool:
     return offering is not None and offering.estimated
 
 
+def _keepers(found: Proposals) -> dict[str, Blocker]:
+    """Return what keeps each node: a rule, or what consolidation found when it examined the node."""
+    needed = {
+        name: Blocker(_CONSOLIDATION, f"NodeClaim/{name}", why)
+        for name, why in found.needed.items()
+        if name not in found.blocked
+    }
+    return {**found.blocked, **needed}
+
+
 def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
     node = there[name][1] if name in there else None
     return {
@@ -141,7 +153,7 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     price = price_text(Price(before, written["priceEstimated"]))
     to.print(f"{counted(written['nodes'], 'node')} at {price}/hour", style="bold")
     if not written["moves"]:
-        to.print("no moves: no set of nodes can be consolidated at a saving that is worth the disruption")
+        to.print(_no_moves(written["kept"], written["nodes"]))
     else:
         mark = "~" if written["savingEstimated"] else ""
         going = sum(len(move["sources"]) for move in written["moves"])
@@ -162,6 +174,14 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
+def _no_moves(kept: Sequence[Mapping[str, str]], nodes: int) -> str:
+    if not nodes:
+        return "no moves: there are no nodes"
+    if all(entry["rule"] != _CONSOLIDATION for entry in kept) and len(kept) >= nodes:
+        return "no moves: something keeps each node from disruption"
+    return "no moves: no set of nodes can be consolidated at a saving that is worth the disruption"
+
+
 def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
     table = plain_table("move", "reason", "removed", "launched", "pods", "eviction cost", "saves/hour")
     for number, move in enumerate(moves, start=1):
@@ -170,7 +190,7 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
             break
         table.add_row(
             str(number),
-            move["reason"],
+            _reason(move),
             _alike(move["sources"]),
             _alike(move["replacements"]) or Text(_nothing(move), style="dim"),
             str(len(move["destinations"])),
@@ -178,6 +198,12 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
             _saved(move),
         )
     return table
+
+
+def _reason(move: Mapping[str, Any]) -> str:
+    """Return the reason of a move, for drift with what has drifted."""
+    _, _, drift = move["why"].partition(": ")
+    return f"{move['reason']}\n{drift}" if move["reason"] == Reason.DRIFTED and drift else str(move["reason"])
 
 
 def _saved(move: Mapping[str, Any]) -> Text:

@@ -213,10 +213,18 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]], most: int) -> Table:
     return table
 
 
+_SENTENCES = frozenset({"why", "reason", "removed", "launched"})
+"""Columns that continue in the next line where the terminal is too narrow."""
+
+
 def plain_table(*titles: str) -> Table:
     """Return a table without borders. Columns of numbers are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         right = title in _NUMBERS
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
+        table.add_column(
+            title,
+            justify="right" if right else "left",
+            no_wrap=title not in {"why", "reason", "removed", "launched"},
+        )
     return table

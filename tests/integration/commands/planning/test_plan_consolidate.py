@@ -89,8 +89,40 @@ def test_budgets_show_how_many_nodes_may_go_at_once(run: Run, tmp_path: Path) ->
 def test_nothing_moves_with_the_policy_when_empty(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path, policy="WhenEmpty"), "--consolidate")
 
-    assert "no moves: " in ran.out
+    assert "no moves: something keeps each node from disruption" in ran.out
     assert "Policy (NodePool/default)" in ran.out
+
+
+def test_a_node_that_consolidation_keeps_says_so_with_both_prices(run: Run, tmp_path: Path) -> None:
+    cheapest = node("n-0", ZONES[0], **CATEGORY)
+    pinned = owned(pod("web-0", 500, 1024, {"app": "web"}), "web")
+    only = {"node.kubernetes.io/instance-type": "m5.2xlarge", "karpenter.sh/capacity-type": "on-demand"}
+    pinned["spec"] |= {"nodeName": "n-0", "nodeSelector": only}
+    file = written(tmp_path, "cluster.yaml", pool(), cheapest, pinned)
+
+    table, found = run("-f", file, "--consolidate"), run("-f", file, "--consolidate", "-o", "json").plan
+
+    assert "no moves: no set of nodes can be consolidated" in table.out
+    assert found["moves"] == []
+    assert found["kept"] == [
+        {
+            "node": "n-0",
+            "nodeClaim": "n-0",
+            "rule": "Consolidation",
+            "object": "NodeClaim/n-0",
+            "message": (
+                "it cannot be replaced by anything cheaper: it costs 0.3840 USD an hour, and what its pods need"
+                " 0.3840"
+            ),
+        }
+    ]
+
+
+def test_the_table_names_what_has_drifted(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", cluster(tmp_path, {}), "--consolidate")
+
+    assert "Drifted" in ran.out
+    assert "RequirementsDrifted" in ran.out
 
 
 def test_nodes_of_an_unreadable_or_missing_nodepool_stay_and_the_others_move(

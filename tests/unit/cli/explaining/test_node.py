@@ -299,7 +299,8 @@ def test_the_settings_of_a_nodepool_keep_its_nodes() -> None:
 def test_the_verdict_of_consolidation_on_a_single_node_is_shown() -> None:
     rule, leaves, line = staying(ALIVE, *bind(shape("3500m", "14Gi"), "node-a"))
     assert (rule, leaves) == ("Consolidation", False)
-    assert line == "  stays     on its own, it cannot be replaced by anything cheaper"
+    prices = "it costs 0.0336 USD an hour, and what its pods need 0.0791"
+    assert line == f"  stays     on its own, it cannot be replaced by anything cheaper: {prices}"
     rule, leaves, line = staying(ON_DEMAND, *bind(shape("100m", "64Mi"), "node-a"))
     assert (rule, leaves) == ("Underutilized", True)
     assert line.startswith("  leaves    its pods fit on cheaper capacity, which saves $0.0")

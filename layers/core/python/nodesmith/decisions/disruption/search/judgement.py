@@ -112,11 +112,12 @@ def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd:
 
 
 def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> str:
-    """Return why a saving is too small, with the saving and the harm."""
-    number, harm = sum(len(source.pods) for source in sources), fsum(source.harm for source in sources)
+    """Return why a saving is too small, with the saving and the eviction cost."""
+    number = sum(len(source.pods) for source in sources)
+    eviction_cost = fsum(source.eviction_cost for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
-    cost = f"restarting {pods} (eviction cost {harm:.4g})"
-    return f"what it saves is not worth the harm: {saving_hourly_usd:.4f} USD an hour for {cost}"
+    cost = f"restarting {pods} (eviction cost {eviction_cost:.4g})"
+    return f"what it saves is not worth its evictions: {saving_hourly_usd:.4f} USD an hour for {cost}"
 
 
 def _with_split(why: str, trial: Trial) -> str:
