@@ -226,3 +226,12 @@ def test_a_nodepool_whose_types_ec2_refused_is_told_how_many_offerings() -> None
         " buy, for lack of capacity, quota or permission"
     )
     assert found.fix.startswith("wait until EC2 has capacity again")
+
+
+def test_types_that_no_image_boots_are_not_said_to_be_missing() -> None:
+    group = unplaced(shape(nodeSelector={FAMILY: "g5"}))
+
+    assert (
+        f"needs {FAMILY} In [g5], but no image of EC2NodeClass default boots such instance types"
+        in group.why.text
+    )

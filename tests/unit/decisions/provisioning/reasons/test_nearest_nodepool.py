@@ -121,15 +121,15 @@ def test_the_reasons_of_other_nodepools_follow() -> None:
 
 def test_nodepools_that_the_same_thing_stops_are_described_once() -> None:
     many = [nodepool_manifest(f"team-{n}", labels={"team": str(n)}) for n in range(30)]
-    small = nodepool_manifest("small", taints=[{"key": "a", "effect": "NoSchedule"}])
+    small = nodepool_manifest("small", labels={"team": "31"}, taints=[{"key": "a", "effect": "NoSchedule"}])
 
     said = unplaced(shape(nodeSelector={"team": "31"}), *many, small).why.text
 
-    assert said.startswith(
-        "0 of 31 NodePools fit: 30 without the labels that the pods require, 1 with a taint"
+    assert said.startswith("0 of 31 NodePools fit: 1 with a taint that the pods do not tolerate, 30 without")
+    assert (
+        "; nearest is NodePool small: pods do not tolerate the taint a:NoSchedule; NodePool team-0: " in said
     )
     assert said.count("NodePool team-") == 1
-    assert said.endswith("; NodePool small: pods do not tolerate the taint a:NoSchedule")
 
 
 def test_all_taints_that_pods_do_not_tolerate_are_named_at_once() -> None:

@@ -9,17 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from nodesmith.decisions.provisioning.nodepools.remedies import first_fix
 from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
+from nodesmith.decisions.provisioning.purchase.refusal import Filter, Refusal
 from nodesmith.decisions.provisioning.refusals import (
-    Filter,
-    Refusal,
-    first_fix,
     of_obstructed,
     refusal,
 )
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
@@ -66,6 +64,7 @@ _REFUSALS = (
 
 _COUNTED = {
     Filter.ABSENT: "without a resource that the pods request",
+    Filter.LABEL: "without the labels that the pods require",
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
     Filter.NODEPOOL: "not able to launch anything now",
@@ -84,7 +83,7 @@ def reason(
     templates: Sequence[Template],
     obstacles: Mapping[str, str],
     tried: Mapping[tuple[Shape, str | None, str], Refusal],
-    obstructed: Mapping[str, Obstructed] = NO_ITEMS,
+    obstructed: Mapping[str, Obstructed] | None = None,
 ) -> Reason:
     """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
 
@@ -97,7 +96,8 @@ def reason(
         (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
     ]
     refusals += [
-        (name, of_obstructed(demand, name, why, obstructed.get(name))) for name, why in obstacles.items()
+        (name, of_obstructed(demand, name, why, (obstructed or {}).get(name)))
+        for name, why in obstacles.items()
     ]
     if not refusals:
         return Reason("there is no NodePool", blocking=NO_NODEPOOL, fix="create a NodePool")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from dataclasses import replace
 
-from nodesmith.decisions.provisioning.nodepools.selections import exclusions
+from nodesmith.decisions.provisioning.nodepools.remedies import of_obstacle
+from nodesmith.decisions.provisioning.nodepools.selections import exclusions, unknown_value
 from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
+from nodesmith.decisions.provisioning.purchase.refusal import Filter, Refusal
 from nodesmith.decisions.scheduling.compatibility import types_for_pods
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
 from nodesmith.decisions.scheduling.offerings.obstacles import (
     NO_IMAGE,
-    NO_RESERVATION,
-    NO_SUBNET,
-    NOT_SOLD,
     image_conflict,
 )
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
@@ -29,7 +27,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.apimachinery.labels import DECIDED, NODEPOOL, WELL_KNOWN, ZONE, restriction
+from nodesmith.model.apimachinery.labels import DECIDED, NODEPOOL, OS, WELL_KNOWN, ZONE, restriction
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
@@ -39,7 +37,12 @@ from nodesmith.model.apimachinery.quantities import (
     rounded_down_text,
     rounded_up_text,
 )
-from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
+from nodesmith.model.apimachinery.requirements import (
+    NO_REQUIREMENTS,
+    Conflict,
+    Requirement,
+    Requirements,
+)
 from nodesmith.model.ec2.capacity import ACCELERATOR_RESOURCES, EFA
 from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
 from nodesmith.model.karpenter.nodepools import NODES, NodePool
@@ -51,55 +54,7 @@ _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceSt
 _DECLARED = (
     f"allow instance types with these devices, or declare theirs: {DEVICES_ANNOTATION} on a NodeOverlay"
 )
-_OBSTACLES = (
-    ("no instance type meets", "loosen the requirement that removes most instance types"),
-    (
-        "none of its",
-        "wait until EC2 has capacity again, raise the quota, or allow more types, zones or capacity types",
-    ),
-    ("its DaemonSets ask", "allow larger instance types, or let the DaemonSets ask for less"),
-    ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
-    ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
-    ("it has spec.replicas", "create a NodePool without spec.replicas"),
-    ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
-)
-
-_CAUSES = (
-    ("is missing or not valid", "create it, correct nodeClassRef, or fix the field that its status shows"),
-    ("is being deleted", "let another NodePool take the pods, or create it again"),
-    (NO_SUBNET, "let the NodePool allow one of these zones, or add a subnet"),
-    (NO_RESERVATION, "let its EC2NodeClass select a capacity reservation, or allow another capacity type"),
-    (NOT_SOLD, "allow more instance types, zones or capacity types"),
-)
-"""What an obstacle says anywhere, and the remedy."""
 _DIGITS = re.compile(r"\d")
-_MEANT = re.compile(r"did you mean '[^']*'\?")
-
-
-class Filter(IntEnum):
-    """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
-
-    ABSENT = 1
-    TAINT = 2
-    REQUIREMENT = 3
-    NODEPOOL = 4
-    OFFERING = 5
-    HOST_PORT = 6
-    RESOURCE = 7
-    MIN_VALUES = 8
-    OBSTRUCTED = 9
-    LIMIT = 10
-    UNFINISHED = 11
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""
-
-    filter: Filter
-    why: str
-    blocking: str
-    fix: str = ""
 
 
 _WINDOWS = Refusal(
@@ -133,7 +88,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         shape, template.pool, template.requirements
     )
     if found is not None:
-        return found
+        return (_unknown_value(shape, template) if found.filter is Filter.REQUIREMENT else None) or found
     if keeps_off(template, shape):
         return _WINDOWS
     admission = Admission(template, (demand,))
@@ -157,6 +112,16 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")
     return _over_limits(demand, plain, template)
+
+
+def _unknown_value(shape: Shape, template: Template) -> Refusal | None:
+    """Return the refusal of pods that select what no instance type of the region has; None if they do not."""
+    asked = shape.terms[0] if shape.terms and len(shape.terms) == 1 else NO_REQUIREMENTS
+    unknown = (unknown_value(asked[key], template) for key in sorted(asked) if key != OS)
+    found = next((each for each in unknown if each is not None), None)
+    if found is None:
+        return None
+    return Refusal(Filter.REQUIREMENT, found.why, f"requirement {found.wanted}", found.fix)
 
 
 def of_obstructed(demand: Demand, name: str, why: str, one: Obstructed | None) -> Refusal:
@@ -201,6 +166,10 @@ def _no_such(found: Filter, name: str, amount: int) -> Refusal:
 
 def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal | None:
     """Return why no node of a NodePool is for such pods, whatever its type; None if one may be."""
+    own = [_own_labels(term) for term in shape.terms]
+    conflicts = [c for term in own if (c := requirements.conflict(term)) is not None]
+    if conflicts and len(conflicts) == len(own):
+        return _conflict(conflicts[0], pool, Filter.LABEL)
     taints = [str(taint) for taint in pool.taints if shape.untolerated((taint,))]
     if taints:
         found, named = ("taint", "a toleration") if len(taints) == 1 else ("taints", "tolerations")
@@ -212,10 +181,15 @@ def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal 
             f"add {named} for {listed} to the pods",
         )
     conflicts = [c for term in shape.terms if (c := requirements.conflict(term)) is not None]
-    return _conflict(conflicts[0], pool) if len(conflicts) == len(shape.terms) else None
+    return _conflict(conflicts[0], pool, Filter.REQUIREMENT) if len(conflicts) == len(shape.terms) else None
 
 
-def _conflict(conflict: Conflict, pool: NodePool) -> Refusal:
+def _own_labels(term: Requirements) -> Requirements:
+    """Return the requirements on labels that users define, which say best which NodePool is meant."""
+    return Requirements({key: r for key, r in term.items() if key == NODEPOOL or key not in WELL_KNOWN})
+
+
+def _conflict(conflict: Conflict, pool: NodePool, found: Filter) -> Refusal:
     wanted = conflict.wanted
     if restriction(wanted.key) is not None:
         fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
@@ -224,7 +198,7 @@ def _conflict(conflict: Conflict, pool: NodePool) -> Refusal:
     else:
         fix = conflict.remedy or f"allow {wanted} in NodePool {pool.name}"
         fix += _misspelt(wanted, conflict.offered)
-    return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+    return Refusal(found, str(conflict), f"requirement {wanted}", fix)
 
 
 def _misspelt(wanted: Requirement, offered: Requirement) -> str:
@@ -244,7 +218,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         owner = admission.port_holders[0].owner
         why = f"{owner} uses the pods' host port on every node that would do"
         return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
-    if all(
+    if _unknown_value(demand.shape, template) is None and all(
         image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
     ):
         found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
@@ -386,15 +360,3 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
         for name, amount in needed.items()
         if amount > left[name]
     ]
-
-
-def of_obstacle(why: str) -> str:
-    """Return what would let a NodePool buy again; empty if unknown."""
-    meant = _MEANT.search(why)
-    named = next((fix for what, fix in _CAUSES if what in why), "")
-    return meant[0] if meant else named or first_fix(_OBSTACLES, why)
-
-
-def first_fix(rows: tuple[tuple[str, str], ...], text: str) -> str:
-    """Return the remedy of the first row whose beginning begins `text`; empty if there is none."""
-    return next((fix for beginning, fix in rows if text.startswith(beginning)), "")

@@ -92,12 +92,16 @@ def _of_system(wanted: Requirement, template: Template) -> _Found:
 
 def _of_type(wanted: Requirement, template: Template) -> _Found:
     alone = Requirements.of(wanted)
-    every = template.types.types
+    every = template.every.types
     if wanted.key in OFFERING_KEYS or wanted.tolerates_absence or not _values(wanted.key, every):
         return None
-    having = [kind for kind in every if _has(kind, wanted, alone)]
-    if not having:
+    if not any(_has(kind, wanted, alone) for kind in every):
         return _of_none(wanted, every)
+    name = template.nodeclass.name
+    having = [kind for kind in template.types.types if _has(kind, wanted, alone)]
+    if not having:
+        why = f"needs {wanted}, but no image of EC2NodeClass {name} boots such instance types"
+        return why, f"let EC2NodeClass {name} have images for them, or remove {wanted.key} from the pods"
     own = {k: r for k, r in template.requirements.items() if k not in OFFERING_KEYS}
     if any(_has(kind, wanted, alone) for kind in matching_types(template.types, Requirements(own)).types):
         return None
@@ -109,7 +113,16 @@ def _of_type(wanted: Requirement, template: Template) -> _Found:
     return why, f"allow them in NodePool {template.name}, or remove {wanted.key} from the pods"
 
 
-def _of_none(wanted: Requirement, every: Sequence[InstanceType]) -> _Found:
+def unknown_value(wanted: Requirement, template: Template) -> Exclusion | None:
+    """Return why no instance type of the region has what pods select, and what would do; None if some type has it."""
+    every = template.every.types
+    known = _values(wanted.key, every)
+    if wanted.key in OFFERING_KEYS or wanted.complement or not known or not known.isdisjoint(wanted.values):
+        return None
+    return Exclusion(wanted, *_of_none(wanted, every))
+
+
+def _of_none(wanted: Requirement, every: Sequence[InstanceType]) -> tuple[str, str]:
     values = _values(wanted.key, every)
     numbers = sorted(int(value) for value in values if value.isdecimal())
     why = f"no instance type has {wanted}"

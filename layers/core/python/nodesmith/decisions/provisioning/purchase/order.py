@@ -24,7 +24,7 @@ from nodesmith.decisions.provisioning.purchase.claims import (
     requests_of,
 )
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
-from nodesmith.decisions.provisioning.refusals import Refusal
+from nodesmith.decisions.provisioning.purchase.refusal import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import PARTITION

@@ -40,6 +40,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus
 
 _MANY_CLOSED = 15
+NO_TYPES = TypeSet(())
 _ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
@@ -75,6 +76,8 @@ class Template:
     """The quotas that its nodes count against; what is left of them is in `remaining`."""
     least_nodes: bool = False
     """Whether plans for the NodePools of its weight have as few nodes as possible."""
+    every: TypeSet = NO_TYPES
+    """All instance types of the region, whether or not its images boot them."""
     committed: TypeOptions = NO_OPTIONS
     """On-demand offers again, as commitments pay for them; what is left of these is in `remaining`."""
 
@@ -162,6 +165,7 @@ def template(
         _scarce(closed),
         reserved_options,
         Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
+        every=types,
     )
 
 
