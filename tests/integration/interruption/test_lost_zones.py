@@ -66,7 +66,7 @@ def test_a_pod_that_needs_the_lost_zone_costs_one_call_for_each_capacity_type() 
 
     assert sorted(cloud.asked) == ["on-demand", "spot"]
     (unplaced,) = outcome.plan.unplaced
-    assert f"no instance type with an offering left in {LOST}" in unplaced.reason
+    assert f"EC2 lately refused all instance types that the pods select in {LOST}" in unplaced.reason
 
 
 def test_another_cluster_of_the_region_makes_no_call_for_the_lost_zone() -> None:
