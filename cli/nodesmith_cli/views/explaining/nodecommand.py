@@ -18,6 +18,7 @@ from nodesmith_cli.access.selecting import Selection
 from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, with_commitments
 from nodesmith_cli.output.printing import WIDE, print_report
 from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, RecordSource, in_lines
+from nodesmith_cli.views.explaining.gone import MOST_RECORDS, why_gone
 from nodesmith_cli.views.explaining.node import (
     PriceOf,
     Report,
@@ -57,12 +58,22 @@ def show_nodes(
         return SAME
     report = node_report(name, snapshot, blobs, now)
     if report is None:
-        print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
+        gone = _gone(name, source) if blobs is not None else ""
+        said = f"node {name}: {gone}" if gone else nobody(name, snapshot, now)
+        print(f"nodesmith: {printable(said)}", file=sys.stderr)
         return UNHEARD_OF
     page = partial(in_lines, f"Node {name}", lines(report), "node")
     own = f"node/{report['node']}" if report["node"] else f"nodeclaim/{report['nodeClaim']}"
     print_report(report, lines(report), output, page, [own], "node")
     return SAME
+
+
+def _gone(name: str, source: RecordSource) -> str:
+    from nodesmith_cli.output.progress import progress
+
+    records, _ = source.records()
+    with progress("reading decisions", key="decisions-reading"):
+        return why_gone(name, records.newest(MOST_RECORDS))
 
 
 def node_report(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Report | None:
