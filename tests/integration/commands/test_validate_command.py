@@ -190,6 +190,21 @@ def test_a_missing_class_that_may_exist_in_the_cluster_is_a_warning(tmp_path: Pa
     assert "found: none in these files" in ran.stdout
 
 
+def test_a_misspelt_value_beside_a_known_one_is_a_warning(tmp_path: Path) -> None:
+    family = "        - {key: karpenter.k8s.aws/instance-family, operator: In, values: [m5, m66i]}\n  limits"
+    file = tmp_path / "typo.yaml"
+    file.write_text("---\n".join((POOL.replace("  limits", family), CLASS)))
+    ran = validated(file)
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines() == [
+        (
+            f"warning: {file}:13 (document 1, NodePool/default): spec.template.spec.requirements[1].values:"
+            " has 'm66i', which no instance type of us-east-1 has, did you mean 'm6i'?"
+        ),
+        "2 objects: 0 errors, 1 warning",
+    ]
+
+
 def test_pods_that_a_taint_repels_have_no_host(tmp_path: Path) -> None:
     file = tmp_path / "taint.yaml"
     tainted = POOL.replace(

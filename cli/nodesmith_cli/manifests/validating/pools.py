@@ -9,9 +9,20 @@ from nodesmith.decisions.provisioning.nodepools.onsale import Considered, consid
 from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, Effect, Taint
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    SPOT,
+    TYPE_KEYS,
+    Effect,
+    Taint,
+    normalised,
+)
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodepools import (
     LIMIT_USD_PER_HOUR,
     LIMIT_USD_PER_MONTH,
@@ -23,9 +34,11 @@ from nodesmith.model.karpenter.nodepools import (
 )
 from nodesmith.model.limits.quotas import amount_in_words
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.manifests.validating.findings import Finding, warning
+from nodesmith_formats import wording
 from nodesmith_formats.manifests.manifests import Document, Fault
 
 _SHOWN = 3
@@ -43,12 +56,15 @@ _RESERVED_ALONE = (
     "can only be checked in the cluster: its capacity reservations are in the status of the EC2NodeClass"
 )
 _OF_TYPES = ("cpu", "memory")
+_TYPED = TYPE_KEYS | {INSTANCE_TYPE}
+"""Labels whose values only instance types determine."""
 
 
 def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
     """Yield findings about NodePools that can launch no nodes, and about pairs that accept the same pods."""
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     templates = [template for template in offers.templates if template.name in pools_there]
+    yield from _misspelt(inputs, pools_there)
     without = {name: each for name, each in pools_there.items() if name not in {t.name for t in templates}}
     awaiting = {name for name, each in without.items() if _awaits_reservations(inputs, each)}
     for name in sorted(awaiting):
@@ -101,6 +117,25 @@ def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
             yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
 
 
+def _misspelt(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
+    """Yield a finding for each value that no instance type has, but that resembles one that some has."""
+    types = instance_types(inputs.catalog, NodeConfiguration(), inputs.settings)
+    for name in sorted(pools_there):
+        document = pools_there[name]
+        template = (document.manifest.get("spec") or {}).get("template") or {}
+        for number, asked in enumerate((template.get("spec") or {}).get("requirements") or ()):
+            if not isinstance(asked, Mapping) or asked.get("operator") != "In":
+                continue
+            key = normalised(str(asked.get("key")))
+            known = {kind.labels[key] for kind in types if key in kind.labels} if key in _TYPED else set()
+            for value in map(str, asked.get("values") or () if known else ()):
+                hint = "" if value in known or value.isdecimal() else did_you_mean(value, known)
+                if hint:
+                    field = f"spec.template.spec.requirements[{number}].values"
+                    said = f"has {value!r}, which no instance type of {inputs.catalog.region} has{hint}"
+                    yield warning(document.fault(said, field))
+
+
 def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
     """Return whether a NodePool buys from reservations alone, which its EC2NodeClass selects but does not show yet."""
     pool = parse_nodepool(document.manifest).value
@@ -118,7 +153,7 @@ def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
 def _no_type(counted: Considered) -> str:
     removals = [f"{each.condition} rules out {each.types:,}" for each in counted.removals[:_SHOWN]]
     rest = len(counted.removals) - len(removals)
-    more = f" and {rest} more conditions" if rest else ""
+    more = f" and {wording.counted(rest, 'more condition')}" if rest else ""
     return f"leaves none of {counted.all:,} instance types: {', '.join(removals)}{more}"
 
 
