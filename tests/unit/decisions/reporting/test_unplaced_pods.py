@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, publish_unplaced, write_unplaced
 from nodesmith.controllers.runs import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
+from nodesmith.model.apimachinery.problems import LONGEST_MESSAGE
 from nodesmith.model.kubernetes.pods import Reason
 from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
@@ -53,6 +55,18 @@ def test_each_unplaced_pod_gets_an_event_with_the_reason_and_a_remedy() -> None:
         True,
     )
     assert event.message == "NodePool a: its limit of 1 cpu is reached; raise spec.limits.cpu to at least 2"
+
+
+def test_a_reason_that_is_too_long_for_an_event_loses_its_end_and_not_its_remedy() -> None:
+    cluster = Cluster()
+    cluster.decide((replace(LIMIT, text=f"NodePool a: {'very ' * 300}long"), 0, 1))
+    cluster.publish()
+
+    message = cluster.objects.events[0].message
+
+    assert len(message) == LONGEST_MESSAGE
+    assert message.startswith("NodePool a: very ")
+    assert message.endswith("…; raise spec.limits.cpu to at least 2")
 
 
 def test_pods_that_no_node_can_satisfy_get_an_event_and_pods_for_other_schedulers_or_nodes_get_none() -> None:

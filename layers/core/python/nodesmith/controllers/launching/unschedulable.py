@@ -23,7 +23,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
 from nodesmith.errors import Failures
 from nodesmith.keys import unplaced_key
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
+from nodesmith.model.apimachinery.problems import LONGEST_MESSAGE, ObjectEvent, shortened
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -241,13 +241,22 @@ def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """
     groups = [
         [
-            (pod, group.get("event", FAILED_SCHEDULING), str(Reason(group["reason"], fix=group["fix"])))
+            (pod, group.get("event", FAILED_SCHEDULING), _message(group["reason"], group["fix"]))
             for pod in group["pods"]
         ]
         for group in written["unplaced"]
     ]
     for turn in range(max(map(len, groups), default=0)):
         yield from (group[turn] for group in groups if turn < len(group))
+
+
+def _message(reason: str, fix: str) -> str:
+    """Return the message of an Event, which keeps the remedy if the reason is too long."""
+    room = LONGEST_MESSAGE - len(f"; {fix}")
+    whole = Reason(reason, fix=fix)
+    if len(str(whole)) <= LONGEST_MESSAGE or room <= 0:
+        return str(whole)
+    return str(Reason(f"{reason[: room - 1]}…", fix=fix))
 
 
 DELETED_AT_ONCE = 50
