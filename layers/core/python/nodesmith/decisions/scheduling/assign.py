@@ -60,8 +60,11 @@ class ShapeFacts:
 
         `others` are the shapes that these pods may meet on a node. For `zones_only` see `variants`.
         """
-        tried = {shape: variants(shape, policy, launching, zones_only=zones_only) for shape in shapes}
-        return cls(PodConflicts([*(one for each in tried.values() for one in each), *others]), tried)
+        variants_of = {shape: variants(shape, policy, launching, zones_only=zones_only) for shape in shapes}
+        return cls(
+            PodConflicts([*(variant for group in variants_of.values() for variant in group), *others]),
+            variants_of,
+        )
 
 
 def assign(
@@ -73,12 +76,12 @@ def assign(
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
     choices: Choices | None = None,
     unavailable: UnavailableDomains | None = None,
-    known: ShapeFacts | None = None,
+    facts: ShapeFacts | None = None,
     preference_mode: PreferenceMode = PreferenceMode.RULE,
 ) -> Assignment:
     """Assign pods to existing nodes and turn the rest into demands. `choices` decides between equally sound options.
 
-    `known` saves work: it must cover the shapes of these pods and all shapes on the existing nodes. `preference_mode`
+    `facts` saves work: it must cover the shapes of these pods and all shapes on the existing nodes. `preference_mode`
     says how much the preferences of pods that already run count under the policy Respect. `unavailable` holds what
     earlier purchases of this decision could not buy.
     """
@@ -86,10 +89,10 @@ def assign(
     unavailable = unavailable or UnavailableDomains()
     given_up, wanted = _split(pending, unavailable)
     waiting = dict(by_shape(wanted))
-    if known is None:
-        there = [shape for existing in existing_nodes for shape in (*existing.hosted, *existing.expected)]
-        known = ShapeFacts.of(waiting, [*daemonsets, *there], launching, policy)
-    conflicts, tried = known.conflicts, {shape: known.tried[shape] for shape in waiting}
+    if facts is None:
+        hosted = [shape for existing in existing_nodes for shape in (*existing.hosted, *existing.expected)]
+        facts = ShapeFacts.of(waiting, [*daemonsets, *hosted], launching, policy)
+    conflicts, tried = facts.conflicts, {shape: facts.tried[shape] for shape in waiting}
     available = AvailableCapacity(existing_nodes, conflicts)
     context = PlacementContext(
         conflicts,
@@ -156,29 +159,31 @@ def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
 def _interchangeable(
     waiting: Iterable[Shape], relaxation: Relaxation, sets: LabelSets
 ) -> dict[Shape, list[Shape]]:
-    """Return, by shape, the shapes that its domains do not tell apart, for shapes without preferences.
+    """Return, for each shape without preferences, the shapes that are alike in all of its domains.
 
     They may differ in their requests and in rules about sharing a node.
     """
-    found: dict[tuple[object, ...], list[Shape]] = {}
-    for one in waiting:
-        if not (relaxation.has_variants(one) or shares_node(one)):
-            apart = (*affinity_terms(one), *anti_affinity_terms(one))
-            rules = (*map(_spread_key, keyed_spreads(one)), *map(_affinity_key, apart))
-            asked = one.terms, one.own_terms, one.tolerations, one.shuns_soft_taints
-            found.setdefault((sets.number(one), one.namespace, *asked, rules), []).append(one)
-    return {one: alike for alike in found.values() if len(alike) > 1 for one in alike}
+    groups: dict[tuple[object, ...], list[Shape]] = {}
+    for shape in waiting:
+        if not (relaxation.has_variants(shape) or shares_node(shape)):
+            apart = (*affinity_terms(shape), *anti_affinity_terms(shape))
+            rules = (*map(_spread_key, keyed_spreads(shape)), *map(_affinity_key, apart))
+            conditions = shape.terms, shape.own_terms, shape.tolerations, shape.shuns_soft_taints
+            groups.setdefault((sets.number(shape), shape.namespace, *conditions, rules), []).append(shape)
+    return {shape: alike for alike in groups.values() if len(alike) > 1 for shape in alike}
 
 
-def _spread_key(one: Spread) -> tuple[object, ...]:
-    selected = one.selector.key if one.selector is not None else None  # hashing a selector takes much longer
-    honored = one.honor_affinity, one.honor_taints
-    return one.topology_key, one.max_skew, one.hard, selected, one.min_domains, *honored
+def _spread_key(spread: Spread) -> tuple[object, ...]:
+    selected = (
+        spread.selector.key if spread.selector is not None else None
+    )  # hashing a selector takes much longer
+    honored = spread.honor_affinity, spread.honor_taints
+    return spread.topology_key, spread.max_skew, spread.hard, selected, spread.min_domains, *honored
 
 
-def _affinity_key(one: PodAffinityTerm) -> tuple[object, ...]:
-    selected = one.selector.key if one.selector is not None else None
-    return one.topology_key, selected, one.anti, one.namespaces, one.weight
+def _affinity_key(term: PodAffinityTerm) -> tuple[object, ...]:
+    selected = term.selector.key if term.selector is not None else None
+    return term.topology_key, selected, term.anti, term.namespaces, term.weight
 
 
 class _Round:
@@ -216,16 +221,16 @@ class _Round:
             if not returning:
                 break
             self._place_waiting()
-        for shape, (pods, why) in self._left.items():
+        for shape, (pods, reason) in self._left.items():
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
             if spread and not shares_node(shape):
                 present = {key: self._values(key) for key in spread}
                 left, still = Placement(self._context, shape, shape, present=present).place(pods)
-                found = len(pods) - len(left)
-                self._context.result.given_up += found  # these ignore domains that may still open
-                self._left[shape] = left, still if found else why
-        for shape, (pods, why) in self._left.items():
-            self._stuck(self._place_last(shape, pods), why)
+                placed = len(pods) - len(left)
+                self._context.result.given_up += placed  # these ignore domains that may still open
+                self._left[shape] = left, still if placed else reason
+        for shape, (pods, reason) in self._left.items():
+            self._stuck(self._place_last(shape, pods), reason)
         unsatisfied = UnsatisfiedAffinity(self._waiting, self._context.conflicts.sets)
         for shape, pods in self._waiting.items():
             self._stuck(pods, unsatisfied.why(shape))
@@ -248,10 +253,12 @@ class _Round:
     def _returning(self) -> list[Shape]:
         """Return the blocked shapes worth retrying because other pods have been placed since; none if too many."""
         grown = self._context.topology.size
-        found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
+        returning = [
+            shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)
+        ]
         for one in self._begun:  # its leaders, if placed only now, would have to be in its domain
-            found = [shape for shape in found if not self._is_followed_by(one)(shape)]
-        return found if len(found) <= _MOST_RETURNING else []
+            returning = [shape for shape in returning if not self._is_followed_by(one)(shape)]
+        return returning if len(returning) <= _MOST_RETURNING else []
 
     def _place_waiting(self) -> None:
         moved = True
@@ -265,17 +272,17 @@ class _Round:
     def _values(self, key: str) -> frozenset[str]:
         """Return the values of a key that existing nodes have or that demanded nodes may have."""
         demands = self._context.result.demands
-        known, seen = self._known_values.get(key, (frozenset[str](), 0))
+        values, seen = self._known_values.get(key, (frozenset[str](), 0))
         if not seen:
-            known |= self._context.available.values(key)
+            values |= self._context.available.values(key)
         for demand in demands[seen:]:
             pinned = demand.pins.get(key)
             if pinned is None:
-                known |= {value for (value,) in self._context.launching.domains(demand.shape, (key,))}
-            elif pinned not in known:
-                known |= {pinned}
-        self._known_values[key] = known, len(demands)
-        return known
+                values |= {value for (value,) in self._context.launching.domains(demand.shape, (key,))}
+            elif pinned not in values:
+                values |= {pinned}
+        self._known_values[key] = values, len(demands)
+        return values
 
     def _must_wait(self, shape: Shape) -> bool:
         if not affinity_terms(shape):
@@ -304,26 +311,28 @@ class _Round:
             return
         left = self._pods_of(shape)
         like = self._waiting_like(shape)
-        why, tried = "", self._relaxation.rules(shape, left)
+        reason, tried = "", self._relaxation.rules(shape, left)
         left = self._relaxation.in_free_room(shape, left, like)
         for given_up, variant in enumerate(tried if left else ()):
             before = len(left)
             if shares_node(variant):
                 others = [
-                    (one, self._waiting[one]) for one in like if one in self._waiting and shares_node(one)
+                    (sibling, self._waiting[sibling])
+                    for sibling in like
+                    if sibling in self._waiting and shares_node(sibling)
                 ]
-                found = Colocation(self._context, variant, shape, [(shape, left), *others]).place()
-                left, why = found.pop(shape)
-                for other, (rest, why_rest) in found.items():
+                outcome = Colocation(self._context, variant, shape, [(shape, left), *others]).place()
+                left, reason = outcome.pop(shape)
+                for other, (unplaced, other_reason) in outcome.items():
                     del self._waiting[other]
-                    self._stuck(rest, why_rest)
+                    self._stuck(unplaced, other_reason)
             else:
-                left, why = Placement(self._context, variant, shape, like).place(left)
+                left, reason = Placement(self._context, variant, shape, like).place(left)
             self._context.result.given_up += given_up * (before - len(left))
             if not left:
                 break
         if left:
-            self._left[shape] = [*self._left.get(shape, ((), ""))[0], *left], why
+            self._left[shape] = [*self._left.get(shape, ((), ""))[0], *left], reason
             self._left_at[shape] = self._context.topology.size
         elif shape not in self._waiting and shape not in self._left:
             self._context.dependencies.placed(shape)
@@ -333,7 +342,7 @@ class _Round:
         if not affinity_terms(shape):
             return []
         group = self._affinity_groups[affinity_group(shape, self._context.conflicts.sets)]
-        return [one for one in group if one in self._waiting]
+        return [sibling for sibling in group if sibling in self._waiting]
 
     def _place_together(self, shape: Shape) -> bool:
         """Place the pods of a shape and of others that may go to the same domains.
@@ -342,31 +351,31 @@ class _Round:
         placed alone.
         """
         context = self._context
-        siblings = [one for one in self._waiting_like(shape) if one is not shape]
+        siblings = [sibling for sibling in self._waiting_like(shape) if sibling is not shape]
         placement = Placement(context, shape, shape, siblings, mixed=True)
         keys = placement.keys
-        sold, there = context.launching.domains(shape, keys), context.available.existing_nodes
+        domains, existing_nodes = context.launching.domains(shape, keys), context.available.existing_nodes
         together: list[Shape] = []
         pods: list[Pod] = []
-        for one in self._alike[shape]:
-            is_like = one in self._waiting and context.launching.domains(one, keys) == sold
-            if is_like and (not there or next(context.available.candidates(one), None) is None):
-                together.append(one)
-                pods += self._waiting[one]
+        for sibling in self._alike[shape]:
+            is_like = sibling in self._waiting and context.launching.domains(sibling, keys) == domains
+            if is_like and (not existing_nodes or next(context.available.candidates(sibling), None) is None):
+                together.append(sibling)
+                pods += self._waiting[sibling]
             if len(pods) >= _MOST_TOGETHER:
                 break
         if len(together) < 2 or shape is not together[0]:
             return False
-        for one in together:
-            del self._waiting[one]
-        self._alike[shape][:] = [one for one in self._alike[shape] if one in self._waiting]
-        left, why = placement.place(pods)
-        for one, rest in by_shape(left) if left else ():
-            self._left[one] = rest, why
-            self._left_at[one] = context.topology.size
-        for one in together:
-            if one not in self._left:
-                context.dependencies.placed(one)
+        for sibling in together:
+            del self._waiting[sibling]
+        self._alike[shape][:] = [sibling for sibling in self._alike[shape] if sibling in self._waiting]
+        left, reason = placement.place(pods)
+        for sibling, unplaced in by_shape(left) if left else ():
+            self._left[sibling] = unplaced, reason
+            self._left_at[sibling] = context.topology.size
+        for sibling in together:
+            if sibling not in self._left:
+                context.dependencies.placed(sibling)
         return True
 
     def _pods_of(self, shape: Shape) -> list[Pod]:
@@ -382,6 +391,6 @@ class _Round:
             pods, self._waiting[shape] = pods[:half], pods[half:]
         return pods
 
-    def _stuck(self, pods: Sequence[Pod], why: str) -> None:
+    def _stuck(self, pods: Sequence[Pod], reason: str) -> None:
         if pods:
-            self._context.result.stuck.append((tuple(pods), why))
+            self._context.result.stuck.append((tuple(pods), reason))

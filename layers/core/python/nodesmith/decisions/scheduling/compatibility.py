@@ -43,17 +43,19 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
     Keys that no type defines belong to the NodePool and are not checked here.
     """
     for key in sorted(requirements):
-        wanted = requirements[key]
+        requirement = requirements[key]
         value = instance_type.labels.get(key)
         if value is not None:
-            if not wanted.allows(value):
-                return wanted
+            if not requirement.allows(value):
+                return requirement
             continue
         offered = instance_type.requirements.get(key)
         if offered is None or key in OFFERING_KEYS:
             continue
-        if not offered.intersects(wanted) and not (offered.tolerates_absence and wanted.tolerates_absence):
-            return wanted
+        if not offered.intersects(requirement) and not (
+            offered.tolerates_absence and requirement.tolerates_absence
+        ):
+            return requirement
     return None
 
 
@@ -86,26 +88,30 @@ class TypeSet:
         self.names = frozenset(t.name for t in types)
         self._by_key: dict[str, list[tuple[InstanceType, frozenset[str]]]] = {}
 
-    def refused(self, wanted: Requirement) -> frozenset[str]:
+    def refused(self, requirement: Requirement) -> frozenset[str]:
         """Return the names of the types that cannot meet a requirement.
 
         Types that agree on its key are checked once.
         """
-        if wanted.key not in self._by_key:
-            self._by_key[wanted.key] = _grouped(self.types, wanted.key)
-        alone = Requirements({wanted.key: wanted})
-        alike = self._by_key[wanted.key]
-        return frozenset().union(*(names for one, names in alike if type_refusal(alone, one) is not None))
+        if requirement.key not in self._by_key:
+            self._by_key[requirement.key] = _grouped(self.types, requirement.key)
+        alone = Requirements({requirement.key: requirement})
+        alike = self._by_key[requirement.key]
+        return frozenset().union(
+            *(names for example, names in alike if type_refusal(alone, example) is not None)
+        )
 
 
 def _grouped(types: Iterable[InstanceType], key: str) -> list[tuple[InstanceType, frozenset[str]]]:
     """Group types by what they define for a key: one type of each group, and the names of all in the group."""
-    found: dict[object, list[InstanceType]] = {}
-    for one in types:
-        said = one.labels[key] if key in one.labels else one.requirements.get(key)
-        if said is not None:
-            found.setdefault(said, []).append(one)
-    return [(alike[0], frozenset(t.name for t in alike)) for alike in found.values()]
+    groups: dict[object, list[InstanceType]] = {}
+    for instance_type in types:
+        value = (
+            instance_type.labels[key] if key in instance_type.labels else instance_type.requirements.get(key)
+        )
+        if value is not None:
+            groups.setdefault(value, []).append(instance_type)
+    return [(alike[0], frozenset(t.name for t in alike)) for alike in groups.values()]
 
 
 def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
@@ -141,7 +147,7 @@ def _set_of_equal(types: tuple[InstanceType, ...]) -> TypeSet:
 @lru_cache(maxsize=512)
 def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
     """Return the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
-    refused = frozenset().union(*(types.refused(wanted) for wanted in requirements.values()))
+    refused = frozenset().union(*(types.refused(requirement) for requirement in requirements.values()))
     return TypeSet(tuple(t for t in types.types if t.name not in refused))
 
 
@@ -151,11 +157,13 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
 
     A node lacks the labels that its type lacks, except for those in `given`.
     """
-    asked = [k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence]
+    needed_keys = [
+        k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence
+    ]
     matching = matching_types(types, term)
-    if all(key in t.requirements for t in matching.types for key in asked):
+    if all(key in t.requirements for t in matching.types for key in needed_keys):
         return matching
-    return TypeSet(tuple(t for t in matching.types if all(key in t.requirements for key in asked)))
+    return TypeSet(tuple(t for t in matching.types if all(key in t.requirements for key in needed_keys)))
 
 
 def compatible_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
@@ -169,10 +177,10 @@ def compatible_terms(offered: Requirements, shape: Shape) -> tuple[Requirements,
 def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
     """Return the alternatives of pods that need one of `some` and one of `others`; none if no two agree."""
     return tuple(
-        one.union(other)
-        for one in some
+        term.union(other)
+        for term in some
         for other in others
-        if one.conflict(other, undefined=frozenset(other)) is None
+        if term.conflict(other, undefined=frozenset(other)) is None
     )[:_MOST_ALTERNATIVES]
 
 
@@ -186,7 +194,7 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
     if len(terms) < 2:
         return terms
     preferences = [own_preferences(offered, term) for term in terms]
-    return tuple(t for t, one in zip(terms, preferences, strict=True) if one == preferences[0])
+    return tuple(t for t, preference in zip(terms, preferences, strict=True) if preference == preferences[0])
 
 
 def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
@@ -194,13 +202,15 @@ def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requ
 
     These are labels that only the NodePool defines, and the tenancy.
     """
-    own = {key: r for key, r in term.items() if key not in DECIDED and (key in offered or key == TENANCY)}
-    return {key: r for key, r in own.items() if not is_given(offered.get(key, ANY_TENANCY), r)}
+    preferences = {
+        key: r for key, r in term.items() if key not in DECIDED and (key in offered or key == TENANCY)
+    }
+    return {key: r for key, r in preferences.items() if not is_given(offered.get(key, ANY_TENANCY), r)}
 
 
-def is_given(offered: Requirement, wanted: Requirement) -> bool:
-    """Return whether a label satisfies `wanted` whichever of the `offered` values a node gets."""
-    return not offered.complement and offered.intersection(wanted) == offered
+def is_given(offered: Requirement, requirement: Requirement) -> bool:
+    """Return whether a label satisfies `requirement` whichever of the `offered` values a node gets."""
+    return not offered.complement and offered.intersection(requirement) == offered
 
 
 def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:

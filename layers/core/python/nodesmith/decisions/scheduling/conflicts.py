@@ -28,7 +28,9 @@ class LabelSets:
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         shapes = list(dict.fromkeys(shapes))
-        keys = sorted({key for shape in shapes for one in selectors_of(shape) for key in one.requirements})
+        keys = sorted(
+            {key for shape in shapes for selector in selectors_of(shape) for key in selector.requirements}
+        )
         self._numbers: dict[tuple[str | None, ...], int] = {}
         self._number_of: dict[Shape, int] = {}
         for shape in shapes:
@@ -64,10 +66,10 @@ class LabelSets:
             return 0
         key = selector.key, namespaces
         if key not in self._selected:
-            found = self._everything if namespaces is None else self._within(namespaces)
+            members = self._everything if namespaces is None else self._within(namespaces)
             for requirement in selector.requirements.values():
-                found &= self._meeting(requirement)
-            self._selected[key] = found
+                members &= self._meeting(requirement)
+            self._selected[key] = members
         return self._selected[key]
 
     def selects(self, selector: Selector | None, namespaces: Namespaces, shape: Shape) -> bool:
@@ -82,8 +84,8 @@ class LabelSets:
         absent = self._everything & ~labelled if requirement.tolerates_absence else 0
         if requirement.gte is not None or requirement.lte is not None:
             return absent | _union(bits for value, bits in valued.items() if requirement.allows(value))
-        named = _union(valued.get(value, 0) for value in requirement.values)
-        return absent | (labelled & ~named if requirement.complement else named)
+        matching = _union(valued.get(value, 0) for value in requirement.values)
+        return absent | (labelled & ~matching if requirement.complement else matching)
 
 
 def bits(numbers: int) -> Iterator[int]:
@@ -96,15 +98,18 @@ def bits(numbers: int) -> Iterator[int]:
 
 def selectors_of(shape: Shape) -> list[Selector]:
     """Return the selectors of all constraints of a shape."""
-    found = [*(spread.selector for spread in shape.spreads), *(term.selector for term in shape.affinities)]
-    return [selector for selector in found if selector is not None]
+    selectors = [
+        *(spread.selector for spread in shape.spreads),
+        *(term.selector for term in shape.affinities),
+    ]
+    return [selector for selector in selectors if selector is not None]
 
 
 def _union(sets: Iterable[int]) -> int:
-    found = 0
-    for one in sets:
-        found |= one
-    return found
+    union = 0
+    for members in sets:
+        union |= members
+    return union
 
 
 UNLIMITED = 2**31
@@ -168,7 +173,7 @@ class PodConflicts:
         The unit counts as one pod of each group. Where several of its pods belong to one group, that group is capped at
         1, so no other pod of the group may share the node.
         """
-        parts = [self.rules(one) for one in members]
+        parts = [self.rules(member) for member in members]
         counts = Counter(group for part in parts for group in part.groups)
         caps: dict[int, int] = {group: 1 for group, count in counts.items() if count > 1}
         for group, most in (cap for part in parts for cap in part.caps):
@@ -178,9 +183,9 @@ class PodConflicts:
 
     def may_share(self, some: Sequence[Shape]) -> bool:
         """Return whether one node may hold these pods; a shape that occurs n times stands for n pods."""
-        counts = Counter(group for one in some for group in self.rules(one).groups)
+        counts = Counter(group for shape in some for group in self.rules(shape).groups)
         return all(
-            counts[group] <= most for one in dict.fromkeys(some) for group, most in self.rules(one).caps
+            counts[group] <= most for shape in dict.fromkeys(some) for group, most in self.rules(shape).caps
         )
 
     def counts_leaving(self, group: int) -> bool:
@@ -226,13 +231,13 @@ class PodConflicts:
         return self._groups.setdefault(key, len(self._groups))
 
     def _groups_of(self, shape: Shape) -> set[int]:
-        found = set(self._members[self.sets.number(shape)])
+        groups = set(self._members[self.sets.number(shape)])
         for ip, port, protocol in shape.host_ports:
-            found.add(self._number(("port", port, protocol)))
-            found.add(self._number(("port", port, protocol, ip)))
+            groups.add(self._number(("port", port, protocol)))
+            groups.add(self._number(("port", port, protocol, ip)))
         if self._too_broad:
-            found.add(EVERYBODY)
-        return found
+            groups.add(EVERYBODY)
+        return groups
 
     def _caps(self, shape: Shape, groups: set[int], *, running: bool) -> Iterator[Cap]:
         for ip, port, protocol in shape.host_ports:

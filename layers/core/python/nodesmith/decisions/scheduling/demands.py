@@ -1,7 +1,7 @@
 """Which pods need nodes, what must be bought for them (`Demand`), the result (`Assignment`), and the choices behind it.
 
-Nothing is bought for a pod before the end of its `cluster-autoscaler.kubernetes.io/pod-scale-up-delay`. kube-scheduler
-binds it meanwhile if a node has room, be it a new one.
+Nothing is bought for a pod before the end of its `cluster-autoscaler.kubernetes.io/pod-scale-up-delay`. Meanwhile,
+kube-scheduler binds it if a node has room, even a new one.
 
 A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once the
 pods that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch
@@ -53,7 +53,7 @@ def provisionable(
     are expendable: they only use room that is there. DaemonSet pods and static pods are in neither list, nor are pods
     being deleted, except those of StatefulSets: these come back only when they are gone, and their node can be ready.
     """
-    wanted: list[Pod] = []
+    accepted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
     refusals: dict[Shape, str] = {}
     for pod in pods:
@@ -71,8 +71,8 @@ def provisionable(
         if reason:
             ignored.append((pod, reason))
         else:
-            wanted.append(pod)
-    return wanted, ignored
+            accepted.append(pod)
+    return accepted, ignored
 
 
 def _state_refusal(pod: Pod) -> str:
@@ -113,7 +113,7 @@ def shape_refusal(shape: Shape) -> str:
 
 
 def delayed(pods: Iterable[Pod], now: datetime) -> tuple[list[Pod], list[tuple[Pod, datetime]]]:
-    """Split pods into those for which a node may be bought, and those for which none is bought yet, with until when.
+    """Split pods into those that may get a node now and those that must wait, each with the end of its wait.
 
     Pods that still have a node have waited before, so their delay is over.
     """
@@ -150,21 +150,25 @@ def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
     A zone is taken from node selectors, required node affinity and volumes; rules about other pods do not count. A pod
     that allows no zone at all is in both counts, since no node can serve it.
     """
-    wanted, refused = provisionable(pods)
+    waiting, refused = provisionable(pods)
     # Whether the devices of readable claims can be had is known only in a decision.
-    claiming = [pod for pod, why in refused if why == UNKNOWN_DEVICES and _is_readable(pod.shape)]
-    wanted += claiming
+    claiming = [pod for pod, reason in refused if reason == UNKNOWN_DEVICES and _is_readable(pod.shape)]
+    waiting += claiming
     keys = {pod.key for pod in claiming}
     known: dict[Shape, str] = {}
     zones: Counter[str] = Counter()
-    for pod in wanted:
+    for pod in waiting:
         if pod.shape not in known:
             known[pod.shape] = _zone(pod.shape)
         zones[known[pod.shape]] += 1
     ignored = [
-        why for pod, why in refused if pod.unschedulable and not pod.nominated_node and pod.key not in keys
+        reason
+        for pod, reason in refused
+        if pod.unschedulable and not pod.nominated_node and pod.key not in keys
     ]
-    nowhere = sum(NOT_ALL_VOLUMES in why or (CONTRADICT in why and ZONE in why) for why in ignored)
+    nowhere = sum(
+        NOT_ALL_VOLUMES in reason or (CONTRADICT in reason and ZONE in reason) for reason in ignored
+    )
     return zones + Counter({NONE: nowhere}), len(ignored)
 
 
@@ -175,13 +179,13 @@ def _is_readable(shape: Shape) -> bool:
 
 def _zone(shape: Shape) -> str:
     """Return the only zone of pods, `flexible` if there may be several, and `none` if their rules exclude all."""
-    found: set[str] = set()
+    zones: set[str] = set()
     for term in shape.terms:
-        asked = term.get(ZONE, Requirement(ZONE, complement=True))
-        if asked.complement:
+        requirement = term.get(ZONE, Requirement(ZONE, complement=True))
+        if requirement.complement:
             return FLEXIBLE
-        found |= asked.values
-    return found.pop() if len(found) == 1 else FLEXIBLE if found else NONE
+        zones |= requirement.values
+    return zones.pop() if len(zones) == 1 else FLEXIBLE if zones else NONE
 
 
 _T = TypeVar("_T")
@@ -286,15 +290,15 @@ class Choices:
         picked = self.script.get(name, 0)
         return picked if picked < options else 0
 
-    def first(self, name: Name, things: Iterable[_T]) -> list[_T]:
-        """Return `things` in their order, except for the one that the script puts first."""
-        ordered = list(things)
+    def first(self, name: Name, items: Iterable[_T]) -> list[_T]:
+        """Return `items` in their order, except for the one that the script puts first."""
+        ordered = list(items)
         picked = self.pick(name, len(ordered))
         return [ordered[picked], *ordered[:picked], *ordered[picked + 1 :]] if picked else ordered
 
-    def one(self, name: Name, things: Iterable[_T]) -> _T | None:
+    def one(self, name: Name, items: Iterable[_T]) -> _T | None:
         """Return the one thing that the script selects; None usually."""
-        ordered = list(things)
+        ordered = list(items)
         picked = self.pick(name, len(ordered) + 1)
         return ordered[picked - 1] if picked else None
 
@@ -349,8 +353,8 @@ class UnavailableDomains:
         if missing and for_good:
             self.pods |= {pod.key for demand in refused if demand.pins for pod in demand.pods}
         elif missing:
-            wanted = _counted(demands)
-            self._most |= {key: wanted[key] - number for key, number in missing.items()}
+            counts = _counted(demands)
+            self._most |= {key: counts[key] - number for key, number in missing.items()}
         return bool(missing)
 
     def most(

@@ -90,7 +90,7 @@ class ExistingNode:
 
 def admission(shape: Shape) -> Callable[[ExistingNode], bool]:
     """Return whether nodes admit a shape, computed once for nodes whose relevant labels and taints are equal."""
-    known: dict[tuple[object, ...], bool] = {}
+    admitted: dict[tuple[object, ...], bool] = {}
     keys = sorted({OS, *(key for term in shape.terms for key in term)})
     is_possible, has_terms = bool(shape.terms), any(shape.terms)
 
@@ -99,9 +99,9 @@ def admission(shape: Shape) -> Callable[[ExistingNode], bool]:
         if not has_terms and not existing.taints and labels.get(OS) != WINDOWS:
             return is_possible
         looks = existing.taints, *[labels.get(key) for key in keys]
-        if looks not in known:
-            known[looks] = existing.admits(shape)
-        return known[looks]
+        if looks not in admitted:
+            admitted[looks] = existing.admits(shape)
+        return admitted[looks]
 
     return admits
 
@@ -110,10 +110,10 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
     """Return every node that stays and every claim in flight: initialized nodes first, then by name.
 
     Warm capacity is left out, with the Nodes that are being prepared for it. Nodes tainted `karpenter.sh/disrupted`
-    have no free capacity, nor does a second Node with a claim's provider id or a Node that has it under a wrong name;
-    but their pods count for the spreads of others. Pods that the scheduler has nominated for a node have their capacity
-    there already, and so do the pods that they preempt until these are gone: kube-scheduler admits no other pod before
-    that either.
+    have no free capacity. Neither has a second Node with a claim's provider id, or a Node that has it under a wrong
+    name. Their pods still count for the spreads of other pods. Pods that the scheduler has nominated for a node have
+    their capacity there already, and so do the pods that they preempt until these are gone: kube-scheduler admits no
+    other pod before that either.
     """
     claims = claims if snapshot.simulated is None else snapshot.simulated.known(claims)
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
@@ -123,23 +123,23 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
             continue
         if pod.nominated_node:
             nominated.setdefault(pod.nominated_node, []).append(pod)
-    found = []
+    nodes = []
     for node in snapshot.nodes:
         claim = by_provider.get(node.provider_id)
         if is_going(node) or (claim is not None and claim.is_warm):
             continue
-        found.append(_node_room(node, claim, snapshot.pods_on(node.name), snapshot.daemonsets))
+        nodes.append(_node_room(node, claim, snapshot.pods_on(node.name), snapshot.daemonsets))
         if claim is not None and snapshot.node_of(claim) is not node:
-            found[-1].free = NOTHING
-    found += [
+            nodes[-1].free = NOTHING
+    nodes += [
         in_flight_node(claim, snapshot)
         for claim in claims
         if claim.phase in _WITHOUT_NODE and not claim.is_warm and snapshot.node_of(claim) is None
     ]
-    for existing in found:
+    for existing in nodes:
         for pod in nominated.get(existing.name, ()):
             existing.take(pod.shape, 1)
-    return sorted(found, key=lambda existing: (existing.in_flight, existing.name))
+    return sorted(nodes, key=lambda existing: (existing.in_flight, existing.name))
 
 
 def is_going(node: Node) -> bool:
@@ -190,10 +190,10 @@ def in_flight_node(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
 
     Every DaemonSet that may come is expected.
     """
-    known = Requirements.from_labels(claim.labels).union(claim.requirements)
+    requirements = Requirements.from_labels(claim.labels).union(claim.requirements)
     taints = _lasting(claim, claim.taints)
     expected = tuple(
-        daemon for daemon in _tolerant(snapshot.daemonsets, taints) if compatible_terms(known, daemon)
+        daemon for daemon in _tolerant(snapshot.daemonsets, taints) if compatible_terms(requirements, daemon)
     )
     offered = claim.allocatable.at_least(snapshot.attach_limits.on(claim.instance_type))
     free = offered - total([daemon.requests for daemon in expected])
@@ -256,15 +256,15 @@ def with_zones_cordoned(snapshot: Snapshot, zones: Collection[str]) -> Snapshot:
     return with_cordoned(snapshot, lambda node: node.labels.get(ZONE) in zones) if zones else snapshot
 
 
-def with_cordoned(snapshot: Snapshot, chosen: Callable[[Node], bool]) -> Snapshot:
+def with_cordoned(snapshot: Snapshot, is_selected: Callable[[Node], bool]) -> Snapshot:
     """Return the snapshot with the chosen nodes cordoned."""
 
-    def seen(node: Node) -> Node:
-        if not chosen(node) or REGISTERED_UNSCHEDULABLE in node.taints:
+    def cordoned(node: Node) -> Node:
+        if not is_selected(node) or REGISTERED_UNSCHEDULABLE in node.taints:
             return node
         return replace(node, taints=(*node.taints, REGISTERED_UNSCHEDULABLE))
 
-    return replace(snapshot, nodes=tuple(map(seen, snapshot.nodes)))
+    return replace(snapshot, nodes=tuple(map(cordoned, snapshot.nodes)))
 
 
 def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeClaim]:
@@ -283,12 +283,12 @@ def to_nominate(
     claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
 ) -> Mapping[str, tuple[str, ...]]:
     """Return, by claim name, the pods (namespace/name) that it was bought for and that wait without a nomination."""
-    bought = nominations(claims, now)
-    found: dict[str, list[str]] = {}
+    nominated = nominations(claims, now)
+    by_claim: dict[str, list[str]] = {}
     for pod in pods:
-        if pod.key in bought and not (pod.node or pod.nominated_node or pod.deleting):
-            found.setdefault(bought[pod.key], []).append(pod.key)
-    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+        if pod.key in nominated and not (pod.node or pod.nominated_node or pod.deleting):
+            by_claim.setdefault(nominated[pod.key], []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in by_claim.items()}
 
 
 def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
@@ -298,12 +298,12 @@ def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> 
     nominated pod was then bound elsewhere, it does not retry the refused pod for five minutes. When a nomination is
     cleared, it retries all pods of equal or lower priority at once (kubernetes/kubernetes#134859).
     """
-    bought = nominations(claims, now)
-    found: dict[str, list[str]] = {}
+    nominated = nominations(claims, now)
+    by_claim: dict[str, list[str]] = {}
     for pod, claim in _ours(claims, snapshot):
-        if bought.get(pod.key) != claim.name and not pod.deleting:
-            found.setdefault(claim.name, []).append(pod.key)
-    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+        if nominated.get(pod.key) != claim.name and not pod.deleting:
+            by_claim.setdefault(claim.name, []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in by_claim.items()}
 
 
 def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
@@ -315,10 +315,10 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
     """
     if not any(pod.nominated_node for pod in snapshot.pods):
         return snapshot
-    nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
+    nodes, own_pods = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
 
     def is_valid(pod: Pod) -> bool:
-        return pod.nominated_node in nodes and pod.key not in ours
+        return pod.nominated_node in nodes and pod.key not in own_pods
 
     pods = tuple(
         replace(pod, nominated_node="") if pod.nominated_node and not is_valid(pod) else pod
@@ -329,17 +329,17 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
 
 def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
     """Yield the pods that nodesmith nominated, each with the claim whose Node it is nominated for."""
-    named = {pod.nominated_node for pod in snapshot.pods if pod.nominated_node}
-    bought = {
+    nominated = {pod.nominated_node for pod in snapshot.pods if pod.nominated_node}
+    by_nomination = {
         (claim.node_name, key): claim
         for claim in claims
-        if claim.node_name in named
+        if claim.node_name in nominated
         for key in claim.nominated
     }
     vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
     for pod in snapshot.pods:
         if pod.nominated_node and pod.nominated_node not in vacating:
-            claim = bought.get((pod.nominated_node, pod.key))
+            claim = by_nomination.get((pod.nominated_node, pod.key))
             if claim is not None and _may_have_nominated(claim, pod):
                 yield pod, claim
 

@@ -110,22 +110,22 @@ class Placement:
             return self._buy_anywhere(pods)
         domains.open(self._present, self._avoided_zones)
         open_ = [domain for domain in launchable if domains.allows(domain)] if self._only is None else []
-        left = list(pods)
+        unplaced = list(pods)
         if domains.is_first:
-            chosen = self._first(len(left), existing_nodes, open_)
-            existing_nodes = {d: found for d, found in existing_nodes.items() if domains.follows(chosen, d)}
+            chosen = self._first(len(unplaced), existing_nodes, open_)
+            existing_nodes = {d: nodes for d, nodes in existing_nodes.items() if domains.follows(chosen, d)}
             open_ = [d for d in open_ if domains.follows(chosen, d)]
         if not domains.is_spread:  # then capacity that is paid for comes first
-            left = self._share(left, existing_nodes, ())
+            unplaced = self._share(unplaced, existing_nodes, ())
             existing_nodes = {}
-            if len(open_) > 1 and left:
+            if len(open_) > 1 and unplaced:
                 open_ = self._in_turn(open_, {})
-        left = self._share(left, existing_nodes, open_)
-        return left, domains.why_none(launchable) if left else ""
+        unplaced = self._share(unplaced, existing_nodes, open_)
+        return unplaced, domains.why_none(launchable) if unplaced else ""
 
     def _place_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
-        left = self._fill(list(pods), self._candidates())
-        return self._buy_anywhere(left) if left and self._only is None else (left, "")
+        unplaced = self._fill(list(pods), self._candidates())
+        return self._buy_anywhere(unplaced) if unplaced and self._only is None else (unplaced, "")
 
     def _buy_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         if self._shape is not self._plain and not self._context.launching.domains(self._shape, ()):
@@ -139,11 +139,11 @@ class Placement:
         Unless a hard rule binds the zone, leave out zones in which EC2 recently lacked capacity, if others remain.
         """
         domains, launching = self._domains, self._context.launching
-        found = launching.domains(self._shape, domains.keys)
+        launchable = launching.domains(self._shape, domains.keys)
         if ZONE not in domains.keys:
-            return found
+            return launchable
         axis = domains.keys.index(ZONE)
-        return [domain for domain in found if domain[axis] not in self._avoided_zones] or found
+        return [domain for domain in launchable if domain[axis] not in self._avoided_zones] or launchable
 
     def _candidates(self) -> Iterator[ExistingNode]:
         labelled = {spread.topology_key for spread in keyed_spreads(self._shape)}
@@ -162,7 +162,7 @@ class Placement:
         for existing in self._candidates():
             domain = tuple([existing.labels.get(key, "") for key in self._domains.keys])
             by_domain.setdefault(domain, []).append(existing)
-        return {domain: found for domain, found in by_domain.items() if self._domains.allows(domain)}
+        return {domain: nodes for domain, nodes in by_domain.items() if self._domains.allows(domain)}
 
     def _first(
         self, count: int, existing_nodes: Mapping[Domain, Sequence[ExistingNode]], open_: Iterable[Domain]
@@ -180,7 +180,7 @@ class Placement:
             candidates = [d for d in candidates if d in reachable] or candidates
 
         def rank(domain: Domain) -> tuple[int, float, Domain]:
-            price = fsum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
+            price = fsum(launching.price(sibling, keys, domain) for sibling in (self._shape, *self._siblings))
             return -self._existing(existing_nodes.get(domain, ()), count), price, domain
 
         candidates.sort(key=rank)
@@ -210,25 +210,25 @@ class Placement:
         Return the pods left.
         """
         if self._context.unavailable.is_empty:
-            most: dict[Domain, int | None] = dict.fromkeys(open_)
+            limits: dict[Domain, int | None] = dict.fromkeys(open_)
         else:
-            most = {domain: self._most(domain) for domain in open_}
-        for domain, found in existing_nodes.items():
-            sold = most.get(domain, 0)
-            if sold is not None:
-                most[domain] = sold + self._existing(found, len(pods))
+            limits = {domain: self._purchasable(domain) for domain in open_}
+        for domain, nodes in existing_nodes.items():
+            limit = limits.get(domain, 0)
+            if limit is not None:
+                limits[domain] = limit + self._existing(nodes, len(pods))
         if self._domains.is_spread:
-            most = {domain: most[domain] for domain in self._in_turn(most, existing_nodes)}
-        first = self._context.choices.one(("filled", self._plain), most) if len(most) > 1 else None
-        wanted = len(pods)
-        shares = share_out(wanted, self._domains.tallies, most, first)
+            limits = {domain: limits[domain] for domain in self._in_turn(limits, existing_nodes)}
+        first = self._context.choices.one(("filled", self._plain), limits) if len(limits) > 1 else None
+        total = len(pods)
+        shares = share_out(total, self._domains.tallies, limits, first)
         if self._mixed:
             pods = distributed(pods, shares.values())
         for domain, share in shares.items():
             mine, pods = pods[:share], pods[share:]
-            rest = self._fill(mine, existing_nodes.get(domain, ()), wanted)
-            if rest:
-                self._demand(rest, self._domains.pins(domain))
+            unplaced = self._fill(mine, existing_nodes.get(domain, ()), total)
+            if unplaced:
+                self._demand(unplaced, self._domains.pins(domain))
         return pods
 
     def _in_turn(
@@ -269,20 +269,20 @@ class Placement:
         is_preference = self._shape is not self._plain or len(bound) < len(pins)
         shape, pinned = self._counting(pins), _pinned(tuple(pins.items()))
         for plain, alike in grouped_by_shape(pods).items() if self._mixed else [(self._plain, pods)]:
-            wanted = self._alike(plain, shape) if self._mixed else shape
+            merged = self._alike(plain, shape) if self._mixed else shape
             fallback = Demand(plain, (), bound) if is_preference or shape is not self._shape else None
-            self._context.result.demands.append(Demand(wanted, tuple(alike), pinned, fallback=fallback))
+            self._context.result.demands.append(Demand(merged, tuple(alike), pinned, fallback=fallback))
         self._context.topology.add(pins, self._plain, len(pods), bought_as=shape)
 
     def _alike(self, plain: Shape, bought_as: Shape) -> Shape:
         """Return what to buy for pods of shape `plain` where `bought_as` is bought for those of the first shape."""
         if bought_as is self._shape:
             return plain
-        found = replace(plain, terms=bought_as.terms, tolerations=bought_as.tolerations)
-        self._context.conflicts.sets.share_label_set(found, plain)
-        return found
+        relabelled = replace(plain, terms=bought_as.terms, tolerations=bought_as.tolerations)
+        self._context.conflicts.sets.share_label_set(relabelled, plain)
+        return relabelled
 
-    def _most(self, domain: Domain) -> int | None:
+    def _purchasable(self, domain: Domain) -> int | None:
         """Return how many pods may be bought for in a domain; None for any number."""
         pins, demanded = self._domains.pins(domain), self._context.result.demands
         return self._context.unavailable.most(self._plain, self._counting(pins), pins, demanded)
@@ -303,8 +303,8 @@ class Placement:
             return values in context.launching.domains(shape, keys)
 
         shown, hidden = narrowed(self._shape, views), kept_out(self._shape, views, pins, is_sold)
-        sold = list(dict.fromkeys((*filter(is_sold, (shown,)), self._shape, hidden)))
-        shape = sold[context.choices.pick(("counted", self._plain), len(sold))]
+        variants = list(dict.fromkeys((*filter(is_sold, (shown,)), self._shape, hidden)))
+        shape = variants[context.choices.pick(("counted", self._plain), len(variants))]
         if shape is self._shape or context.unavailable.most(self._plain, shape, pins) is not None:
             return self._shape
         context.conflicts.sets.share_label_set(shape, self._shape)
@@ -332,7 +332,7 @@ class AvailableCapacity:
         """Return the values that nodes have of a label."""
         if key not in self._values:
             labels = (existing.labels for existing in self.existing_nodes.values())
-            self._values[key] = frozenset(found[key] for found in labels if key in found)
+            self._values[key] = frozenset(node_labels[key] for node_labels in labels if key in node_labels)
         return self._values[key]
 
     def candidates(self, shape: Shape) -> Iterator[ExistingNode]:
@@ -375,17 +375,17 @@ class AvailableCapacity:
 
     def _sharing_of(self, existing: ExistingNode) -> Sharing:
         """Return which groups of pods a node holds. Computed on demand: most nodes are never needed."""
-        known = self._sharing.get(existing.name)
-        if known is not None:
-            return known
+        cached = self._sharing.get(existing.name)
+        if cached is not None:
+            return cached
         sharing = self._sharing[existing.name] = Sharing()
         for shape, count in existing.hosted.items():
             rules = self._conflicts.rules(shape, running=True)
             sharing.hold(rules, count)
-            left = existing.leaving[shape]
-            for group in rules.groups if left else ():
+            leaving = existing.leaving[shape]
+            for group in rules.groups if leaving else ():
                 if not self._conflicts.counts_leaving(group):
-                    sharing.held[group] -= left
+                    sharing.held[group] -= leaving
         for shape in existing.expected:
             sharing.hold(self._conflicts.rules(shape, running=True), 1)
         return sharing

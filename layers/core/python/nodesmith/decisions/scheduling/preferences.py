@@ -65,7 +65,7 @@ def variants(
     """
     if zones_only:
         spread = variants(_spread_over_zones(shape), policy, launching)
-        return (*(replace(one, shuns_soft_taints=False) for one in spread[:-1]), shape)
+        return (*(replace(variant, shuns_soft_taints=False) for variant in spread[:-1]), shape)
     attracted = _heaviest_first(shape, anti=False)[:_MOST_OF_KIND]
     repelled = _heaviest_first(shape, anti=True)[:_MOST_OF_KIND]
     preferred = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])][:_MOST_OF_KIND]
@@ -74,16 +74,19 @@ def variants(
     if not (attracted or repelled or preferred or soft or shuns):
         return (shape,)
     if policy == PreferencePolicy.IGNORE:
-        found = _variant(shape, [], [], preferred, 0)
-        costs_more = found is None or launching.price(found, (), ()) > launching.price(shape, (), ())
-        return (shape,) if found is None or costs_more else (found, shape)
+        variant = _variant(shape, [], [], preferred, 0)
+        costs_more = variant is None or launching.price(variant, (), ()) > launching.price(shape, (), ())
+        return (shape,) if variant is None or costs_more else (variant, shape)
     steps = [(attracted[n:], repelled, preferred, len(soft)) for n in range(len(attracted))]
     steps += [([], repelled[n:], preferred, len(soft)) for n in range(len(repelled))]
     steps += [([], [], preferred[n:], len(soft)) for n in range(len(preferred))]
-    steps += [([], [], [], left) for left in range(len(soft), 0, -1)]
+    steps += [([], [], [], count) for count in range(len(soft), 0, -1)]
     steps += [([], [], [], 0)] * shuns
     stricter = [_variant(shape, *step) for step in steps]
-    return (*(replace(one, shuns_soft_taints=shuns) for one in stricter if one is not None), shape)
+    return (
+        *(replace(variant, shuns_soft_taints=shuns) for variant in stricter if variant is not None),
+        shape,
+    )
 
 
 def _spread_over_zones(shape: Shape) -> Shape:
@@ -123,17 +126,17 @@ def _variant(
         return None
     required = [term for term in shape.affinities if not term.weight]
     first_kept = sum(not spread.hard for spread in shape.spreads) - spreads
-    kept = []
+    applied = []
     for spread in shape.spreads:
         if spread.hard:
-            kept.append(spread)
+            applied.append(spread)
         elif first_kept > 0:
             first_kept -= 1
         else:
-            kept.append(replace(spread, hard=True))
+            applied.append(replace(spread, hard=True))
     now_required = [replace(term, weight=0) for term in (*attracted, *repelled)]
     return replace(
-        shape, terms=terms, affinities=(*required, *now_required), spreads=tuple(kept), preferred_terms=()
+        shape, terms=terms, affinities=(*required, *now_required), spreads=tuple(applied), preferred_terms=()
     )
 
 
@@ -156,10 +159,14 @@ class Relaxation:
         Pods that must share a node with others are placed on existing and new nodes in one step, so the preferences of
         those that already run do not count.
         """
-        tried = self._tried[shape]
+        all_variants = self._tried[shape]
         if self._ignores or self._preference_mode in RULES or not all(pod.node for pod in pods):
-            return tried
-        return tried if self._preference_mode is PreferenceMode.BUY and not shares_node(shape) else (shape,)
+            return all_variants
+        return (
+            all_variants
+            if self._preference_mode is PreferenceMode.BUY and not shares_node(shape)
+            else (shape,)
+        )
 
     def has_variants(self, shape: Shape) -> bool:
         """Return whether the shape has preferences to try."""
@@ -172,15 +179,17 @@ class Relaxation:
         """
         if not self.has_variants(shape) or shares_node(shape):
             return pods
-        left = [pod for pod in pods if self._takes_room_first(pod)]
+        unplaced = [pod for pod in pods if self._takes_room_first(pod)]
         waiting = [pod for pod in pods if not self._takes_room_first(pod)]
         for variant in self._on_existing_nodes(shape):
-            if not left:
+            if not unplaced:
                 break
-            there = None if variant is shape else self._there(shape)
-            placement = Placement(self._context, variant, shape, siblings, only=lambda _: True, present=there)
-            left, _ = placement.place(left)
-        return [*left, *waiting]
+            present = None if variant is shape else self._present_values(shape)
+            placement = Placement(
+                self._context, variant, shape, siblings, only=lambda _: True, present=present
+            )
+            unplaced, _ = placement.place(unplaced)
+        return [*unplaced, *waiting]
 
     def _takes_room_first(self, pod: Pod) -> bool:
         return self._ignores or bool(pod.node and self._preference_mode not in RULES)
@@ -188,9 +197,9 @@ class Relaxation:
     def _on_existing_nodes(self, shape: Shape) -> list[Shape]:
         if self._ignores or self._preference_mode is PreferenceMode.NONE:
             return [shape]
-        return [one for one in self._tried[shape] if not shares_node(one)]
+        return [variant for variant in self._tried[shape] if not shares_node(variant)]
 
-    def _there(self, shape: Shape) -> dict[str, Collection[str]]:
+    def _present_values(self, shape: Shape) -> dict[str, Collection[str]]:
         """Return the values that nodes have of the keys over which a shape only prefers to spread."""
         hard = {spread.topology_key for spread in shape.spreads if spread.hard}
         keys = {spread.topology_key for spread in shape.spreads} - hard - {HOSTNAME}

@@ -32,14 +32,14 @@ def shared(
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
     """Return the demands with their groups and caps; merge those that are the same to every node."""
-    found = [d for d in demands if d.pods]
-    fallbacks = [d.fallback for d in found if d.fallback is not None]
-    labels = _open_labels(templates, found)
-    ruled = _ruled(found, conflicts, labels, daemonsets)
+    nonempty = [d for d in demands if d.pods]
+    fallbacks = [d.fallback for d in nonempty if d.fallback is not None]
+    labels = _open_labels(templates, nonempty)
+    ruled = _ruled(nonempty, conflicts, labels, daemonsets)
     ruled_fallbacks = iter(_ruled(fallbacks, conflicts, labels, daemonsets))  # bought later, separately
     return _merged(
-        (own, one if one.fallback is None else replace(one, fallback=next(ruled_fallbacks)[1]))
-        for own, one in ruled
+        (own, demand if demand.fallback is None else replace(demand, fallback=next(ruled_fallbacks)[1]))
+        for own, demand in ruled
     )
 
 
@@ -77,14 +77,14 @@ def _ruled(
 
 def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
     """Merge demands that are equal in everything that matters to a node."""
-    found: dict[tuple[object, ...], list[Demand]] = {}
+    by_key: dict[tuple[object, ...], list[Demand]] = {}
     asks = _Asks()
     for limited, demand in demands:
         alike = limited, asks.key(demand), demand.fallback and asks.key(demand.fallback)
-        found.setdefault(alike, []).append(demand)
+        by_key.setdefault(alike, []).append(demand)
     return [
-        replace(same[0], pods=tuple(p for d in same for p in d.pods)) if len(same) > 1 else same[0]
-        for same in found.values()
+        replace(group[0], pods=tuple(p for d in group for p in d.pods)) if len(group) > 1 else group[0]
+        for group in by_key.values()
     ]
 
 
@@ -99,9 +99,15 @@ class _Asks:
         """Return everything about a demand that matters to a node."""
         number = self._number_of.get(demand.shape)
         if number is None:
-            one = demand.shape
-            asked = one.requests, one.terms, one.own_terms, one.tolerations, one.shuns_soft_taints
-            number = self._number_of[one] = self._numbers.setdefault(asked, len(self._numbers))
+            shape = demand.shape
+            conditions = (
+                shape.requests,
+                shape.terms,
+                shape.own_terms,
+                shape.tolerations,
+                shape.shuns_soft_taints,
+            )
+            number = self._number_of[shape] = self._numbers.setdefault(conditions, len(self._numbers))
         return number, demand.pins, demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit
 
 
@@ -131,15 +137,15 @@ class _Exclusions:
 
 
 def _open_labels(templates: Iterable[Template], demands: Iterable[Demand]) -> _Open:
-    found: dict[str, dict[Requirement, None]] = {}
+    open_labels: dict[str, dict[Requirement, None]] = {}
     has_tenancy = any(TENANCY in term for demand in demands for term in demand.shape.terms)
     for template in templates:
         if has_tenancy and TENANCY not in template.requirements:
-            found.setdefault(TENANCY, {})[ANY_TENANCY] = None
+            open_labels.setdefault(TENANCY, {})[ANY_TENANCY] = None
         for key, requirement in template.requirements.items():
             if key not in DECIDED and (requirement.complement or len(requirement.values) > 1):
-                found.setdefault(key, {})[requirement] = None
-    return {key: tuple(found[key]) for key in sorted(found)}
+                open_labels.setdefault(key, {})[requirement] = None
+    return {key: tuple(open_labels[key]) for key in sorted(open_labels)}
 
 
 def _open_label_groups(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
@@ -147,7 +153,7 @@ def _open_label_groups(demands: Sequence[Demand], labels: _Open) -> list[list[in
 
     They are negative, unlike all other groups; `group ^ 1` is the opposite value of the same bit.
     """
-    found: list[list[int]] = [[] for _ in demands]
+    all_groups: list[list[int]] = [[] for _ in demands]
     first = -2
     for key, offered in labels.items():
         numbers: dict[str, int] = {}
@@ -155,16 +161,20 @@ def _open_label_groups(demands: Sequence[Demand], labels: _Open) -> list[list[in
         for preference in filter(None, preferred):
             numbers.setdefault(preference, len(numbers))
         bits = max(0, len(numbers) - 1).bit_length()
-        for groups, preference in zip(found, preferred, strict=True):
+        for groups, preference in zip(all_groups, preferred, strict=True):
             if preference:
                 groups += [first - 2 * bit + (numbers[preference] >> bit & 1) for bit in range(bits)]
         first -= 2 * bits
-    return found
+    return all_groups
 
 
 def _preference(demand: Demand, key: str, offered: Iterable[Requirement]) -> str:
     """Describe what a demand asks of an open label; empty when it asks nothing, or what every NodePool provides."""
     if key in demand.pins:
         return f"{key} In [{demand.pins[key]}]"
-    asked = dict.fromkeys(term[key] for term in demand.shape.terms if key in term)
-    return " or ".join(str(one) for one in asked if not all(is_given(each, one) for each in offered))
+    requirements = dict.fromkeys(term[key] for term in demand.shape.terms if key in term)
+    return " or ".join(
+        str(requirement)
+        for requirement in requirements
+        if not all(is_given(offer, requirement) for offer in offered)
+    )

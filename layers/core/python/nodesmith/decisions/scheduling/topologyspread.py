@@ -48,9 +48,9 @@ class Tally:
             return True
         if self.overlooks is not None and self.overlooks(domain):
             return True
-        there = self.counts.get(value)
+        count = self.counts.get(value)
         fewest = self.fewest() if fewest is None else fewest
-        return there is not None and there + self.counts_self - fewest <= self.spread.max_skew
+        return count is not None and count + self.counts_self - fewest <= self.spread.max_skew
 
     def fewest(self, beside: frozenset[str] = frozenset()) -> int:
         """Return the fewest pods in any value outside `beside`; 0 where there are fewer values than minDomains."""
@@ -86,10 +86,10 @@ def share_out(
     Pods go to the domain `first`, if given, as long as it admits them.
     """
     shares = dict.fromkeys(existing, 0)
-    left = count
-    while left > 0:
+    remaining = count
+    while remaining > 0:
         spare = {
-            d: left if most is None else min(left, most - shares[d])
+            d: remaining if most is None else min(remaining, most - shares[d])
             for d, most in existing.items()
             if most is None or most > shares[d]
         }
@@ -104,16 +104,18 @@ def share_out(
         equals = [d for d in admitted if rank[d] == least]
         if len(tallies) == 1:  # domains with the same value are counted together, so take one of them
             equals = list({d[tallies[0].axis]: d for d in reversed(equals)}.values())[::-1]
-        if first is None and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
-            each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
+        if first is None and len(tallies) == 1 and tallies[0].counts_self and remaining >= len(equals):
+            share = _alike(
+                tallies[0], equals, spare, min(remaining // len(equals), *(spare[d] for d in equals))
+            )
         else:
             equals = equals[:1]
-            each = 1 if any(t.counts_self for t in tallies) else spare[equals[0]]
+            share = 1 if any(t.counts_self for t in tallies) else spare[equals[0]]
         for domain in equals:
-            shares[domain] += each
-            left -= each
+            shares[domain] += share
+            remaining -= share
             for tally in tallies:
-                tally.add(domain, each)
+                tally.add(domain, share)
     return shares
 
 
@@ -144,11 +146,11 @@ def distributed(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
 
     The pods are in order of size. Each goes to the domain that has the least of its share.
     """
-    wanted = [share for share in shares if share]
-    parts: list[list[Pod]] = [[] for _ in wanted]
-    number = sum(wanted)
+    sizes = [share for share in shares if share]
+    parts: list[list[Pod]] = [[] for _ in sizes]
+    number = sum(sizes)
     for pod in pods[:number]:
-        place = min(range(len(wanted)), key=lambda place: (len(parts[place]) + 1) / wanted[place])
+        place = min(range(len(sizes)), key=lambda place: (len(parts[place]) + 1) / sizes[place])
         parts[place].append(pod)
     return [*(pod for part in parts for pod in part), *pods[number:]]
 

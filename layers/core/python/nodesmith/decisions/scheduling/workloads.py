@@ -54,10 +54,10 @@ class Workloads:
 
     def of(self, pod: Pod) -> str:
         """Return the name of a pod's workload. A pod without a controller is a workload of its own."""
-        asked = self._asked.get(pod.shape)
-        if asked is None:
-            asked = self._asked[pod.shape] = self._digest_of(pod.shape)
-        return f"{self.controller_of(pod)}-{asked}"
+        digest = self._asked.get(pod.shape)
+        if digest is None:
+            digest = self._asked[pod.shape] = self._digest_of(pod.shape)
+        return f"{self.controller_of(pod)}-{digest}"
 
     def _digest_of(self, shape: Shape) -> str:
         """Return the digest of a shape's constraints; shapes that differ only in labels and selectors share it."""
@@ -71,17 +71,17 @@ class Workloads:
             shape.priority,
         )
         if alike not in self._alike:
-            self._alike[alike] = _digest(_asked(shape))
+            self._alike[alike] = _digest(_placement_fields(shape))
         return self._alike[alike]
 
     def controller_of(self, pod: Pod) -> str:
         """Return the first part of the names of all workloads of a pod's controller (see `controller`)."""
         owner = pod.shape.namespace, pod.shape.owner or pod.key
-        found = self._owners.get(owner)
-        if found is None:
+        name = self._owners.get(owner)
+        if name is None:
             text = ", ".join(map(encode_basestring_ascii, owner))  # several times faster than the encoder
-            found = self._owners[owner] = _hashed(f"[{text}]")
-        return found
+            name = self._owners[owner] = _hashed(f"[{text}]")
+        return name
 
 
 def controller(workload: str) -> str:
@@ -97,7 +97,7 @@ def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _asked(shape: Shape) -> dict[str, Any]:
+def _placement_fields(shape: Shape) -> dict[str, Any]:
     """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
     requests = shape.requests.nonzero().items()
     return {
@@ -142,8 +142,8 @@ class NarrowedPods:
 
     def first(self, pods: Iterable[str]) -> str:
         """Return the split of the first of these pods that is narrowed, or else of any; empty if none is."""
-        found = (self.why[key] for key in (*pods, *self.why) if key in self.why)
-        return next(found, "")
+        reasons = (self.why[key] for key in (*pods, *self.why) if key in self.why)
+        return next(reasons, "")
 
     def explained(self, pod: Pod, reason: Reason) -> Reason:
         """Return why a pod has no place, with its split if it is narrowed."""
@@ -210,27 +210,29 @@ class Splits:
             if (workload := self._workloads.get(pod.shape)) is not None:
                 mine.setdefault(workload, []).append(pod.key)
         lacking = {workload: self._lacking(workload, keys) for workload, keys in mine.items()}
-        chosen: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for pod in sorted(pods, key=lambda pod: pod.key):
             workload = self._workloads.get(pod.shape)
             if workload is not None and lacking[workload] > 0 and self._variants[pod.shape] is not pod.shape:
                 lacking[workload] -= 1
-                chosen[pod.key] = self._why(workload)
-        found = [replace(pod, shape=self._variants[pod.shape]) if pod.key in chosen else pod for pod in pods]
-        return NarrowedPods(found, chosen)
+                reasons[pod.key] = self._reason(workload)
+        narrowed_pods = [
+            replace(pod, shape=self._variants[pod.shape]) if pod.key in reasons else pod for pod in pods
+        ]
+        return NarrowedPods(narrowed_pods, reasons)
 
     def leave(self, pods: Iterable[Pod]) -> None:
         """Note that pods leave their nodes, and count there no more."""
         keys = {pod.key for pod in pods}
-        for kept in self._kept.values():
-            kept -= keys
+        for kept_keys in self._kept.values():
+            kept_keys -= keys
 
     def _lacking(self, workload: SplitWorkload, leaving: Iterable[str]) -> int:
         kept = self._kept.get(workload, set())
-        there = len(kept) - sum(key in kept for key in leaving)
-        return max(0, workload.split.wanted(self._pods[workload]) - there)
+        staying = len(kept) - sum(key in kept for key in leaving)
+        return max(0, workload.split.wanted(self._pods[workload]) - staying)
 
-    def _why(self, workload: SplitWorkload) -> str:
+    def _reason(self, workload: SplitWorkload) -> str:
         pods = self._pods[workload]
         return (
             f"{workload.name} keeps {workload.split.wanted(pods)} of {pods} pods off spot ({workload.split})"

@@ -74,7 +74,7 @@ class Matcher:
         key = want.device_class, want.selectors, want.capacity, kind.selectable
         if key not in self._known:
             is_able = share(kind, want.capacity) is not None
-            self._known[key] = None if (found := self._evaluated(want, kind)) is None else found and is_able
+            self._known[key] = None if (result := self._evaluated(want, kind)) is None else result and is_able
         return self._known[key]
 
     def selected(self, want: DeviceSelection, stock: Stock) -> list[int]:
@@ -82,8 +82,10 @@ class Matcher:
 
         If a selector fails for any device of a node, kube-scheduler allocates none of that node's, and so none is here.
         """
-        found = [self.selects(want, kind) for kind, _, _ in stock]
-        return [] if None in found else [number for number, is_selected in enumerate(found) if is_selected]
+        verdicts = [self.selects(want, kind) for kind, _, _ in stock]
+        return (
+            [] if None in verdicts else [number for number, is_selected in enumerate(verdicts) if is_selected]
+        )
 
     def _evaluated(self, want: DeviceSelection, kind: DeviceKind) -> bool | None:
         # Only clusters with pods that claim devices need these modules.
@@ -99,27 +101,27 @@ class Matcher:
         }
         read = {"version": parse_version}
         key = want.device_class, want.selectors
-        own = self._left_of.get(key, _MOST_STEPS_OF_WANT)
-        left_to_it = own - _MOST_STEPS_OF_WANT + _STEPS_OF_ITS_OWN
-        before = min(own, max(self.left_to_selectors, left_to_it))
+        budget = self._left_of.get(key, _MOST_STEPS_OF_WANT)
+        left_to_it = budget - _MOST_STEPS_OF_WANT + _STEPS_OF_ITS_OWN
+        before = min(budget, max(self.left_to_selectors, left_to_it))
         steps = Steps(before)
         try:
             for name, value in kind.attributes.items():
                 domain, _, short = name.rpartition("/")
-                ((of, held),) = value.items()
-                attributes.setdefault(domain, {})[short] = read[of](held) if of in read else held
+                ((of, raw),) = value.items()
+                attributes.setdefault(domain, {})[short] = read[of](raw) if of in read else raw
             for name, amount in kind.capacity.items():
                 domain, _, short = name.rpartition("/")
                 capacity.setdefault(domain, {})[short] = parse_quantity(amount)
             return all(
-                selects(each, device, steps)
-                for each in (*self.classes.get(want.device_class, ()), *want.selectors)
+                selects(selector, device, steps)
+                for selector in (*self.classes.get(want.device_class, ()), *want.selectors)
             )
         except SelectorError as error:
             self.errors.setdefault(key, str(error))
             return None
         finally:
-            self._left_of[key] = own - (before - steps.left)
+            self._left_of[key] = budget - (before - steps.left)
             self.left_to_selectors = max(0, self.left_to_selectors - (before - steps.left))
 
 
@@ -164,9 +166,9 @@ def _slots(stock: Stock) -> Iterator[_Slot]:
         if not kind.is_shared:
             yield _Slot(kind, row, total, free)
             continue
-        left = {name: amount_of(text) - kind.used.get(name, 0) for name, text in kind.capacity.items()}
+        remaining = {name: amount_of(text) - kind.used.get(name, 0) for name, text in kind.capacity.items()}
         for _ in range(total):
-            yield _Slot(kind, row, 1, 1, int(bool(kind.used)), dict(left))
+            yield _Slot(kind, row, 1, 1, int(bool(kind.used)), dict(remaining))
 
 
 class Allocator:
@@ -186,10 +188,10 @@ class Allocator:
     @property
     def free(self) -> list[int]:
         """How many devices of each row nobody uses."""
-        found = [0] * len(self._stock)
+        counts = [0] * len(self._stock)
         for slot in self._slots:
-            found[slot.row] += slot.free if not slot.kind.is_shared else int(not slot.users)
-        return found
+            counts[slot.row] += slot.free if not slot.kind.is_shared else int(not slot.users)
+        return counts
 
     def allocate(self, claims: Sequence[PodClaim]) -> bool:
         """Allocate devices to all of these claims, and return whether that is possible. If not, nothing changes."""
@@ -228,8 +230,8 @@ class Allocator:
         What was used up before these claims stays used up, so each of many claims looks at fewer seats.
         """
         if not self.taken:
-            known = self._open[want] if want in self._open else self._selected_by(want)
-            self._open[want] = [number for number in known if self._has(self._slots[number], want)]
+            candidates = self._open[want] if want in self._open else self._selected_by(want)
+            self._open[want] = [number for number in candidates if self._has(self._slots[number], want)]
         return self._open[want] if want in self._open else self._selected_by(want)
 
     def _some(
@@ -254,32 +256,32 @@ class Allocator:
         A shared device that has too little left is not among them.
         """
         device_slots = [(number, self._slots[number]) for number in self._selected_by(want)]
-        able = [
+        usable = [
             (number, slot)
             for number, slot in device_slots
             if not slot.kind.is_shared or self._has(slot, want)
         ]
-        if not able or any(slot.free < slot.total for _, slot in able):
+        if not usable or any(slot.free < slot.total for _, slot in usable):
             return False
-        each = [number for number, slot in able for _ in range(slot.total)]
-        taken = 0
-        for number in each:
+        numbers = [number for number, slot in usable for _ in range(slot.total)]
+        used = 0
+        for number in numbers:
             if not self._take(tasks[at], want, number):
                 break
-            taken += 1
-        if taken == len(each) and self._meets(tasks, at + 1):
+            used += 1
+        if used == len(numbers) and self._meets(tasks, at + 1):
             return True
-        for _ in range(taken):
+        for _ in range(used):
             self._give_back(tasks[at], want)
         return False
 
     def _has(self, slot: _Slot, want: DeviceSelection) -> bool:
         """Return whether a device is free, with enough of its capacity and of its counters."""
-        asked = self._share(slot, want)
+        consumed = self._share(slot, want)
         draws = {} if slot.users else slot.kind.consumes
         return (
             slot.free > 0
-            and all(amount <= slot.left[name] for name, amount in asked.items())
+            and all(amount <= slot.left[name] for name, amount in consumed.items())
             and all(amount <= self._counters[name] for name, amount in draws.items())
         )
 
@@ -294,26 +296,26 @@ class Allocator:
         if not self._has(slot, want):
             return False
         covering = _covering(task, want)
-        values = {each: (kind.value(each.attribute), 0) for each in covering}
+        values = {constraint: (kind.value(constraint.attribute), 0) for constraint in covering}
         if any(
-            value is None or self._same.get((task.number, each), (value, 0))[0] != value
-            for each, (value, _) in values.items()
+            value is None or self._same.get((task.number, constraint), (value, 0))[0] != value
+            for constraint, (value, _) in values.items()
         ):
             return False
-        for each, known in values.items():
-            value, many = self._same.get((task.number, each), known)
-            self._same[task.number, each] = value, many + 1
-        asked = self._share(slot, want)
-        self._use(slot, asked, -1)
-        self.taken.append(Taken(task.number, task.request.name, want.name, slot.row, asked, number))
+        for constraint, initial in values.items():
+            value, many = self._same.get((task.number, constraint), initial)
+            self._same[task.number, constraint] = value, many + 1
+        consumed = self._share(slot, want)
+        self._use(slot, consumed, -1)
+        self.taken.append(Taken(task.number, task.request.name, want.name, slot.row, consumed, number))
         return True
 
-    def _use(self, slot: _Slot, asked: Mapping[str, int], sign: int) -> None:
+    def _use(self, slot: _Slot, consumed: Mapping[str, int], sign: int) -> None:
         """Take a device, with a sign of -1, or give it back. Its counters count for its first user only."""
         before = slot.users
         if slot.kind.is_shared:
             slot.users -= sign
-            for name, amount in asked.items():
+            for name, amount in consumed.items():
                 slot.left[name] += sign * amount
         else:
             slot.free += sign
@@ -325,14 +327,14 @@ class Allocator:
         """Give back the device that was taken last, which was for this request."""
         last = self.taken.pop()
         self._use(self._slots[last.slot], last.consumed, 1)
-        for each in _covering(task, want):
-            value, many = self._same.pop((task.number, each))
+        for constraint in _covering(task, want):
+            value, many = self._same.pop((task.number, constraint))
             if many > 1:
-                self._same[task.number, each] = value, many - 1
+                self._same[task.number, constraint] = value, many - 1
 
 
 def _covering(task: _Task, want: DeviceSelection) -> list[MatchAttribute]:
-    return [each for each in task.constraints if each.covers(task.request.name, want.name)]
+    return [constraint for constraint in task.constraints if constraint.covers(task.request.name, want.name)]
 
 
 def _tasks(claims: Iterable[PodClaim]) -> Iterator[_Task]:
@@ -350,21 +352,21 @@ def copies(stock: Stock, claims: Sequence[PodClaim], matcher: Matcher) -> int:
 _ANY = RequestPolicy()
 
 
-def share(kind: DeviceKind, asked: Mapping[str, int]) -> dict[str, int] | None:
+def share(kind: DeviceKind, requested: Mapping[str, int]) -> dict[str, int] | None:
     """Return what a claim takes of each capacity of a device, used or not; None if the device cannot give that.
 
-    `asked` has the amounts that a request names. kube-scheduler's rules, which Karpenter follows as well.
+    `requested` has the amounts that a request names. kube-scheduler's rules, which Karpenter follows as well.
     """
-    named = {qualified(name, kind.driver): amount for name, amount in asked.items()}
-    if named.keys() - kind.capacity.keys():
+    by_name = {qualified(name, kind.driver): amount for name, amount in requested.items()}
+    if by_name.keys() - kind.capacity.keys():
         return None
-    found: dict[str, int] = {}
+    shares: dict[str, int] = {}
     for name, text in kind.capacity.items():
         policy = parse_policy(kind.policies[name]) if name in kind.policies else _ANY
-        whole = amount_of(text)
-        default = whole if policy.default is None else policy.default
-        taken = policy.rounded(named[name]) if name in named else default
-        if taken is None or taken > whole:
+        total = amount_of(text)
+        default = total if policy.default is None else policy.default
+        rounded = policy.rounded(by_name[name]) if name in by_name else default
+        if rounded is None or rounded > total:
             return None
-        found[name] = taken
-    return found
+        shares[name] = rounded
+    return shares

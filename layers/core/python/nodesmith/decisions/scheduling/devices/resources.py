@@ -117,19 +117,19 @@ class DeviceResources:
     """The resources for what some pods ask for, in a cluster with devices of these kinds."""
 
     def __init__(
-        self, asked: Iterable[RequestedDevices], kinds: Iterable[DeviceKind], matcher: Matcher
+        self, requested: Iterable[RequestedDevices], kinds: Iterable[DeviceKind], matcher: Matcher
     ) -> None:
         self._matcher = matcher
-        everything = list(asked)
+        everything = list(requested)
         # Their order decides which selectors are evaluated while there are steps left.
-        units = sorted({unit for each in everything for unit in each.units}, key=str_of)
-        self._whole = {each.own_resource: each.whole for each in everything if each.whole}
+        units = sorted({unit for devices in everything for unit in devices.units}, key=str_of)
+        self._whole = {devices.own_resource: devices.whole for devices in everything if devices.whole}
         alone = [((kind, 1, 1),) for kind in dict.fromkeys(kinds)]
         selected = {
             unit: frozenset(n for n, one in enumerate(alone) if unit.is_met_by(matcher, one))
             for unit in units
         }
-        self.unknown = frozenset(unit for unit, found in selected.items() if not found)
+        self.unknown = frozenset(unit for unit, numbers in selected.items() if not numbers)
         """Units that no known device meets."""
         self.exclusive: frozenset[Unit] = frozenset()
         """Units that overlap with too many others: pods that ask for them share no node with other such pods."""
@@ -138,29 +138,29 @@ class DeviceResources:
 
     def _overlapping(self, selected: Mapping[Unit, frozenset[int]]) -> Iterator[tuple[str, tuple[Unit, ...]]]:
         """Yield the sets of units with overlapping devices, by their resource."""
-        left = sorted((unit for unit in selected if selected[unit]), key=str_of)
+        ungrouped = sorted((unit for unit in selected if selected[unit]), key=str_of)
         exclusive: set[Unit] = set()
-        while left:
-            group = _connected(left[0], left, selected)
-            left = [unit for unit in left if unit not in group]
+        while ungrouped:
+            group = _connected(ungrouped[0], ungrouped, selected)
+            ungrouped = [unit for unit in ungrouped if unit not in group]
             exclusive.update(group[_MOST_OVERLAPPING:])
             for unit in group[_MOST_OVERLAPPING:]:
                 yield _name((unit,)), (unit,)
-            kept = group[:_MOST_OVERLAPPING]
-            for size in range(1, len(kept) + 1):
-                for chosen in combinations(kept, size):
-                    if len(_connected(chosen[0], chosen, selected)) == size:
-                        yield _name(chosen), chosen
+            limited = group[:_MOST_OVERLAPPING]
+            for size in range(1, len(limited) + 1):
+                for combination in combinations(limited, size):
+                    if len(_connected(combination[0], combination, selected)) == size:
+                        yield _name(combination), combination
         self.exclusive = frozenset(exclusive)
 
-    def requests(self, asked: RequestedDevices) -> Resources:
+    def requests(self, requested: RequestedDevices) -> Resources:
         """Return what a pod with such claims requests."""
-        found = {}
+        amounts = {}
         for name, units in self._sets.items():
-            amount = sum(asked.units.get(unit, 0) for unit in units)
+            amount = sum(requested.units.get(unit, 0) for unit in units)
             if amount:
-                found[name] = amount
-        return Resources({**found, **({asked.own_resource: 1} if asked.whole else {})})
+                amounts[name] = amount
+        return Resources({**amounts, **({requested.own_resource: 1} if requested.whole else {})})
 
     def amounts(self, stock: Stock) -> Resources:
         """Return what a node with these devices offers of each resource."""
@@ -169,12 +169,12 @@ class DeviceResources:
         return self._amounts[stock]
 
     def _of_units(self, stock: Stock) -> dict[str, int]:
-        met = {
+        matching = {
             unit: unit.is_met_by(self._matcher, stock)
             for unit in {unit for units in self._sets.values() for unit in units}
         }
         return {
-            name: sum(stock[number][2] for number in frozenset().union(*(met[unit] for unit in units)))
+            name: sum(stock[number][2] for number in frozenset().union(*(matching[unit] for unit in units)))
             for name, units in self._sets.items()
         }
 
@@ -189,13 +189,13 @@ def str_of(unit: Unit) -> str:
 
 def _connected(first: Unit, units: Sequence[Unit], selected: Mapping[Unit, frozenset[int]]) -> list[Unit]:
     """Return the units that overlap with the first one, directly or through others, in their order."""
-    found, fresh = {first}, [first]
+    connected, fresh = {first}, [first]
     while fresh:
-        one = fresh.pop()
-        near = [unit for unit in units if unit not in found and selected[unit] & selected[one]]
-        found.update(near)
+        current = fresh.pop()
+        near = [unit for unit in units if unit not in connected and selected[unit] & selected[current]]
+        connected.update(near)
         fresh += near
-    return [unit for unit in units if unit in found]
+    return [unit for unit in units if unit in connected]
 
 
 def _name(units: Iterable[Unit]) -> str:
@@ -220,9 +220,9 @@ class SimulatedDevices:
     def on(self, pool: str, types: TypeSet) -> TypeSet:
         """Return a NodePool's instance types with their devices as resources."""
         added = tuple(
-            (one.name, found, self.resources.amounts(free_stock(found)))
-            for one in types.types
-            if (found := self._expected.get((pool, one.name), ()))
+            (instance_type.name, stock, self.resources.amounts(free_stock(stock)))
+            for instance_type in types.types
+            if (stock := self._expected.get((pool, instance_type.name), ()))
         )
         return _with_devices(types, added) if added else types
 
@@ -234,22 +234,29 @@ class SimulatedDevices:
         ]
 
     def _of(self, claim: NodeClaim) -> Resources:
-        wanted = claim.requirements.get(INSTANCE_TYPE)
-        names = {claim.instance_type} if claim.instance_type else set(wanted.values if wanted else ())
-        found = [self._expected.get((claim.nodepool, name), ()) for name in sorted(names)]
-        if not found or not all(found):
+        requirement = claim.requirements.get(INSTANCE_TYPE)
+        names = (
+            {claim.instance_type} if claim.instance_type else set(requirement.values if requirement else ())
+        )
+        stocks = [self._expected.get((claim.nodepool, name), ()) for name in sorted(names)]
+        if not stocks or not all(stocks):
             return NOTHING
-        amounts = [self.resources.amounts(free_stock(each)) for each in found]
-        return Resources({name: min(each.of(name) for each in amounts) for name in amounts[0]})
+        amounts = [self.resources.amounts(free_stock(stock)) for stock in stocks]
+        return Resources({name: min(resources.of(name) for resources in amounts) for name in amounts[0]})
 
 
 @lru_cache(maxsize=32)
 def _with_devices(
     types: TypeSet, added: tuple[tuple[str, tuple[tuple[DeviceKind, int], ...], Resources], ...]
 ) -> TypeSet:
-    devices = {name: (found, amounts) for name, found, amounts in added}
+    devices = {name: (stock, amounts) for name, stock, amounts in added}
     return TypeSet(
-        tuple(_changed(one, *devices[one.name]) if one.name in devices else one for one in types.types)
+        tuple(
+            _changed(instance_type, *devices[instance_type.name])
+            if instance_type.name in devices
+            else instance_type
+            for instance_type in types.types
+        )
     )
 
 
@@ -271,30 +278,30 @@ def free_stock(devices: Iterable[tuple[DeviceKind, int]]) -> Stock:
 
 def devices_of_nodes(pools: Iterable[DevicePool]) -> dict[str, Stock]:
     """Return the devices of each node."""
-    found: dict[str, list[tuple[DeviceKind, int, int]]] = {}
+    by_node: dict[str, list[tuple[DeviceKind, int, int]]] = {}
     for pool in pools:
         if pool.node:
-            found.setdefault(pool.node, []).extend(pool.stock)
-    return {node: tuple(stock) for node, stock in sorted(found.items())}
+            by_node.setdefault(pool.node, []).extend(pool.stock)
+    return {node: tuple(stock) for node, stock in sorted(by_node.items())}
 
 
 def expected(declared: Declared, known: Declared) -> Declared:
     """Return the devices of nodes to come: what is declared, and what is known about other drivers."""
-    found = {**known, **declared}
+    merged = {**known, **declared}
     for key in declared.keys() & known.keys():
         drivers = {kind.driver for kind, _ in declared[key]}
-        found[key] = (*declared[key], *(each for each in known[key] if each[0].driver not in drivers))
-    return found
+        merged[key] = (*declared[key], *(entry for entry in known[key] if entry[0].driver not in drivers))
+    return merged
 
 
 def learned(nodes: Iterable[Node], local: Mapping[str, Stock]) -> Declared:
     """Return the devices that the newest initialized node of each NodePool and type has."""
-    found: dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = {}
+    by_type: dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = {}
     for node in sorted(nodes, key=lambda node: (node.created_at, node.name)):
         stock, labels = local.get(node.name), node.labels
         if stock and labels.get(INITIALIZED) == "true" and NODEPOOL in labels and INSTANCE_TYPE in labels:
             kinds = Counter[DeviceKind]()
             for kind, number, _ in stock:
                 kinds[kind.unused()] += number
-            found[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(kinds.items())
-    return found
+            by_type[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(kinds.items())
+    return by_type

@@ -94,22 +94,22 @@ class TemplateLaunching:
 
     def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
         """See `Launching`. In order of their values."""
-        asked = self._ask(shape), keys
-        if asked not in self._domains:
+        key = self._ask(shape), keys
+        if key not in self._domains:
             requests = shape.requests
-            self._domains[asked] = [
+            self._domains[key] = [
                 domain
                 for domain, sold in self._sold(shape, keys).items()
-                if any(requests.fits_in(one.room) for one in sold)
+                if any(requests.fits_in(offer.room) for offer in sold)
             ]
-        return self._domains[asked]
+        return self._domains[key]
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`. The price of the cheapest offering times the share of its node that a pod takes."""
-        asked = self._ask(shape), keys, domain
-        if asked not in self._prices:
-            self._prices[asked] = _cheapest(shape.requests, self._sold(shape, keys).get(domain, []))
-        return self._prices[asked]
+        key = self._ask(shape), keys, domain
+        if key not in self._prices:
+            self._prices[key] = _cheapest(shape.requests, self._sold(shape, keys).get(domain, []))
+        return self._prices[key]
 
     def softly_tainted(self, shape: Shape) -> bool:
         """See `Launching`."""
@@ -124,27 +124,27 @@ class TemplateLaunching:
         return self._refusing[tolerations]
 
     def _ask(self, shape: Shape) -> _Ask:
-        known = self._asks.get(shape)
-        if known is None:
+        ask = self._asks.get(shape)
+        if ask is None:
             kind = self._number(shape.terms, shape.tolerations, shape.shuns_soft_taints)
-            known = self._asks[shape] = kind, self._number(shape.requests)
-        return known
+            ask = self._asks[shape] = kind, self._number(shape.requests)
+        return ask
 
-    def _number(self, *asked: object) -> int:
-        return self._numbers.setdefault(asked, len(self._numbers))
+    def _number(self, *parts: object) -> int:
+        return self._numbers.setdefault(parts, len(self._numbers))
 
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
         kind, _ = self._ask(shape)
         alike = kind, keys
         if alike not in self._places:
-            found: dict[Domain, list[_Sold]] = {}
+            by_domain: dict[Domain, list[_Sold]] = {}
             for domain, offers in self._offered(shape, keys):
-                found.setdefault(domain, []).extend(
+                by_domain.setdefault(domain, []).extend(
                     _Sold(g.type_option.room, g.cost_hourly_usd, g.type_option.is_exotic) for g in offers
                 )
             self._places[alike] = {
-                domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
-                for domain in sorted(found)
+                domain: sorted(by_domain[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
+                for domain in sorted(by_domain)
             }
         return self._places[alike]
 
@@ -168,12 +168,12 @@ def _labelled(
     type_options: TypeOptions, types: frozenset[str], keys: Sequence[str]
 ) -> Iterable[tuple[InstanceType, frozenset[str]]]:
     """Split types by their values of these labels; yield one type of each part, and the names in the part."""
-    asked = [key for key in keys if key not in OFFERING_KEYS]
-    found: dict[tuple[str | None, ...], list[str]] = {}
-    for name in sorted(types) if asked else ():
+    type_keys = [key for key in keys if key not in OFFERING_KEYS]
+    names_by_labels: dict[tuple[str | None, ...], list[str]] = {}
+    for name in sorted(types) if type_keys else ():
         labels = type_options.kind(name).labels
-        found.setdefault(tuple(labels.get(key) for key in asked), []).append(name)
-    parts = [frozenset(names) for names in found.values()] if asked else [types]
+        names_by_labels.setdefault(tuple(labels.get(key) for key in type_keys), []).append(name)
+    parts = [frozenset(names) for names in names_by_labels.values()] if type_keys else [types]
     return [(type_options.kind(min(part)), part) for part in parts]
 
 
@@ -188,27 +188,29 @@ def _values(
     value = offered.get(key) or kind.labels.get(key)
     if value:
         return (value,)
-    open_ = template.requirements.get(key)
-    if open_ is None:
+    allowed = template.requirements.get(key)
+    if allowed is None:
         return ("",)
-    preferred = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
-    return sorted({value for one in preferred if not one.complement for value in one.values})
+    preferred = [allowed.intersection(term[key]) if key in term else allowed for term in shape.terms]
+    return sorted(
+        {value for requirement in preferred if not requirement.complement for value in requirement.values}
+    )
 
 
 def _cheapest(requests: Resources, sold: Iterable[_Sold]) -> float:
     """Return the lowest price of a pod's share of a node that it fits on, USD an hour; infinite where there is none."""
-    wanted = [(name, amount, is_priced(name)) for name, amount in requests.nonzero().items()]
+    priced_requests = [(name, amount, is_priced(name)) for name, amount in requests.nonzero().items()]
     lowest = {False: inf, True: inf}
-    for one in sold:
-        share, offered = 0.0, one.room.amounts
-        for name, amount, priced in wanted:
+    for offer in sold:
+        share, offered = 0.0, offer.room.amounts
+        for name, amount, priced in priced_requests:
             room = offered.get(name, 0)
             if not 0 <= amount <= room:
                 break
             if priced:
                 share = max(share, amount / room)
         else:
-            lowest[one.is_exotic] = min(lowest[one.is_exotic], one.price_hourly_usd * share)
+            lowest[offer.is_exotic] = min(lowest[offer.is_exotic], offer.price_hourly_usd * share)
     return lowest[False] if lowest[False] < inf else lowest[True]
 
 
@@ -228,8 +230,8 @@ class Admission:
         self._bits: dict[_Wanted, int] = {}
         alike: dict[tuple[object, ...], list[int]] = {}
         for index, demand in enumerate(demands):
-            asked = demand.shape
-            key = asked.terms, asked.tolerations, asked.shuns_soft_taints, demand.pins, demand.apart
+            shape = demand.shape
+            key = shape.terms, shape.tolerations, shape.shuns_soft_taints, demand.pins, demand.apart
             alike.setdefault(key, []).append(index)
         for indices in alike.values():
             self._note(indices, demands[indices[0]])
@@ -244,8 +246,8 @@ class Admission:
         """Record what the demands with these indices ask of a node; all ask the same as `demand`."""
         bits = sum(1 << index for index in indices)
         for term in _terms(self._template, demand.shape, demand.pins):
-            wanted = term, demand.apart
-            self._bits[wanted] = self._bits.get(wanted, 0) | bits
+            key = term, demand.apart
+            self._bits[key] = self._bits.get(key, 0) | bits
         for daemon, _ in self._template.daemons if demand.apart else ():
             if daemon in demand.apart:
                 self.port_holders |= dict.fromkeys(indices, daemon)
@@ -258,12 +260,12 @@ class Admission:
             alike[key] = alike.get(key, 0) | 1 << bit
         masks = dict.fromkeys(self._template.types.names, alike.pop((NO_REQUIREMENTS, ()), 0))
         for (term, apart), bits in alike.items():
-            taken: set[str] = set().union(
+            occupied: set[str] = set().union(
                 *(names for daemon, names in self._template.daemons if daemon in apart)
             )
             given = frozenset(self._template.pool.labels)
             for name in types_for_pods(self._template.types, term, given).names:
-                if name not in taken:
+                if name not in occupied:
                     masks[name] |= bits
         return masks
 
@@ -295,11 +297,11 @@ class Admission:
     def _asking(self, met: int) -> int:
         """Return the demands that ask for one of the requirements in `met`."""
         if met not in self._demands:
-            found = 0
-            for bit, wanted in enumerate(self._wanted):
+            bits = 0
+            for bit, key in enumerate(self._wanted):
                 if met >> bit & 1:
-                    found |= self._bits[wanted]
-            self._demands[met] = found
+                    bits |= self._bits[key]
+            self._demands[met] = bits
         return self._demands[met]
 
     def _offering_mask(self, offering: Offering) -> int:
@@ -325,14 +327,19 @@ def keeps_off(template: Template, shape: Shape) -> bool:
 def is_sold_out(demand: Demand, template: Template, on_sale: Collection[TypeOption]) -> bool:
     """Return whether one pod would fit on a type that the NodePool may buy and that is not on sale now.
 
-    What is `on_sale` is too small for it.
+    All types in `on_sale` are too small for it.
     """
-    left, zones = {each.type.name for each in on_sale}, {subnet.zone for subnet in template.status.subnets}
-    own, given = matching_types(template.types, template.requirements), frozenset(template.pool.labels)
+    names_on_sale, zones = (
+        {type_option.type.name for type_option in on_sale},
+        {subnet.zone for subnet in template.status.subnets},
+    )
+    types, given = matching_types(template.types, template.requirements), frozenset(template.pool.labels)
     for term in _terms(template, demand.shape, demand.pins):
-        for kind in types_for_pods(own, term, given).types:
-            taken = [daemon.requests for daemon, names in template.daemons if kind.name in names]
-            if kind.name in left or not sum(taken, demand.shape.requests).fits_in(kind.allocatable):
+        for kind in types_for_pods(types, term, given).types:
+            daemon_requests = [daemon.requests for daemon, names in template.daemons if kind.name in names]
+            if kind.name in names_on_sale or not sum(daemon_requests, demand.shape.requests).fits_in(
+                kind.allocatable
+            ):
                 continue
             allowed = (o for o in kind.offerings if o.zone in zones and allows_offering(term, o))
             if any(allows_offering(template.requirements, offering) for offering in allowed):
@@ -347,8 +354,10 @@ def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requ
     terms = agreeing_terms(template.requirements, shape)
     if not pins or not terms:
         return terms
-    asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
-    pinned = (term.adding(*asked) for term in terms)
+    requirements = [
+        Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()
+    ]
+    pinned = (term.adding(*requirements) for term in terms)
     return tuple(term for term in pinned if template.requirements.conflict(term) is None)
 
 

@@ -73,29 +73,35 @@ class Overlays:
     @property
     def findings(self) -> tuple[str, ...]:
         """What is wrong with NodeOverlays, each in a sentence: their problems, and which ones contradict another."""
-        left_out = (f"NodeOverlay/{name}: {why}" for name, why in sorted(self.contradicting.items()))
+        left_out = (
+            f"NodeOverlay/{name}: {contradiction}"
+            for name, contradiction in sorted(self.contradicting.items())
+        )
         return (*map(str, self.problems), *left_out)
 
     def on(self, pool: NodePool, types: TypeSet) -> TypeSet:
         """Return a NodePool's instance types as decisions see them: the same object if none of them is changed."""
         labels = FrozenMap(template_labels(pool))
-        here = tuple(each for each in self.applied if _allows_labels(each, labels))
-        return _overlaid(types, here, _own(here, labels)) if here else types
+        applying = tuple(overlay for overlay in self.applied if _allows_labels(overlay, labels))
+        return _overlaid(types, applying, _decided_keys(applying, labels)) if applying else types
 
     def devices(self) -> dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]]:
         """Return the devices that NodeOverlays declare, by NodePool and instance type."""
-        if not any(each.devices for each in self.applied):
+        if not any(overlay.devices for overlay in self.applied):
             return {}
         changed = ((name, self.on(pool, self._types[name])) for name, pool in self._pools.items())
         return {
-            (name, one.name): one.devices for name, types in changed for one in types.types if one.devices
+            (name, instance_type.name): instance_type.devices
+            for name, types in changed
+            for instance_type in types.types
+            if instance_type.devices
         }
 
     def reach(self, overlay: NodeOverlay) -> dict[str, int]:
         """Return how many instance types of each NodePool a NodeOverlay applies to."""
         pools = {name: FrozenMap(template_labels(pool)) for name, pool in self._pools.items()}
         return {
-            name: len(_matched(self._types[name], overlay, _own((overlay,), labels)))
+            name: len(_matched(self._types[name], overlay, _decided_keys((overlay,), labels)))
             if _allows_labels(overlay, labels)
             else 0
             for name, labels in pools.items()
@@ -104,8 +110,13 @@ class Overlays:
     def example(self, pool: NodePool, overlay: NodeOverlay) -> tuple[str, Offering] | None:
         """Return a type of a NodePool with the first offering that a NodeOverlay prices, None if there is none."""
         types = self.on(pool, self._types[pool.name]).types if overlay.price else ()
-        found = ((one.name, each) for one in types for each in one.offerings if each.overlay == overlay.name)
-        return next(found, None)
+        offerings = (
+            (instance_type.name, offering)
+            for instance_type in types
+            for offering in instance_type.offerings
+            if offering.overlay == overlay.name
+        )
+        return next(offerings, None)
 
     def price_of(self, pool: NodePool, kind: str, zone: str, capacity_type: str) -> float | None:
         """Return the price of an offering of a NodePool's node that a NodeOverlay sets, None if none does."""
@@ -114,9 +125,9 @@ class Overlays:
         if pool.name not in self._prices:
             changed = self.on(pool, self._types[pool.name])
             self._prices[pool.name] = {
-                (one.name, offering.zone, offering.capacity_type): offering.price_hourly_usd
-                for one in changed.types
-                for offering in one.offerings
+                (instance_type.name, offering.zone, offering.capacity_type): offering.price_hourly_usd
+                for instance_type in changed.types
+                for offering in instance_type.offerings
                 if offering.overlay
             }
         return self._prices[pool.name].get((kind, zone, capacity_type))
@@ -150,13 +161,13 @@ def _evaluated(snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> 
     parsed = parse_nodeoverlays(snapshot.nodeoverlays)
     pools = parsed_nodepools(snapshot.nodepools)
     types = dict(_types(snapshot, pools.values(), catalog, settings))
-    known = {name: pools[name] for name in sorted(types)}
-    scenes = tuple((FrozenMap(template_labels(pool)), types[name]) for name, pool in known.items())
+    known_pools = {name: pools[name] for name in sorted(types)}
+    scenes = tuple((FrozenMap(template_labels(pool)), types[name]) for name, pool in known_pools.items())
     applied, contradicting = _sorted_out(
-        tuple(in_order(each.value for each in parsed if each.value is not None)), scenes
+        tuple(in_order(result.value for result in parsed if result.value is not None)), scenes
     )
-    problems = tuple(problem for each in parsed for problem in each.problems)
-    return Overlays(applied, contradicting, problems, known, types)
+    problems = tuple(problem for result in parsed for problem in result.problems)
+    return Overlays(applied, contradicting, problems, known_pools, types)
 
 
 @lru_cache(maxsize=8)
@@ -169,15 +180,15 @@ def _sorted_out(
     """
     applied: list[NodeOverlay] = []
     contradicting: dict[str, Contradiction] = {}
-    for _, equals in groupby(overlays, key=lambda each: each.weight):
-        kept: list[NodeOverlay] = []
+    for _, equals in groupby(overlays, key=lambda overlay: overlay.weight):
+        accepted: list[NodeOverlay] = []
         for overlay in equals:
-            found = next(_contradictions(overlay, kept, scenes), None)
-            if found is None:
-                kept.append(overlay)
+            contradiction = next(_contradictions(overlay, accepted, scenes), None)
+            if contradiction is None:
+                accepted.append(overlay)
             else:
-                contradicting[overlay.name] = found
-        applied += kept
+                contradicting[overlay.name] = contradiction
+        applied += accepted
     return tuple(applied), contradicting
 
 
@@ -185,7 +196,9 @@ def _types(
     snapshot: Snapshot, pools: Iterable[NodePool], catalog: Catalog, settings: NodeSettings
 ) -> Iterator[tuple[str, TypeSet]]:
     """Yield the instance types of each NodePool whose EC2NodeClass can be read."""
-    classes = {each.value.name: each.value for each in parse_nodeclasses(snapshot.nodeclasses) if each.value}
+    classes = {
+        result.value.name: result.value for result in parse_nodeclasses(snapshot.nodeclasses) if result.value
+    }
     for pool in pools:
         if pool.nodeclass.name in classes:
             configuration = NodeConfiguration.of(classes[pool.nodeclass.name])
@@ -204,71 +217,84 @@ def _contradictions(
         for labels, types in scenes:
             if not (_allows_labels(overlay, labels) and _allows_labels(other, labels)):
                 continue
-            mine, theirs = (_matched(types, each, _own((each,), labels)) for each in (overlay, other))
+            mine, theirs = (
+                _matched(types, each, _decided_keys((each,), labels)) for each in (overlay, other)
+            )
             for name in sorted(mine.keys() & theirs.keys()):
                 if shared:
                     yield Contradiction(other.name, shared[0], name)
                 common = [offering for offering in mine[name] if offering in theirs[name]]
                 if both_price and common:
-                    where = f"{name} ({common[0].capacity_type}, {common[0].zone})"
-                    yield Contradiction(other.name, "the price", where)
+                    place = f"{name} ({common[0].capacity_type}, {common[0].zone})"
+                    yield Contradiction(other.name, "the price", place)
 
 
 def overlay_marks(options: Iterable[tuple[InstanceType, Offering]]) -> dict[str, str]:
     """Return the annotations of a claim for these options that say what NodeOverlays have changed."""
-    found = list(options)
+    pairs = list(options)
     marks = {
-        PRICE_APPLIED: any(offering.overlay for _, offering in found),
-        CAPACITY_APPLIED: any(kind.overlays for kind, _ in found),
+        PRICE_APPLIED: any(offering.overlay for _, offering in pairs),
+        CAPACITY_APPLIED: any(kind.overlays for kind, _ in pairs),
     }
     return {key: "true" for key, applied in marks.items() if applied}
 
 
 def _allows_labels(overlay: NodeOverlay, labels: Mapping[str, str]) -> bool:
     """Return whether the labels of a NodePool's nodes agree with a NodeOverlay, as far as they decide."""
-    wanted = overlay.requirements
-    return all(wanted[key].allows(value) for key, value in labels.items() if key in wanted)
+    requirements = overlay.requirements
+    return all(requirements[key].allows(value) for key, value in labels.items() if key in requirements)
 
 
-def _own(overlays: Iterable[NodeOverlay], labels: Mapping[str, str]) -> frozenset[str]:
+def _decided_keys(overlays: Iterable[NodeOverlay], labels: Mapping[str, str]) -> frozenset[str]:
     """Return the keys of NodeOverlays that the NodePool's own labels decide."""
-    return frozenset(key for each in overlays for key in each.requirements if key in labels)
+    return frozenset(key for overlay in overlays for key in overlay.requirements if key in labels)
 
 
 @lru_cache(maxsize=512)
 def _matched(types: TypeSet, overlay: NodeOverlay, own: frozenset[str]) -> Mapping[str, tuple[Offering, ...]]:
     """Return the offerings that a NodeOverlay applies to, by type. `own` are the keys that the NodePool decides."""
-    wanted = overlay.requirements
-    asked = Requirements({key: wanted[key] for key in wanted if key not in OFFERING_KEYS})
-    needed = [key for key, one in asked.items() if key not in own and not one.tolerates_absence]
-    found = (
-        (one.name, tuple(o for o in one.offerings if allows_offering(wanted, o)))
-        for one in matching_types(types, asked).types
-        if all(key in one.requirements or key in one.labels for key in needed)
+    requirements = overlay.requirements
+    type_requirements = Requirements(
+        {key: requirements[key] for key in requirements if key not in OFFERING_KEYS}
     )
-    return {name: offerings for name, offerings in found if offerings}
+    needed_keys = [
+        key
+        for key, requirement in type_requirements.items()
+        if key not in own and not requirement.tolerates_absence
+    ]
+    pairs = (
+        (instance_type.name, tuple(o for o in instance_type.offerings if allows_offering(requirements, o)))
+        for instance_type in matching_types(types, type_requirements).types
+        if all(key in instance_type.requirements or key in instance_type.labels for key in needed_keys)
+    )
+    return {name: offerings for name, offerings in pairs if offerings}
 
 
 @lru_cache(maxsize=64)
 def _overlaid(types: TypeSet, overlays: tuple[NodeOverlay, ...], own: frozenset[str]) -> TypeSet:
     """Return types with NodeOverlays applied. Types without any stay the same objects, and so does the whole set."""
-    chosen: dict[str, list[NodeOverlay]] = {}
+    by_type: dict[str, list[NodeOverlay]] = {}
     for overlay in overlays:
         keys = own.intersection(overlay.requirements)
         for name in _matched(types, overlay, keys):
-            chosen.setdefault(name, []).append(overlay)
-    if not chosen:
+            by_type.setdefault(name, []).append(overlay)
+    if not by_type:
         return types
     return TypeSet(
-        tuple(_changed(one, chosen[one.name]) if one.name in chosen else one for one in types.types)
+        tuple(
+            _changed(instance_type, by_type[instance_type.name])
+            if instance_type.name in by_type
+            else instance_type
+            for instance_type in types.types
+        )
     )
 
 
 def _changed(kind: InstanceType, overlays: Sequence[NodeOverlay]) -> InstanceType:
-    pricing = [each for each in overlays if each.price]
+    pricing = [other for other in overlays if other.price]
     offerings = kind.offerings
     if pricing:
-        offerings = tuple(sorted((_priced(each, pricing) for each in kind.offerings), key=by_price))
+        offerings = tuple(sorted((_priced(offering, pricing) for offering in kind.offerings), key=by_price))
     added: dict[str, int] = {}
     for overlay in reversed(overlays):
         added.update(overlay.capacity)
@@ -280,7 +306,7 @@ def _changed(kind: InstanceType, overlays: Sequence[NodeOverlay]) -> InstanceTyp
         offerings=offerings,
         capacity=Resources({**kind.capacity, **added}),
         allocatable=Resources({**kind.allocatable, **added}),
-        overlays=tuple(each.name for each in overlays if each.capacity),
+        overlays=tuple(other.name for other in overlays if other.capacity),
         devices=devices,
     )
 
@@ -296,7 +322,7 @@ def _devices(overlays: Iterable[NodeOverlay]) -> Iterator[tuple[DeviceKind, int]
 
 def _priced(offering: Offering, overlays: Iterable[NodeOverlay]) -> Offering:
     """Return an offering with the price of the first of these NodeOverlays that applies to it."""
-    first = next((each for each in overlays if allows_offering(each.requirements, offering)), None)
+    first = next((overlay for overlay in overlays if allows_offering(overlay.requirements, offering)), None)
     if first is None:
         return offering
     listed = offering.price_hourly_usd

@@ -60,15 +60,15 @@ def usages(snapshot: Snapshot, ledger: Ledger, settings: NodeSettings, now: date
     pools = parsed_nodepools(snapshot.nodepools)
     quotas = quotas_of(snapshot.quotas, pools.values(), settings.cluster_limits)
     spending = ledger.spending
-    own = spending.region.own_limits if spending.region is not None else ()
-    found: list[Usage] = []
+    own_limits = spending.region.own_limits if spending.region is not None else ()
+    computed: list[Usage] = []
     if quotas:
         counted = list(_counted(snapshot, ledger, now))
-        found += [_usage(quota, counted, now) for quota in quotas]
-    if own and spending.region is not None:
+        computed += [_usage(quota, counted, now) for quota in quotas]
+    if own_limits and spending.region is not None:
         counted = [*counted_claims(ledger.claims, now), *counted_spent(spending.spent, now)]
-        found += [_of_limit(each, counted, spending.region, now) for each in own]
-    return tuple(_with_launches(found, spending, now))
+        computed += [_of_limit(limit, counted, spending.region, now) for limit in own_limits]
+    return tuple(_with_launches(computed, spending, now))
 
 
 def exceeded(
@@ -79,8 +79,8 @@ def exceeded(
     together = replace(ledger, claims=(*ledger.claims, *claims)) if before else ledger
     for was, would_be in zip(before, usages(snapshot, together, settings, now), strict=True):
         for name, limit in sorted(was.quota.limits.items()):
-            asked = len(claims) if name == LAUNCHES_PER_HOUR else 0
-            if was.used.of(name) < would_be.used.of(name) + asked > limit:
+            launches = len(claims) if name == LAUNCHES_PER_HOUR else 0
+            if was.used.of(name) < would_be.used.of(name) + launches > limit:
                 amounts = used_in_words(name, was.used.of(name), limit)
                 return f"its replacements would exceed the limit of {was.quota.owner}: {amounts} used"
     return ""
@@ -91,20 +91,20 @@ def _counted(snapshot: Snapshot, ledger: Ledger, now: datetime) -> Iterator[Coun
         node = snapshot.node_of(claim)
         return node.labels if node is not None else {}
 
-    known = {claim.provider_id for claim in ledger.claims if claim.provider_id}
+    claimed = {claim.provider_id for claim in ledger.claims if claim.provider_id}
     yield from counted_claims(ledger.claims, now, further)
     yield from counted_spent(ledger.spending.spent, now)
     others = {node.provider_id or node.name: node for node in snapshot.nodes}
     for provider_id, node in others.items():
-        if provider_id not in known:
+        if provider_id not in claimed:
             yield Counted(node.labels, node.capacity, since=node.created_at)
 
 
 def _usage(quota: Quota, counted: Sequence[Counted], now: datetime) -> Usage:
-    mine = [each for each in counted if each.meets(quota.requirements)]
-    used = {name: sum(each.amount(name) for each in mine) for name in sorted(quota.limits)}
-    since = max((each.since for each in mine if each.since is not None), default=None)
-    return Usage(quota, Resources(used), since, seconds_left(now), sum(each.micro_usd for each in mine))
+    mine = [entry for entry in counted if entry.meets(quota.requirements)]
+    used = {name: sum(entry.amount(name) for entry in mine) for name in sorted(quota.limits)}
+    since = max((entry.since for entry in mine if entry.since is not None), default=None)
+    return Usage(quota, Resources(used), since, seconds_left(now), sum(entry.micro_usd for entry in mine))
 
 
 def _of_limit(limit: SpendingLimit, counted: Sequence[Counted], region: Region, now: datetime) -> Usage:
@@ -112,91 +112,91 @@ def _of_limit(limit: SpendingLimit, counted: Sequence[Counted], region: Region, 
 
     While it is not known what a cluster takes of it, nothing is left.
     """
-    own, others = _usage(limit.quota, counted, now), region.others(limit).values()
+    own_usage, others = _usage(limit.quota, counted, now), region.others(limit).values()
     if uncounted := region.uncounted(limit):
         fault = f"what cluster {' and '.join(uncounted[:3])} takes of it is not known yet"
         closed = replace(limit.quota, limits=Resources({NODES: 0}), fault=fault, remedy=_UNCOUNTED)
-        return replace(own, quota=limit.quota if limit.quota.fault else closed)
-    rate = sum(each.micro_usd for each in others)
-    taken = {USD_PER_HOUR: rate, USD_PER_MONTH: sum(each.in_month(now) for each in others)}
-    used = {name: amount + taken.get(name, 0) for name, amount in own.used.items()}
-    return replace(own, used=Resources(used), rate=own.rate + rate)
+        return replace(own_usage, quota=limit.quota if limit.quota.fault else closed)
+    rate = sum(report.micro_usd for report in others)
+    used_elsewhere = {USD_PER_HOUR: rate, USD_PER_MONTH: sum(report.in_month(now) for report in others)}
+    used = {name: amount + used_elsewhere.get(name, 0) for name, amount in own_usage.used.items()}
+    return replace(own_usage, used=Resources(used), rate=own_usage.rate + rate)
 
 
 _UNCOUNTED = "wait a few minutes, and see that readiness runs for that cluster (`nodesmith doctor`)"
 
 
-def _with_launches(found: Sequence[Usage], spending: Spending, now: datetime) -> Iterator[Usage]:
+def _with_launches(computed: Sequence[Usage], spending: Spending, now: datetime) -> Iterator[Usage]:
     """Yield usages with the launches of the last hour, where few are left.
 
     Plans are made faster without that limit. A plan that exceeds it is cut, and the next one is made with it.
     """
-    region, first = spending.region, {each.quota.owner: each for each in found}
+    region, by_owner = spending.region, {usage.quota.owner: usage for usage in computed}
     limits = [(CLUSTER, spending.launches, spending.most_launches)]
     if region is not None:
         limits.append((ACCOUNT, region.launches, region.most_launches))
-    for owner, launches, most in limits:
+    for owner, launches, limit in limits:
         used = launches.recent(now)
-        if (most - used) * _NEAR > most:
+        if (limit - used) * _NEAR > limit:
             continue
-        known = first.get(owner) or Usage(Quota(owner), NOTHING, None, seconds_left(now))
-        quota = replace(known.quota, limits=Resources({**known.quota.limits, LAUNCHES_PER_HOUR: most}))
-        since = max(filter(None, (known.since, launches.since(now))), default=None)
-        taken = Resources({**known.used, LAUNCHES_PER_HOUR: used})
-        first[owner] = replace(known, quota=quota, used=taken, since=since)
-    yield from first.values()
+        usage = by_owner.get(owner) or Usage(Quota(owner), NOTHING, None, seconds_left(now))
+        quota = replace(usage.quota, limits=Resources({**usage.quota.limits, LAUNCHES_PER_HOUR: limit}))
+        since = max(filter(None, (usage.since, launches.since(now))), default=None)
+        amounts = Resources({**usage.used, LAUNCHES_PER_HOUR: used})
+        by_owner[owner] = replace(usage, quota=quota, used=amounts, since=since)
+    yield from by_owner.values()
 
 
-def limited(made: Template, found: Iterable[Usage]) -> Template:
+def limited(template: Template, all_usages: Iterable[Usage]) -> Template:
     """Return the template with the quotas that its nodes may count against."""
     mine: list[Usage] = []
-    left: dict[str, int] = {}
-    for usage in found:
-        rest = _rest(usage.quota.requirements, made)
-        if rest is not None:
+    limits: dict[str, int] = {}
+    for usage in all_usages:
+        requirements = _open_requirements(usage.quota.requirements, template)
+        if requirements is not None:
             mine.append(usage)
-            names = ((n, SharedLimit(usage.quota.owner, n, rest).name) for n in usage.quota.limits)
-            left.update((name, usage.left(resource)) for resource, name in names)
+            names = ((n, SharedLimit(usage.quota.owner, n, requirements).name) for n in usage.quota.limits)
+            limits.update((name, usage.left(resource)) for resource, name in names)
     if not mine:
-        return made
-    return replace(made, remaining=Resources({**made.remaining, **left}), usages=tuple(mine))
+        return template
+    return replace(template, remaining=Resources({**template.remaining, **limits}), usages=tuple(mine))
 
 
-def _rest(selector: Requirements, made: Template) -> Requirements | None:
+def _open_requirements(selector: Requirements, template: Template) -> Requirements | None:
     """Return what a type and an offering must still meet for a node of the template to be selected; None if none is."""
-    labels, rest = {**_LATER, **template_labels(made.pool)}, []
-    for key, wanted in selector.items():
-        value, offered = labels.get(key), made.requirements.get(key)
+    labels, open_requirements = {**_LATER, **template_labels(template.pool)}, []
+    for key, requirement in selector.items():
+        value, offered = labels.get(key), template.requirements.get(key)
         if value is not None:
-            if not wanted.allows(value):
+            if not requirement.allows(value):
                 return None
         elif key in DECIDED:
-            rest.append(wanted)
-        elif not (wanted.tolerates_absence or (offered is not None and offered.intersects(wanted))):
+            open_requirements.append(requirement)
+        elif not (requirement.tolerates_absence or (offered is not None and offered.intersects(requirement))):
             return None
-    return Requirements.of(*rest)
+    return Requirements.of(*open_requirements)
 
 
-def on_nodepool(pool: NodePool, found: Iterable[Usage]) -> tuple[Usage, ...]:
+def on_nodepool(pool: NodePool, all_usages: Iterable[Usage]) -> tuple[Usage, ...]:
     """Return the quotas that nodes of a NodePool may count against, except those that are objects of the cluster."""
     labels = {**_LATER, **template_labels(pool)}
     node = Counted(labels, open=pool.requirements, is_open=True)
-    others = (each for each in found if not each.quota.owner.startswith(f"{CAPACITY_QUOTA.name} "))
-    return tuple(each for each in others if node.meets(each.quota.requirements))
+    others = (usage for usage in all_usages if not usage.quota.owner.startswith(f"{CAPACITY_QUOTA.name} "))
+    return tuple(usage for usage in others if node.meets(usage.quota.requirements))
 
 
 def limited_nodepools(
     owners: Iterable[str], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings, now: datetime
 ) -> dict[str, list[str]]:
     """Return the names of the NodePools that each of these quotas limits, of those that are no objects."""
-    wanted = {owner for owner in owners if owner in (CLUSTER, ACCOUNT) or owner.startswith(SPENDING_LIMIT)}
-    if not wanted:
+    limiting = {owner for owner in owners if owner in (CLUSTER, ACCOUNT) or owner.startswith(SPENDING_LIMIT)}
+    if not limiting:
         return {}
-    found = [each for each in usages(snapshot, ledger, settings, now) if each.quota.owner in wanted]
+    of_owners = [usage for usage in usages(snapshot, ledger, settings, now) if usage.quota.owner in limiting]
     pools = parsed_nodepools(snapshot.nodepools)
     return {
-        each.quota.owner: [name for name in sorted(pools) if on_nodepool(pools[name], (each,))]
-        for each in found
+        usage.quota.owner: [name for name in sorted(pools) if on_nodepool(pools[name], (usage,))]
+        for usage in of_owners
     }
 
 
@@ -206,9 +206,9 @@ _OF_OTHERS = timedelta(minutes=2)
 """How often a cluster looks whether others take less of a limit that keeps its pods without a node."""
 
 
-def limit_owner(why: Reason) -> str:
+def limit_owner(reason: Reason) -> str:
     """Return the owner of the quota that keeps pods without a node, as `NodePool web`; empty for other reasons."""
-    return why.blocking.removeprefix(_LIMIT_OF) if why.blocking.startswith(_LIMIT_OF) else ""
+    return reason.blocking.removeprefix(_LIMIT_OF) if reason.blocking.startswith(_LIMIT_OF) else ""
 
 
 def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> datetime | None:
@@ -233,83 +233,86 @@ def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> dateti
 class Left:
     """What quotas and capacity reservations leave for nodes planned one after another, without a packing problem."""
 
-    def __init__(self, found: Iterable[Usage]) -> None:
+    def __init__(self, all_usages: Iterable[Usage]) -> None:
         self._left = {
-            (each.quota.owner, name): each.left(name) for each in found for name in each.quota.limits
+            (usage.quota.owner, name): usage.left(name) for usage in all_usages for name in usage.quota.limits
         }
         self._reserved: Counter[str] = Counter()
 
     def narrowed(
-        self, made: Template, offers: Sequence[tuple[InstanceType, Offering]], nodes: int = 1
+        self, template: Template, offers: Sequence[tuple[InstanceType, Offering]], nodes: int = 1
     ) -> list[tuple[InstanceType, Offering]]:
         """Return the offers, cheapest first, that leave the quotas enough for `nodes` nodes at the first one's cost.
 
         They are of one capacity type and one reservation: those of the cheapest that is left. Empty if none is.
         """
-        limits, free = _quotas(made), self._free(made)
-        affordable = [
-            (kind, offering)
-            for kind, offering in offers
-            if not offering.reservation or free.get(reservation_limit(offering.reservation), 0) > 0
-            if all(s.cost(kind, offering) <= self._left[s.key] for s in limits)
-        ]
+        limits, free = _quotas(template), self._free(template)
+
+        def is_affordable(kind: InstanceType, offering: Offering) -> bool:
+            if offering.reservation and free.get(reservation_limit(offering.reservation), 0) <= 0:
+                return False
+            return all(s.cost(kind, offering) <= self._left[s.key] for s in limits)
+
+        affordable = [offer for offer in offers if is_affordable(*offer)]
         if not affordable:
             return []
-        most = [max(s.cost(*affordable[0]), self._left[s.key] // nodes) for s in limits]
-        sold = _sold_as(affordable[0][1])
-        return [
-            offer
-            for offer in affordable
-            if _sold_as(offer[1]) == sold
-            and all(s.cost(*offer) <= m for s, m in zip(limits, most, strict=True))
-        ]
+        ceilings = [(s, max(s.cost(*affordable[0]), self._left[s.key] // nodes)) for s in limits]
+        market = _sold_as(affordable[0][1])
+        alike = (offer for offer in affordable if _sold_as(offer[1]) == market)
+        return [offer for offer in alike if all(s.cost(*offer) <= ceiling for s, ceiling in ceilings)]
 
-    def take(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> None:
+    def take(self, template: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> None:
         """Charge one node that may become any of these offers."""
-        for shared in _quotas(made):
+        for shared in _quotas(template):
             self._left[shared.key] -= max(shared.cost(*offer) for offer in offers)
         self._reserved.update({offering.reservation for _, offering in offers} - {""})
 
-    def obstacle(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> str:
+    def obstacle(self, template: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> str:
         """Return why not even one node is left, and what helps, in a sentence."""
-        left = {
-            **made.remaining,
-            **{shared.name: self._left[shared.key] for shared in _quotas(made)},
+        remaining = {
+            **template.remaining,
+            **{shared.name: self._left[shared.key] for shared in _quotas(template)},
         }
-        sold = (offering for _, offering in offers)
-        found = _obstacle(replace(made, remaining=Resources(left)), offers) or used_up(sold, self._free(made))
-        why, _, fix = found or ("", "", "")
-        return f"{why}; {fix}" if fix else why
+        offerings = (offering for _, offering in offers)
+        stop = _obstacle(replace(template, remaining=Resources(remaining)), offers) or used_up(
+            offerings, self._free(template)
+        )
+        message, _, fix = stop or ("", "", "")
+        return f"{message}; {fix}" if fix else message
 
-    def _free(self, made: Template) -> dict[str, int]:
+    def _free(self, template: Template) -> dict[str, int]:
         """Return how many instances of reservations are left, by the names of their limits."""
-        taken = {reservation_limit(name): number for name, number in self._reserved.items()}
-        return {name: amount - taken.get(name, 0) for name, amount in made.reservations.items()}
+        reserved = {reservation_limit(name): number for name, number in self._reserved.items()}
+        return {name: amount - reserved.get(name, 0) for name, amount in template.reservations.items()}
 
 
 def _sold_as(offering: Offering) -> tuple[str, str]:
     return offering.capacity_type, offering.reservation
 
 
-def _quotas(made: Template) -> list[SharedLimit]:
+def _quotas(template: Template) -> list[SharedLimit]:
     """Return what is left of quotas among a template's limits, in order of name."""
-    shared = map(shared_limit, sorted(made.remaining))
-    return [each for each in shared if each is not None and not each.is_of_commitments]
+    shared = map(shared_limit, sorted(template.remaining))
+    return [limit for limit in shared if limit is not None and not limit.is_of_commitments]
 
 
-def obstacle(made: Template, offers: Iterable[tuple[TypeOption, Offering]]) -> tuple[str, str, str] | None:
+def obstacle(
+    template: Template, offers: Iterable[tuple[TypeOption, Offering]]
+) -> tuple[str, str, str] | None:
     """Return why quotas stop all offers, the quota in the way, and what helps; None if an offer is allowed."""
-    return _obstacle(made, [(type_option.type, offering) for type_option, offering in offers])
+    return _obstacle(template, [(type_option.type, offering) for type_option, offering in offers])
 
 
-def _obstacle(made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> tuple[str, str, str] | None:
-    have = made.remaining
-    limits = {shared.name: shared for shared in _quotas(made)}
+def _obstacle(
+    template: Template, offers: Sequence[tuple[InstanceType, Offering]]
+) -> tuple[str, str, str] | None:
+    remaining = template.remaining
+    limits = {shared.name: shared for shared in _quotas(template)}
     costs = [{name: shared.cost(*offer) for name, shared in limits.items()} for offer in offers]
-    if not costs or any(all(cost[name] <= have[name] for name in limits) for cost in costs):
+    if not costs or any(all(cost[name] <= remaining[name] for name in limits) for cost in costs):
         return None
     least = {name: min(cost[name] for cost in costs) for name in limits}
-    stops = [(limits[name], have[name], least[name]) for name in limits if least[name] > have[name]]
+    stops = [(limits[name], remaining[name], least[name]) for name in limits if least[name] > remaining[name]]
     if not stops:
         owners = sorted({shared.owner for shared in limits.values()})
         return (
@@ -317,17 +320,17 @@ def _obstacle(made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -
             "quotas together",
             "",
         )
-    by_owner = {usage.quota.owner: usage for usage in made.usages}
+    by_owner = {usage.quota.owner: usage for usage in template.usages}
     explained = [
         _explained(by_owner[shared.owner], shared.resource, room, most) for shared, room, most in stops
     ]
     first, _, fix = explained[0]
-    return " and ".join(dict.fromkeys(why for _, why, _ in explained)), first, fix
+    return " and ".join(dict.fromkeys(message for _, message, _ in explained)), first, fix
 
 
-def sentences(made: Template) -> Iterator[str]:
+def sentences(template: Template) -> Iterator[str]:
     """Yield what each quota of a template allows and what counts against it: one sentence for each resource."""
-    for usage in made.usages:
+    for usage in template.usages:
         quota, since = usage.quota, _since(usage)
         if quota.fault:
             yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
@@ -344,15 +347,19 @@ def _explained(usage: Usage, resource: str, room: int, least: int) -> tuple[str,
     """Return the quota in the way, why, and what helps."""
     quota, owner = usage.quota, usage.quota.owner
     if quota.fault:
-        why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
-        return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
-    limit, bought = quota.limits.of(resource), usage.left(resource) - room
-    used = usage.used.of(resource) + usage.taking(resource, bought)
-    since = " with the nodes that are bought now" if bought > 0 else _since(usage)
-    why = (
+        message = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
+        return f"{_LIMIT_OF}{owner}", message, f"correct it: {quota.remedy}"
+    limit, being_bought = quota.limits.of(resource), usage.left(resource) - room
+    used = usage.used.of(resource) + usage.taking(resource, being_bought)
+    since = " with the nodes that are bought now" if being_bought > 0 else _since(usage)
+    message = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
         f" ({amount_in_words(resource, used)} used{since},"
         f" the least that a node that would do takes is {amount_in_words(resource, usage.taking(resource, least))})"
     )
-    enough = amount_in_words(resource, usage.needed(resource, bought + least)).partition(" ")[0]
-    return f"{_LIMIT_OF}{owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"
+    enough = amount_in_words(resource, usage.needed(resource, being_bought + least)).partition(" ")[0]
+    return (
+        f"{_LIMIT_OF}{owner}",
+        message,
+        f"for one more node raise {quota.field(resource)} to at least {enough}",
+    )

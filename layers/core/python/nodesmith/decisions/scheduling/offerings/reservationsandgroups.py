@@ -55,13 +55,15 @@ def free_reservations(
 
     Instances launched since the reservations were last read, or that may still be, count as taken.
     """
-    taken: dict[str, int] = {}
+    in_use: dict[str, int] = {}
     for claim in claims:
         reservation = claim.labels.get(RESERVATION_ID)
         if reservation and claim.phase is not Phase.GIVEN_UP and _is_newer(claim, status):
-            taken[reservation] = taken.get(reservation, 0) + 1
-    left = (replace(r, available=r.available - taken.get(r.id, 0)) for r in status.capacity_reservations)
-    return tuple(r for r in left if r.available > 0 and not r.expiring)
+            in_use[reservation] = in_use.get(reservation, 0) + 1
+    reservations = (
+        replace(r, available=r.available - in_use.get(r.id, 0)) for r in status.capacity_reservations
+    )
+    return tuple(r for r in reservations if r.available > 0 and not r.expiring)
 
 
 def _is_newer(claim: NodeClaim, status: NodeClassStatus) -> bool:
@@ -81,24 +83,26 @@ def reserved_offerings(
     The price only compares reservations with one another: the most expensive are best used for the pods that would cost
     most elsewhere.
     """
-    found: dict[str, tuple[Offering, ...]] = {}
-    wanted = {key: requirements[key] for key in _OFFERING_KEYS if key in requirements}
+    by_type: dict[str, tuple[Offering, ...]] = {}
+    allowed = {key: requirements[key] for key in _OFFERING_KEYS if key in requirements}
     for reservation in reservations:
         kind, zone = types.get(reservation.instance_type), reservation.zone
         if kind is None or zone not in zones or OfferingKey(RESERVED, kind.name, zone) in closed:
             continue
         labels = reservation_labels(reservation)
-        sold = [o for o in kind.offerings if o.capacity_type == ON_DEMAND]
-        here = next((o for o in sold if o.zone == zone), None)
-        price = here.price_hourly_usd if here else min((o.price_hourly_usd for o in sold), default=0.0)
-        offering = Offering(
-            zone, RESERVED, price, zone_id=here.zone_id if here else "", reservation=reservation.id
+        on_demand = [o for o in kind.offerings if o.capacity_type == ON_DEMAND]
+        in_zone = next((o for o in on_demand if o.zone == zone), None)
+        price = (
+            in_zone.price_hourly_usd if in_zone else min((o.price_hourly_usd for o in on_demand), default=0.0)
         )
-        if allows_offering(wanted, offering) and all(
-            wanted[key].allows(value) for key, value in labels.items() if key in wanted
+        offering = Offering(
+            zone, RESERVED, price, zone_id=in_zone.zone_id if in_zone else "", reservation=reservation.id
+        )
+        if allows_offering(allowed, offering) and all(
+            allowed[key].allows(value) for key, value in labels.items() if key in allowed
         ):
-            found[kind.name] = (*found.get(kind.name, ()), offering)
-    return found
+            by_type[kind.name] = (*by_type.get(kind.name, ()), offering)
+    return by_type
 
 
 def reservation_labels(reservation: CapacityReservation) -> dict[str, str]:
@@ -115,17 +119,17 @@ def reservation_limit(reservation: str) -> str:
     return f"{_RESERVATION_LIMIT}{reservation}"
 
 
-def used_up(offerings: Iterable[Offering], left: Mapping[str, int]) -> tuple[str, str, str] | None:
+def used_up(offerings: Iterable[Offering], available: Mapping[str, int]) -> tuple[str, str, str] | None:
     """Return why reserved capacity leaves none of these offerings, what is in the way, and what helps.
 
-    None if one of them is not reserved, or something is left; `left` is what limits leave, by name.
+    None if one of them is not reserved, or something is left; `available` is what limits leave, by name.
     """
     names = sorted({offering.reservation for offering in offerings})
-    if not all(names) or any(left.get(reservation_limit(name), 0) > 0 for name in names):
+    if not all(names) or any(available.get(reservation_limit(name), 0) > 0 for name in names):
         return None
-    why = f"all instances of {' and '.join(names[:_MOST_NAMED])} are in use, and only reserved capacity would do"
+    message = f"all instances of {' and '.join(names[:_MOST_NAMED])} are in use, and only reserved capacity would do"
     return (
-        why,
+        message,
         "capacity reservations",
         "enlarge the capacity reservation, or allow on-demand or spot capacity",
     )
@@ -141,18 +145,18 @@ def group_requirements(group: PlacementGroup | None) -> Requirements:
     """Return what nodes of a group have in common: its id, and for a partition group the numbers of its partitions."""
     if group is None:
         return NO_REQUIREMENTS
-    found = {PLACEMENT_GROUP: Requirement(PLACEMENT_GROUP, frozenset({group.id}))}
+    requirements = {PLACEMENT_GROUP: Requirement(PLACEMENT_GROUP, frozenset({group.id}))}
     if group.partitions:
         numbers = frozenset(str(number + 1) for number in range(group.partitions))
-        found[PARTITION] = Requirement(PARTITION, numbers)
-    return Requirements(found)
+        requirements[PARTITION] = Requirement(PARTITION, numbers)
+    return Requirements(requirements)
 
 
 @lru_cache(maxsize=16)
 def types_of_group(types: TypeSet, strategy: str) -> TypeSet:
     """Return the types that EC2 launches into groups with this strategy."""
-    kept = tuple(t for t in types.types if supports(t.name, strategy))
-    return types if len(kept) == len(types.types) else TypeSet(kept)
+    supported = tuple(t for t in types.types if supports(t.name, strategy))
+    return types if len(supported) == len(types.types) else TypeSet(supported)
 
 
 def supports(instance_type: str, strategy: str) -> bool:
@@ -174,12 +178,12 @@ def group_room(status: NodeClassStatus, claims: Iterable[NodeClaim]) -> dict[str
     if group is None or not group.is_limited:
         return {}
     mine = [claim for claim in claims if _is_in(claim, group)]
-    own = Counter(map(zone_of, mine))
+    own_counts = Counter(map(zone_of, mine))
     coming = Counter(zone_of(claim) for claim in mine if _is_newer(claim, status))
-    shown = dict(group.instances)
+    shown_counts = dict(group.instances)
     zones = sorted({subnet.zone for subnet in status.subnets})
-    taken = {zone: max(shown.get(zone, 0) + coming[zone], own[zone]) for zone in zones}
-    return {zone: max(0, MOST_SPREAD - taken[zone]) for zone in zones}
+    instances = {zone: max(shown_counts.get(zone, 0) + coming[zone], own_counts[zone]) for zone in zones}
+    return {zone: max(0, MOST_SPREAD - instances[zone]) for zone in zones}
 
 
 def open_zones(
@@ -195,8 +199,8 @@ def open_zones(
         return (None,)
     if group.strategy != CLUSTER:
         return (frozenset(zone for zone, left in room.items() if left),)
-    known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
-    only_zone = group.only_zone or next(filter(None, known), "")
+    zones_of_claims = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
+    only_zone = group.only_zone or next(filter(None, zones_of_claims), "")
     by_room = sorted(status.subnets, key=lambda subnet: (-subnet.free_ips, subnet.zone))
     zones = [only_zone] if only_zone else dict.fromkeys(subnet.zone for subnet in by_room)
     return [frozenset({zone}) for zone in zones] or (None,)
@@ -238,9 +242,9 @@ def described_group(group: PlacementGroup | None) -> str:
     return f"placement group {group.name}" if group else "the placement group"
 
 
-def is_group_full(left: Mapping[str, int]) -> bool:
-    """Return whether a placement group takes no more instances in any zone; `left` is what limits leave, by name."""
-    room = [amount for name, amount in left.items() if limited_zone(name)]
+def is_group_full(remaining: Mapping[str, int]) -> bool:
+    """Return whether a placement group takes no more instances in any zone, given what is left of limits."""
+    room = [amount for name, amount in remaining.items() if limited_zone(name)]
     return bool(room) and not any(room)
 
 
@@ -259,8 +263,8 @@ class SharedLimit:
     @property
     def name(self) -> str:
         """The name among the limits of a NodePool, from which `shared_limit` reads all of this."""
-        rest = [_written(self.rest[key]) for key in sorted(self.rest)]
-        return _QUOTA + json.dumps([self.owner, self.resource, rest])
+        requirements = [_written(self.rest[key]) for key in sorted(self.rest)]
+        return _QUOTA + json.dumps([self.owner, self.resource, requirements])
 
     @classmethod
     def of_commitments(cls, pool: str) -> SharedLimit:
@@ -283,7 +287,7 @@ class SharedLimit:
             return offering.commitment_use if offering and offering.commitment == self.owner else 0
         if offering is None:
             offers = instance_type.offerings
-            return min((self.cost(instance_type, each) for each in offers), default=0)
+            return min((self.cost(instance_type, candidate) for candidate in offers), default=0)
         if self.rest and not self.rest.allow_labels(_labels(instance_type, offering)):
             return 0
         if self.resource in (NODES, LAUNCHES_PER_HOUR):
@@ -326,6 +330,8 @@ def shared_key(name: str, group: PlacementGroup | None) -> tuple[str, str] | Non
 
 @lru_cache(maxsize=1024)
 def _shared_limit(name: str) -> SharedLimit:
-    owner, resource, rest = json.loads(name.removeprefix(_QUOTA))
-    parts = (Requirement(key, frozenset(values), complement=c, exists=e) for key, values, c, e in rest)
+    owner, resource, requirements = json.loads(name.removeprefix(_QUOTA))
+    parts = (
+        Requirement(key, frozenset(values), complement=c, exists=e) for key, values, c, e in requirements
+    )
     return SharedLimit(owner, resource, Requirements.of(*parts))

@@ -34,10 +34,10 @@ FOLLOWS = 2
 def followed(shape: Shape, sets: LabelSets) -> int:
     """Return the label sets that match all required affinity terms of a shape; a pod must match all terms to count."""
     terms = affinity_terms(shape)
-    found = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
+    matching = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
     for term in terms[1:]:
-        found &= sets.selected(term.selector, term.namespaces)
-    return found
+        matching &= sets.selected(term.selector, term.namespaces)
+    return matching
 
 
 def shares_node(shape: Shape) -> bool:
@@ -53,20 +53,20 @@ def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]
     by_number: dict[int, list[Shape]] = {}
     for shape in shapes:
         by_number.setdefault(sets.number(shape), []).append(shape)
-    known = sum(1 << number for number in by_number)
+    mask = sum(1 << number for number in by_number)
     ordered: dict[Shape, None] = {}
     entered: set[Shape] = set()
     stack = [(shape, False) for shape in reversed(list(shapes))]
     while stack:
-        shape, done = stack.pop()
-        if done:
+        shape, is_done = stack.pop()
+        if is_done:
             ordered[shape] = None
         elif shape not in entered:
             entered.add(shape)
             stack.append((shape, True))
-            leaders = [one for number in bits(followed(shape, sets) & known) for one in by_number[number]]
-            new = [one for one in reversed(leaders) if one not in entered]
-            stack += [(one, False) for one in new if not _may_precede(shape, one, shapes, sets)]
+            leaders = [one for number in bits(followed(shape, sets) & mask) for one in by_number[number]]
+            new = [leader for leader in reversed(leaders) if leader not in entered]
+            stack += [(leader, False) for leader in new if not _may_precede(shape, leader, shapes, sets)]
     return list(ordered)
 
 
@@ -105,26 +105,26 @@ class UnsatisfiedAffinity:
         """
         terms = affinity_terms(shape)
         keys = " and ".join(sorted({term.topology_key for term in terms}))
-        wanted = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
-        begun = f"required pod affinity over {keys}: "
+        selectors = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
+        prefix = f"required pod affinity over {keys}: "
         leaders = followed(shape, self._sets)
         if not leaders:
-            return f"{begun}no pod anywhere matches {wanted}" + (" at once" if len(terms) > 1 else "")
+            return f"{prefix}no pod anywhere matches {selectors}" + (" at once" if len(terms) > 1 else "")
         if not leaders & self._numbers:
-            return f"{begun}no pod that matches {wanted} is, or will be, on a node with that label"
+            return f"{prefix}no pod that matches {selectors} is, or will be, on a node with that label"
         circle = self._leads_back(shape)
-        why = "in turn wait for these: none can be the first" if circle else "wait for other pods"
-        return f"{begun}they must be with pods that match {wanted}, which {why}"
+        detail = "in turn wait for these: none can be the first" if circle else "wait for other pods"
+        return f"{prefix}they must be with pods that match {selectors}, which {detail}"
 
     def _leads_back(self, shape: Shape) -> bool:
         """Return whether following leaders link by link, up to `_MOST_LINKS`, leads back to these pods."""
         seen: dict[int, None] = {}
-        found = [followed(shape, self._sets) & self._numbers]
-        while found and len(seen) < _MOST_LINKS:
-            for number in islice(bits(found.pop()), _MOST_LINKS):
+        frontier = [followed(shape, self._sets) & self._numbers]
+        while frontier and len(seen) < _MOST_LINKS:
+            for number in islice(bits(frontier.pop()), _MOST_LINKS):
                 if number not in seen:
                     seen[number] = None
-                    found.append(self._followed[number] & self._numbers)
+                    frontier.append(self._followed[number] & self._numbers)
         return self._sets.number(shape) in seen
 
 
@@ -166,8 +166,8 @@ class TopologyDependencies:
 
     def counted_by(self, shape: Shape) -> list[tuple[str, int]]:
         """Return the spreads that count pods of a shape: the key, and all label sets counted together."""
-        found = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
-        return sorted(found, key=lambda pair: pair[0])
+        pairs = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
+        return sorted(pairs, key=lambda pair: pair[0])
 
     def asked_over(self, shape: Shape) -> list[str]:
         """Return the keys over which affinity or anti-affinity of unplaced pods looks at pods of a shape."""
@@ -186,8 +186,8 @@ class TopologyDependencies:
         if affinity_terms(shape):
             return FOLLOWS
         if keyed_spreads(shape) or anti_affinity_terms(shape):
-            own = {(r.key, r.selected) for r in self.own_rules(shape)}
-            return 1 if own.issuperset(self.counted_by(shape)) else 0
+            own_pairs = {(r.key, r.selected) for r in self.own_rules(shape)}
+            return 1 if own_pairs.issuperset(self.counted_by(shape)) else 0
         settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
         if (
             settled
@@ -209,15 +209,15 @@ class TopologyDependencies:
         )
 
     def _counted_per_node_by(self, shape: Shape) -> int:
-        found = 0
+        counted = 0
         for spread in shape.spreads:
             if spread.hard and spread.topology_key == HOSTNAME:
-                found |= self._sets.selected(spread.selector, frozenset((shape.namespace,)))
-        return found
+                counted |= self._sets.selected(spread.selector, frozenset((shape.namespace,)))
+        return counted
 
     def _repelled_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
-        return [key for (key, selected), left in self._repelled.items() if left and selected >> number & 1]
+        return [key for (key, selected), pods in self._repelled.items() if pods and selected >> number & 1]
 
     def _repelled_by(self, shape: Shape) -> list[tuple[str, int]]:
         return [
@@ -247,7 +247,7 @@ class Domains:
         self._own_rules = list(
             dict.fromkeys((*dependencies.own_rules(shape), *dependencies.own_rules(plain)))
         )
-        self._held = [held for held in topology.held_over(shape) if held[0] not in self._own_rules]
+        self._held = [entry for entry in topology.held_over(shape) if entry[0] not in self._own_rules]
         self._anti_affinity_terms = [
             t for t in anti_affinity_terms(shape) if sets.selected(t.selector, t.namespaces)
         ]
@@ -257,14 +257,14 @@ class Domains:
         self._needed = frozenset(needed)
         shunned = (*(t.topology_key for t in self._anti_affinity_terms), *topology.repelling_keys(shape))
         self.bound = frozenset((*needed, *shunned, *(rule.key for rule, _ in self._held)))
-        counted = dependencies.counted_by(shape)
-        watched = {*(key for key, _ in counted), *dependencies.asked_over(shape)} - self.bound
+        pairs = dependencies.counted_by(shape)
+        watched = {*(key for key, _ in pairs), *dependencies.asked_over(shape)} - self.bound
         settled = {key for key in sorted(watched) if any(map(any, launching.domains(shape, (key,))))}
         self.keys = tuple(sorted({*self.bound, *settled} - {HOSTNAME}))
         self._matched = {key: topology.counts(key, self._followed).pods for key in following}
-        self.is_first = bool(following) and not any(any(found.values()) for found in self._matched.values())
+        self.is_first = bool(following) and not any(any(counts.values()) for counts in self._matched.values())
         self._views: list[tuple[Tally, Rule]] = []
-        self.tallies = [*self._own_tallies(), *self._held_tallies(), *self._spreads_of_others(counted)]
+        self.tallies = [*self._own_tallies(), *self._held_tallies(), *self._spreads_of_others(pairs)]
 
     @property
     def follows_nobody(self) -> bool:
@@ -320,55 +320,55 @@ class Domains:
 
     def _own_tallies(self) -> list[Tally]:
         number = self._sets.number(self._shape)
-        found = [self._tally(r, counts_self=r.selected >> number & 1 == 1) for r in self._own_rules]
+        tallies = [self._tally(r, counts_self=r.selected >> number & 1 == 1) for r in self._own_rules]
         for term in self._anti_affinity_terms:
             selected = self._sets.selected(term.selector, term.namespaces)
             counts = self._topology.counts(term.topology_key, selected).pods
             axis = self.keys.index(term.topology_key)
-            own = selected >> number & 1
-            found.append(Tally(axis, dict(counts), own == 1, most=own))
-        return found
+            counts_self = selected >> number & 1
+            tallies.append(Tally(axis, dict(counts), counts_self == 1, most=counts_self))
+        return tallies
 
     def _held_tallies(self) -> list[Tally]:
         """Return the spreads of pods already placed: kube-scheduler may bind those pods last."""
         return [self._tally(rule, counts_self=True, only=frozenset(values)) for rule, values in self._held]
 
     def _tally(self, rule: Rule, *, counts_self: bool, only: frozenset[str] | None = None) -> Tally:
-        counted = self._topology.counts(rule.key, rule.selected, rule.view)
-        axis, pods, unsure = self.keys.index(rule.key), dict(counted.pods), dict(counted.unsure)
+        counts = self._topology.counts(rule.key, rule.selected, rule.view)
+        axis, pods, unsure = self.keys.index(rule.key), dict(counts.pods), dict(counts.unsure)
         sure = rule.view.must_show(self._shape, {}) or only is None
-        found = Tally(axis, pods, counts_self, rule.spread, only=only, unsure=unsure, adds_sure=sure)
+        tally = Tally(axis, pods, counts_self, rule.spread, only=only, unsure=unsure, adds_sure=sure)
         if only is not None:  # the pods' own spreads look at every node that these may be on
-            found.overlooks = lambda domain: not rule.view.may_show(self._shape, self.pins(domain))
-        self._views.append((found, rule))
-        return found
+            tally.overlooks = lambda domain: not rule.view.may_show(self._shape, self.pins(domain))
+        self._views.append((tally, rule))
+        return tally
 
     def _spreads_of_others(self, counted: Sequence[tuple[str, int]]) -> list[Tally]:
         """Return tallies that prefer the domains where spreads of other pods count fewest.
 
         This leaves those pods the most freedom. The tallies order domains but exclude none.
         """
-        known = {(rule.key, rule.selected) for _, rule in self._views}
+        seen_pairs = {(rule.key, rule.selected) for _, rule in self._views}
         return [
             Tally(self.keys.index(key), dict(self._topology.counts(key, selected).pods), counts_self=True)
             for key, selected in counted
-            if key in self.keys and (key, selected) not in known
+            if key in self.keys and (key, selected) not in seen_pairs
         ]
 
     def why_none(self, launchable: Sequence[Domain]) -> str:
         """Return what keeps a pod out of every domain."""
-        for key, found in self._matched.items():
+        for key, counts in self._matched.items():
             if not self.is_first:
-                there = ", ".join(sorted(value for value, count in found.items() if count))
-                if not any(found.get(d[self.keys.index(key)]) for d in launchable):
-                    return f"required pod affinity over {key}: matching pods are only in {there}, where nothing fits"
+                places = ", ".join(sorted(value for value, count in counts.items() if count))
+                if not any(counts.get(d[self.keys.index(key)]) for d in launchable):
+                    return f"required pod affinity over {key}: matching pods are only in {places}, where nothing fits"
             elif not any(d[self.keys.index(key)] for d in launchable):
-                why = "no node with that label has room, and none that can be launched would have it"
-                return f"required pod affinity over {key}: {why}"
+                reason = "no node with that label has room, and none that can be launched would have it"
+                return f"required pod affinity over {key}: {reason}"
         for tally in self.tallies:
-            why = self._why_held_back(tally, launchable)
-            if why:
-                return why
+            reason = self._why_held_back(tally, launchable)
+            if reason:
+                return reason
         if self._held and not any(
             all(t.admits(d) for t in self.tallies if t.only is not None) for d in launchable
         ):
@@ -384,8 +384,8 @@ class Domains:
         if tally.most is not None:
             if any(tally.admits(domain) for domain in launchable):
                 return ""
-            taken = ", ".join(sorted(value for value, count in tally.counts.items() if count))
-            return f"required pod anti-affinity over {key}: pods that they must avoid are in {taken}"
+            places = ", ".join(sorted(value for value, count in tally.counts.items() if count))
+            return f"required pod anti-affinity over {key}: pods that they must avoid are in {places}"
         if tally.spread is None or tally.only is not None:
             return ""
         if not tally.counts:

@@ -51,17 +51,17 @@ class ClusterNodes:
             self._add(existing)
 
     def without(
-        self, gone: Collection[str], shapes: Collection[Shape], most: int | None = MOST_EXISTING_NODES
+        self, removed: Collection[str], shapes: Collection[Shape], most: int | None = MOST_EXISTING_NODES
     ) -> list[ExistingNode]:
-        """Return the existing nodes for a trial with pods of these shapes, without the Nodes named in `gone`.
+        """Return the existing nodes for a trial with pods of these shapes, without the Nodes named in `removed`.
 
         They are copies, so the trial may fill them.
         """
-        opened = self.opened(shapes, frozenset(gone), most)
+        opened = self.opened(shapes, frozenset(removed), most)
         apart: dict[_Profile, list[ExistingNode]] = {}
         for existing in (
             *opened,
-            *(self.existing_nodes[name] for name in gone if name in self.existing_nodes),
+            *(self.existing_nodes[name] for name in removed if name in self.existing_nodes),
         ):
             apart.setdefault(self._profiles[existing.name], []).append(existing)
         merged = [self._merged(profile, apart.get(profile, ())) for profile in self._alike]
@@ -94,7 +94,7 @@ class ClusterNodes:
     def opened(
         self,
         shapes: Collection[Shape],
-        gone: frozenset[str] = frozenset(),
+        removed: frozenset[str] = frozenset(),
         most: int | None = MOST_EXISTING_NODES,
     ) -> list[ExistingNode]:
         """Return the existing nodes that take a pod of one of these shapes, those with most free capacity first.
@@ -104,29 +104,29 @@ class ClusterNodes:
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
             kinds.setdefault((shape.terms, shape.tolerations), []).append(shape)
-        found: list[ExistingNode] = []
+        nodes: list[ExistingNode] = []
         for profile, alike in self._alike.items():
-            wanted = [
+            admitted = [
                 one for asks, mine in kinds.items() if self._admits(asks, profile, mine[0]) for one in mine
             ]
-            if wanted:
+            if admitted:
                 # A pod that requests nothing of a resource fits even where less than nothing is free.
-                least = min(shape.requests.cpu_milli or -inf for shape in wanted)
-                least_bytes = min(shape.requests.memory_bytes or -inf for shape in wanted)
-                found += [
+                least = min(shape.requests.cpu_milli or -inf for shape in admitted)
+                least_bytes = min(shape.requests.memory_bytes or -inf for shape in admitted)
+                nodes += [
                     existing
                     for name, existing in alike.items()
-                    if name not in gone
+                    if name not in removed
                     and name not in self.closed
                     and existing.free.cpu_milli >= least
                     and existing.free.memory_bytes >= least_bytes
-                    and any(shape.requests.fits_in(existing.free) for shape in wanted)
+                    and any(shape.requests.fits_in(existing.free) for shape in admitted)
                 ]
         if most is None:
-            chosen = {existing.name for existing in found}
-            return [existing for name, existing in self.existing_nodes.items() if name in chosen]
-        found.sort(key=_size)
-        return found[:most]
+            names = {existing.name for existing in nodes}
+            return [existing for name, existing in self.existing_nodes.items() if name in names]
+        nodes.sort(key=_size)
+        return nodes[:most]
 
     def _admits(self, asks: _Asks, profile: _Profile, shape: Shape) -> bool:
         key = asks, profile
@@ -148,23 +148,25 @@ class ClusterNodes:
         for existing in apart:
             hosted.subtract(existing.hosted)
             leaving.subtract(existing.leaving)
-        other = {existing.name for existing in apart}
-        first = next(existing for name, existing in alike.items() if name not in other)
+        apart_names = {existing.name for existing in apart}
+        first = next(existing for name, existing in alike.items() if name not in apart_names)
         return replace(first, free=NOTHING, hosted=+hosted, leaving=+leaving, expected=())
 
 
 def _distinguishing_labels(shapes: Iterable[Shape], others: Iterable[Shape]) -> tuple[str, ...]:
     """Return the labels by which rules distinguish nodes. The terms of `others` concern no pod that is placed."""
-    found: set[str] = set()
-    own = dict.fromkeys(shapes)
-    for shape in {**own, **dict.fromkeys(others)}:
-        found.update(spread.topology_key for spread in shape.spreads)
-        found.update(term.topology_key for term in shape.affinities)
-    for shape in own:
+    keys: set[str] = set()
+    own_shapes = dict.fromkeys(shapes)
+    for shape in {**own_shapes, **dict.fromkeys(others)}:
+        keys.update(spread.topology_key for spread in shape.spreads)
+        keys.update(term.topology_key for term in shape.affinities)
+    for shape in own_shapes:
         preferred = (term for _, term in shape.preferred_terms)
-        found.update(key for term in (*shape.terms, *shape.own_terms, *preferred) for key in term)
-    named = any(HOSTNAME in term for shape in own for term in (*shape.terms, *shape.own_terms))
-    return tuple(sorted(found if named else found - {HOSTNAME}))
+        keys.update(key for term in (*shape.terms, *shape.own_terms, *preferred) for key in term)
+    is_hostname_used = any(
+        HOSTNAME in term for shape in own_shapes for term in (*shape.terms, *shape.own_terms)
+    )
+    return tuple(sorted(keys if is_hostname_used else keys - {HOSTNAME}))
 
 
 def _size(existing: ExistingNode) -> tuple[float, str]:

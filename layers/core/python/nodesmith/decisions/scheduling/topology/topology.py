@@ -67,9 +67,9 @@ class View:
         if self.terms is None and not self.closed:
             return True
         return any(
-            known.conflict(term, undefined=frozenset(term)) is None
-            for known in _known(shape, pins)
-            if not self._is_closed(known)
+            labels.conflict(term, undefined=frozenset(term)) is None
+            for labels in _possible_labels(shape, pins)
+            if not self._is_closed(labels)
             for term in self.terms or (NO_REQUIREMENTS,)
         )
 
@@ -79,21 +79,21 @@ class View:
             return False
         if self.tolerations is not None and not (
             all(any(one.covers(other) for one in self.tolerations) for other in shape.tolerations)
-            or all(map(self._is_open, _known(shape, pins)))
+            or all(map(self._is_open, _possible_labels(shape, pins)))
         ):
             return False
         return self.terms is None or all(
-            any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
+            any(_implies(labels, term) for term in self.terms) for labels in _possible_labels(shape, pins)
         )
 
-    def _is_closed(self, known: Requirements) -> bool:
+    def _is_closed(self, requirements: Requirements) -> bool:
         """Return whether only closed NodePools have such nodes."""
-        nodepool = known.get(NODEPOOL)
+        nodepool = requirements.get(NODEPOOL)
         return nodepool is not None and not nodepool.complement and nodepool.values <= self.closed
 
-    def _is_open(self, known: Requirements) -> bool:
+    def _is_open(self, requirements: Requirements) -> bool:
         """Return whether no closed NodePool has such nodes."""
-        nodepool = known.get(NODEPOOL)
+        nodepool = requirements.get(NODEPOOL)
         return not any(nodepool is None or nodepool.allows(name) for name in self.closed)
 
 
@@ -193,10 +193,13 @@ def _outside(
     """
     opposites = [Requirement(key) for key in view.keys if key not in _EVERY_NEW_NODE_HAS]
     for key in sorted(set.intersection(*(set(term) for term in view.terms)) if view.terms else ()):
-        named = [term[key] for term in view.terms or ()]
-        if all(one.gte is None and one.lte is None for one in named):
+        requirements = [term[key] for term in view.terms or ()]
+        if all(requirement.gte is None and requirement.lte is None for requirement in requirements):
             opposites += Requirements.of(
-                *(Requirement(key, one.values, complement=not one.complement) for one in named)
+                *(
+                    Requirement(key, requirement.values, complement=not requirement.complement)
+                    for requirement in requirements
+                )
             ).values()
     if view.closed:
         opposites.append(Requirement(NODEPOOL, view.closed))
@@ -210,19 +213,21 @@ def _lacks(shape: Shape, key: str) -> bool:
     return bool(shape.terms) and all(key in term and term[key].is_empty for term in shape.terms)
 
 
-def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
+def _possible_labels(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
     """Return what is known of a new node's labels, by alternative."""
-    asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
-    return (term.adding(*asked) for term in shape.terms)
+    requirements = [
+        Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()
+    ]
+    return (term.adding(*requirements) for term in shape.terms)
 
 
-def _implies(known: Requirements, wanted: Requirements) -> bool:
-    """Return whether every node that meets `known` meets `wanted`."""
-    for key, requirement in wanted.items():
-        one = known.get(key)
-        if one is None or one.intersection(requirement) != one:
+def _implies(offered: Requirements, required: Requirements) -> bool:
+    """Return whether every node that meets `offered` meets `required`."""
+    for key, requirement in required.items():
+        given = offered.get(key)
+        if given is None or given.intersection(requirement) != given:
             return False
-        if one.tolerates_absence and not requirement.tolerates_absence:
+        if given.tolerates_absence and not requirement.tolerates_absence:
             return False
     return True
 
@@ -285,16 +290,16 @@ class Topology:
         Do not change or keep the result: it is valid until pods are added.
         """
         query = key, view, selected
-        found = self._counts.get(query)
-        if found is None:
-            found = self._counts[query] = Counts(_counted(self._existing_counts(key, view), selected))
+        counts = self._counts.get(query)
+        if counts is None:
+            counts = self._counts[query] = Counts(_counted(self._existing_counts(key, view), selected))
             fresh = [entry for number in bits(selected) for entry in self._by_number.get(number, ())]
         else:
-            fresh = [entry for entry in self._log[found.seen :] if selected >> entry.number & 1]
+            fresh = [entry for entry in self._log[counts.seen :] if selected >> entry.number & 1]
         for entry in fresh:
-            _count(entry, key, view, found)
-        found.seen = len(self._log)
-        return found
+            _count(entry, key, view, counts)
+        counts.seen = len(self._log)
+        return counts
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
         """Return whether the anti-affinity of pods in a domain keeps pods of a shape out of it."""
@@ -310,8 +315,8 @@ class Topology:
         number = self._sets.number(shape)
         return [
             key
-            for key, found in self._anti_affinity_terms.items()
-            if any(bits >> number & 1 for bits in found.values())
+            for key, sets in self._anti_affinity_terms.items()
+            if any(bits >> number & 1 for bits in sets.values())
         ]
 
     def add(
@@ -339,13 +344,15 @@ class Topology:
 
     def _existing_counts(self, key: str, view: View) -> Mapping[str, Counter[int]]:
         if (key, view) not in self._there:
-            found = self._there[key, view] = {}
+            by_value = self._there[key, view] = {}
             for existing, hosted in self._hosted:
                 if key not in existing.labels or not view.shows(existing):
                     continue
-                held = found.setdefault(existing.labels[key], Counter())
+                counts = by_value.setdefault(existing.labels[key], Counter())
                 for shape, count in hosted:
-                    held[self._sets.number(shape)] += count - (0 if view.leaving else existing.leaving[shape])
+                    counts[self._sets.number(shape)] += count - (
+                        0 if view.leaving else existing.leaving[shape]
+                    )
         return self._there[key, view]
 
     def _add_anti_affinity(self, labels: Mapping[str, str], shape: Shape) -> None:
@@ -359,24 +366,24 @@ class Topology:
 
 def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, int]:
     return {
-        value: sum(held[number] for number in bits(selected))
-        if selected.bit_count() < len(held)
-        else sum(count for number, count in held.items() if selected >> number & 1)
-        for value, held in by_value.items()
+        value: sum(counts[number] for number in bits(selected))
+        if selected.bit_count() < len(counts)
+        else sum(count for number, count in counts.items() if selected >> number & 1)
+        for value, counts in by_value.items()
     }
 
 
-def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
+def _count(entry: _Entry, key: str, view: View, counts: Counts) -> None:
     if entry.existing is not None:
         if key in entry.existing.labels and view.shows(entry.existing):
             value = entry.existing.labels[key]
-            found.pods[value] = found.pods.get(value, 0) + entry.count
+            counts.pods[value] = counts.pods.get(value, 0) + entry.count
         return
     value = entry.pins.get(key, "")
     if value and view.may_show(entry.shape, entry.pins):
-        found.pods[value] = found.pods.get(value, 0) + entry.count
+        counts.pods[value] = counts.pods.get(value, 0) + entry.count
         if not view.must_show(entry.shape, entry.pins):
-            found.unsure[value] = found.unsure.get(value, 0) + entry.count
+            counts.unsure[value] = counts.unsure.get(value, 0) + entry.count
 
 
 def anti_affinity_terms(shape: Shape) -> list[PodAffinityTerm]:
