@@ -43,7 +43,7 @@ Cost = tuple[bool, int, int, int, float]
 
 
 class Bounds(NamedTuple):
-    """What no plan for the same pods undercuts: a price, a price with surcharges, a number of nodes; 0 for no bound.
+    """Lower bounds on all plans for the same pods: a price, a price with surcharges, a number of nodes; 0 for no bound.
 
     The number is known only where plans have as few nodes as possible. The others then hold for plans with no more
     nodes than the plan for which they were computed. If `keeps_weights`, the price holds for plans that prefer
@@ -75,8 +75,8 @@ class Attempt:
     @property
     def left(self) -> list[Pod]:
         """The pods left without a node."""
-        left = [pod for demand in self.purchase.left for pod in demand.pods]
-        return left + [pod for pods, _ in self.assignment.stuck for pod in pods]
+        unbought = [pod for demand in self.purchase.left for pod in demand.pods]
+        return unbought + [pod for pods, _ in self.assignment.stuck for pod in pods]
 
     @property
     def unplaced(self) -> int:
@@ -139,12 +139,12 @@ def best(
     usual = Choices(is_single=tries <= 1)
     first_assigned = assignment = assign(usual, UnavailableDomains())
     chosen = _corrected(assignment, usual, assign, buy)
-    least = bound(chosen)
+    bounds = bound(chosen)
     if not usual.met or chosen.purchases >= tries:
-        return chosen, least
+        return chosen, bounds
     in_vain = unschedulable(chosen.left) if chosen.left else 0
-    if chosen.is_best(least, in_vain):
-        return chosen, least
+    if chosen.is_best(bounds, in_vain):
+        return chosen, bounds
     tree = _Tree(tries)
     tree.has_seen(assignment, usual)
     tree.grow(chosen, usual)
@@ -170,10 +170,10 @@ def best(
         if is_worse and may_cost_more:
             continue
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
-        if chosen.is_best(least, in_vain):
+        if chosen.is_best(bounds, in_vain):
             break
     chosen.purchase.steps = steps
-    return chosen, least if chosen is first else bound(chosen)
+    return chosen, bounds if chosen is first else bound(chosen)
 
 
 class _Tree:
@@ -204,10 +204,10 @@ class _Tree:
         for script in islice(children, max(0, self._assigned)):
             heappush(self._waiting, (len(script), attempt.rank, next(self._serial), script))
 
-    def _is_known(self, thing: object) -> bool:
-        known = thing in self._seen
-        self._seen.add(thing)
-        return known
+    def _is_known(self, outcome: object) -> bool:
+        was_known = outcome in self._seen
+        self._seen.add(outcome)
+        return was_known
 
 
 def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
@@ -241,7 +241,7 @@ def _corrected(
 
 
 def _tries(pods: int, offerings: int) -> int:
-    tries = next((tries for most, tries in _TRIES if pods <= most), 1)
+    tries = next((tries for limit, tries in _TRIES if pods <= limit), 1)
     return min(tries, _MOST_OFFERINGS // max(1, offerings))
 
 
@@ -254,8 +254,8 @@ def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
 def _outcome(attempt: Attempt) -> frozenset[object]:
     """Return the outcome of an attempt: which pods are together, and on what."""
     placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
-    bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
-    return frozenset((*bought, *placed))
+    nodes = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
+    return frozenset((*nodes, *placed))
 
 
 Try = Callable[[PreferenceMode], tuple[Attempt, Bounds]]
@@ -268,13 +268,13 @@ def cheapest(decided: Try, *, respects_zones: bool = False) -> tuple[Attempt, Bo
     Which pods get free capacity may change what is bought for the rest; if the decision does both, also try without
     preferences. With `respects_zones`, spreads over zones may cost something nevertheless.
     """
-    found, least = decided(PreferenceMode.ZONES if respects_zones else PreferenceMode.CHOOSE)
-    if not (found.purchase.nodes or found.unplaced):
-        return found, least
-    tried = [(found, least)]
-    if found.assignment.placed and not respects_zones:
-        tried.append(decided(PreferenceMode.NONE))
+    result, bounds = decided(PreferenceMode.ZONES if respects_zones else PreferenceMode.CHOOSE)
+    if not (result.purchase.nodes or result.unplaced):
+        return result, bounds
+    tries = [(result, bounds)]
+    if result.assignment.placed and not respects_zones:
+        tries.append(decided(PreferenceMode.NONE))
     preferred = decided(PreferenceMode.RULE if respects_zones else PreferenceMode.BUY)
-    best = min((preferred, *tried), key=lambda one: one[0].cost)
-    best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (preferred, *tried))
+    best = min((preferred, *tries), key=lambda pair: pair[0].cost)
+    best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (preferred, *tries))
     return best

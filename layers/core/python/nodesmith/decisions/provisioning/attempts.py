@@ -123,7 +123,7 @@ def histories(
     `pods` have no node. `expecting` are names of NodeClaims with pods that may still run there.
     """
     is_known = any(claim.attempts for claim in ledger.claims)
-    if not is_known and not any(gone.attempts for gone in ledger.departures):
+    if not is_known and not any(departure.attempts for departure in ledger.departures):
         return {}
     oldest: dict[str, datetime] = {}
     for pod in pods:
@@ -137,43 +137,49 @@ def histories(
     claims = {purchase.claim for mine in purchases.values() for purchase in mine}
     hosted = {(claim.name, names.controller_of(pod)) for claim, pod in _pods_on(claims, ledger, snapshot)}
     expected = {(claim, names.controller_of(pod)) for claim, pod in expecting if claim in claims}
-    found: dict[str, AttemptHistory] = {}
+    by_workload: dict[str, AttemptHistory] = {}
     for workload, mine in sorted(purchases.items()):
-        who = controller(workload)
+        owner = controller(workload)
         judged = [
             (
                 _judge(
-                    each, oldest[workload], (each.claim, who) in hosted, (each.claim, who) in expected, now
+                    purchase,
+                    oldest[workload],
+                    (purchase.claim, owner) in hosted,
+                    (purchase.claim, owner) in expected,
+                    now,
                 ),
-                each,
+                purchase,
             )
-            for each in mine
+            for purchase in mine
         ]
-        found[workload] = _history(judged)
-    return found
+        by_workload[workload] = _history(judged)
+    return by_workload
 
 
 def _purchases(
     ledger: Ledger, workloads: Collection[str], since: datetime
 ) -> Iterator[tuple[str, _Purchase]]:
     resets = {name: at for name, health in ledger.health.items() if (at := health.reset_at) is not None}
-    bought: list[tuple[NodeClaim | Departure, str, datetime | None, datetime | None]]
-    bought = [(c, c.name, c.bought_at, c.terminating_at) for c in ledger.claims if counts_as_attempt(c)]
-    bought += [(gone, gone.claim, gone.bought_at, gone.at) for gone in ledger.departures]
-    for each, name, at, ended_at in bought:
-        if at is None or at < max(since, resets.get(each.nodepool, since)):
+    purchases: list[tuple[NodeClaim | Departure, str, datetime | None, datetime | None]]
+    purchases = [(c, c.name, c.bought_at, c.terminating_at) for c in ledger.claims if counts_as_attempt(c)]
+    purchases += [
+        (departure, departure.claim, departure.bought_at, departure.at) for departure in ledger.departures
+    ]
+    for record, name, at, ended_at in purchases:
+        if at is None or at < max(since, resets.get(record.nodepool, since)):
             continue
-        ready_at, withdrawn = each.initialized_at or ended_at, each.use == WITHDRAWN
-        for workload, attempt in each.attempts.items():
+        ready_at, withdrawn = record.initialized_at or ended_at, record.use == WITHDRAWN
+        for workload, attempt in record.attempts.items():
             if workload in workloads:
-                served = workload in each.served
+                served = workload in record.served
                 yield workload, _Purchase(name, at, attempt, ready_at, served, withdrawn)
 
 
 def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[NodeClaim, Pod]]:
     """Yield the pods on the Nodes of the named claims, except those that are terminating."""
-    found = ((claim, snapshot.node_of(claim)) for claim in ledger.claims if claim.name in names)
-    nodes = {node.name: claim for claim, node in found if node is not None}
+    pairs = ((claim, snapshot.node_of(claim)) for claim in ledger.claims if claim.name in names)
+    nodes = {node.name: claim for claim, node in pairs if node is not None}
     for pod in snapshot.pods if nodes else ():
         if pod.node in nodes and not pod.deleting:
             yield nodes[pod.node], pod
@@ -195,15 +201,15 @@ def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: boo
 
 def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
     """Summarize the purchases that were made after the last one on which pods ran."""
-    ran = max((each.at for verdict, each in judged if verdict is Verdict.RAN), default=None)
-    later = [(verdict, each) for verdict, each in judged if ran is None or each.at > ran]
-    failed = [each for verdict, each in later if verdict is Verdict.FAILED]
-    open_trials = [each for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
-    trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)
+    ran = max((purchase.at for verdict, purchase in judged if verdict is Verdict.RAN), default=None)
+    later = [(verdict, purchase) for verdict, purchase in judged if ran is None or purchase.at > ran]
+    failed = [purchase for verdict, purchase in later if verdict is Verdict.FAILED]
+    open_trials = [purchase for verdict, purchase in later if verdict is Verdict.OPEN and purchase.is_trial]
+    trial = max(open_trials, key=lambda purchase: (purchase.at, purchase.claim), default=None)
     ready_at = trial.ready_at if trial is not None else None
     return AttemptHistory(
-        failed=max((0, *(each.attempt - (verdict is Verdict.OPEN) for verdict, each in later))),
-        until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
+        failed=max((0, *(purchase.attempt - (verdict is Verdict.OPEN) for verdict, purchase in later))),
+        until=max((purchase.at + wait_after(purchase.attempt) for purchase in failed), default=None),
         trial=trial.claim if trial is not None else "",
         known_at=ready_at + STAYED if ready_at is not None else None,
     )
@@ -220,16 +226,16 @@ def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) 
         if claim.initialized_at is not None
         and not claim.is_ending
         and now - claim.initialized_at >= STAYED
-        and any(attempt > 1 and who not in claim.served for who, attempt in claim.attempts.items())
+        and any(attempt > 1 and owner not in claim.served for owner, attempt in claim.attempts.items())
     }
-    found: dict[str, set[str]] = {}
+    served_by_claim: dict[str, set[str]] = {}
     for claim, pod in _pods_on(due, ledger, snapshot):
-        who = names.controller_of(pod)
-        mine = {name for name, attempt in claim.attempts.items() if attempt > 1 and controller(name) == who}
-        found.setdefault(claim.name, set(claim.served)).update(mine)
+        owner = names.controller_of(pod)
+        mine = {name for name, attempt in claim.attempts.items() if attempt > 1 and controller(name) == owner}
+        served_by_claim.setdefault(claim.name, set(claim.served)).update(mine)
     return {
         name: tuple(sorted(served))
-        for name, served in sorted(found.items())
+        for name, served in sorted(served_by_claim.items())
         if len(served) > len(due[name].served)
     }
 
@@ -266,10 +272,12 @@ class _Removed:
                 by_node[claim.node_name] = claim.again + 1
                 if now - at <= _returned(cause):
                     rows.append((claim.again + 1, claim.attempts))
-        for gone in ledger.departures:
-            is_new = gone.bought_at is not None and now - gone.at <= _returned(gone.cause)
-            if is_new and removed_soon(gone.bought_at or now, gone.at, gone.cause, gone.again):
-                rows.append((gone.again + 1, gone.attempts))
+        for departure in ledger.departures:
+            is_new = departure.bought_at is not None and now - departure.at <= _returned(departure.cause)
+            if is_new and removed_soon(
+                departure.bought_at or now, departure.at, departure.cause, departure.again
+            ):
+                rows.append((departure.again + 1, departure.attempts))
         by_workload = {
             workload: row for row, attempts in sorted(rows, key=itemgetter(0)) for workload in attempts
         }
@@ -334,8 +342,8 @@ class Repeating:
 
 
 def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:
-    whose = pod.shape.owner or "the pod"
-    text = f"nodes were bought {history.failed} times for {whose}, and none of its pods stayed on one for a minute"
+    workload = pod.shape.owner or "the pod"
+    text = f"nodes were bought {history.failed} times for {workload}, and none of its pods stayed on one for a minute"
     if history.trial:
         text += f"; it is tried with one node, NodeClaim {history.trial}"
     elif history.waits(now):

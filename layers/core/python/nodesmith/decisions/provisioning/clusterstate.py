@@ -50,16 +50,16 @@ def living_claims(inputs: Inputs) -> list[NodeClaim]:
 def foreseen(inputs: Inputs) -> Snapshot:
     """Return the snapshot as decisions use it.
 
-    Default spreads apply, claims to devices are requests, only nominations of pods that preempt others count, ending
-    nodes are going away, and nodes in zones that are shifted away, or of NodePools that their schedule has closed, take
-    no pods.
+    Default spreads apply, claims to devices are requests, and only nominations of pods that preempt others count.
+    Ending nodes are going away. Nodes take no pods in a zone that is shifted away, or if their NodePool's schedule has
+    closed it.
     """
     claims = living_claims(inputs)
     observed = _with_pools_cordoned(inputs.snapshot, inputs.now)
     observed = with_zones_cordoned(observed, inputs.ledger.shifted(inputs.now))
-    seen = with_default_spreads(observed, inputs.settings.default_spreads)
-    seen = without_ending(preempting_only(seen, claims), claims)
-    return seen if seen.devices is None else _with_devices(seen, inputs)
+    prepared = with_default_spreads(observed, inputs.settings.default_spreads)
+    prepared = without_ending(preempting_only(prepared, claims), claims)
+    return prepared if prepared.devices is None else _with_devices(prepared, inputs)
 
 
 def _with_devices(snapshot: Snapshot, inputs: Inputs) -> Snapshot:
@@ -98,12 +98,12 @@ def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     if not closed:
         return snapshot
 
-    def seen(node: Node) -> Node:
+    def tainted(node: Node) -> Node:
         if node.provider_id not in closed or is_closed(node):
             return node
         return replace(node, taints=(*node.taints, DISRUPTED))
 
-    return replace(snapshot, nodes=tuple(map(seen, snapshot.nodes)))
+    return replace(snapshot, nodes=tuple(map(tainted, snapshot.nodes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +143,24 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
     ready = {gang.request for gang in inputs.ledger.gangs if gang.was_provisioned}
     ready |= {key for key, request in requests.items() if PROVISIONED in request.conditions}
     messages = {gang.request: gang.message for gang in inputs.ledger.gangs if gang.message}
-    found: dict[str, tuple[Pod, str]] = {}
+    early_pods: dict[str, tuple[Pod, str]] = {}
     for pod in pods:
         key = consumed(pod.shape.annotations, pod.shape.namespace)
         request = requests.get(key)
         if not key or pod.node or key in ready:
             continue
-        why = f"it waits for the room of ProvisioningRequest {key}"
+        reason = f"it waits for the room of ProvisioningRequest {key}"
         if request is not None and request.is_pod_group:
             if not request.lacking:
                 continue
             state = "; ".join(request.faults) or messages.get(key, NO_TURN_YET)
-            why = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
+            reason = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
         elif request is None:
-            why = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
+            reason = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
         elif not request.is_served(shared=inputs.settings.shared_provisioning_classes):
-            why = f"ProvisioningRequest {key} has the class {request.class_name}, which nodesmith does not serve"
-        found[pod.key] = pod, why
-    return found
+            reason = f"ProvisioningRequest {key} has the class {request.class_name}, which nodesmith does not serve"
+        early_pods[pod.key] = pod, reason
+    return early_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +231,14 @@ def _reserve(
     """
     by_name = {claim.name: claim for claim in claims}
     places = {existing.name: existing for existing in free}
-    found: dict[str, ExistingNode | None] = {}
+    nodes_by_claim: dict[str, ExistingNode | None] = {}
     still: list[Pod] = []
     displaced: list[Pod] = []
     for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
-        if claim.name not in found:
-            found[claim.name] = existing_node_of(claim, places, snapshot)
-        existing = found[claim.name]
+        if claim.name not in nodes_by_claim:
+            nodes_by_claim[claim.name] = existing_node_of(claim, places, snapshot)
+        existing = nodes_by_claim[claim.name]
         if existing is not None:
             if not _may_wait(pod, claim, existing):
                 displaced.append(pod)
@@ -266,18 +266,18 @@ def keep_booked(free: Sequence[ExistingNode], snapshot: Snapshot, inputs: Inputs
         return {}
     rooms = Rooms(free, snapshot, living_claims(inputs))
     consumers = consumers_by_request(snapshot)
-    found: dict[str, str] = {}
+    places_by_pod: dict[str, str] = {}
     for gang in sorted(gangs, key=lambda gang: (gang.created_at, gang.id)):
         shapes, mine = shapes_of(gang, snapshot), consumers.get(gang.request, ())
-        kept: list[list[str]] = [[] for _ in shapes]
+        open_places: list[list[str]] = [[] for _ in shapes]
         for place, counts in sorted(unconsumed(gang, snapshot, rooms, mine).items()):
             for index, count in enumerate(counts):
-                kept[index] += [place] * rooms.take(place, shapes[index], count)
+                open_places[index] += [place] * rooms.take(place, shapes[index], count)
         for pod in by_age(pod for pod in mine if not pod.node):
-            places = next((kept[index] for index in _sets_like(gang, pod) if kept[index]), None)
+            places = next((open_places[index] for index in _sets_like(gang, pod) if open_places[index]), None)
             if places:
-                found[pod.key] = places.pop()
-    return found
+                places_by_pod[pod.key] = places.pop()
+    return places_by_pod
 
 
 class Rooms:
@@ -285,9 +285,9 @@ class Rooms:
 
     def __init__(self, free: Iterable[ExistingNode], snapshot: Snapshot, claims: Iterable[NodeClaim]) -> None:
         by_name = {existing.name: existing for existing in free}
-        named = {claim.name: node.name for claim in claims if (node := snapshot.node_of(claim)) is not None}
-        self._places = {node: claim for claim, node in named.items()}
-        self._rooms = by_name | {claim: by_name[node] for claim, node in named.items() if node in by_name}
+        nodes = {claim.name: node.name for claim in claims if (node := snapshot.node_of(claim)) is not None}
+        self._places = {node: claim for claim, node in nodes.items()}
+        self._rooms = by_name | {claim: by_name[node] for claim, node in nodes.items() if node in by_name}
 
     def place_of(self, name: str) -> str:
         """Return the place of a Node or of an existing node, by its name."""
@@ -308,22 +308,22 @@ class Rooms:
 
 def consumers_by_request(snapshot: Snapshot) -> Mapping[str, list[Pod]]:
     """Return the pods that consume each ProvisioningRequest, by its namespace/name."""
-    found: dict[str, list[Pod]] = {}
+    by_request: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         key = consumed(pod.shape.annotations, pod.shape.namespace)
         if key and not pod.deleting:
-            found.setdefault(key, []).append(pod)
-    return found
+            by_request.setdefault(key, []).append(pod)
+    return by_request
 
 
 def shapes_of(gang: Gang, snapshot: Snapshot) -> list[Shape]:
     """Return the shape of each pod set: that of its PodTemplate, or only what its pods request if that is gone."""
-    request = next((each for each in snapshot.requests if each.key == gang.request), None)
+    request = next((candidate for candidate in snapshot.requests if candidate.key == gang.request), None)
     namespace = gang.request.partition("/")[0]
-    names = [each.template for each in request.pod_sets] if request is not None else []
+    names = [pod_set.template for pod_set in request.pod_sets] if request is not None else []
     templates = [snapshot.podtemplates.get(f"PodTemplate/{namespace}/{name}") for name in names]
     if request is not None and request.is_pod_group:  # its sets are those of the pods that exist now
-        by_requests = {each.shape.requests: each for each in reversed(templates) if each is not None}
+        by_requests = {t.shape.requests: t for t in reversed(templates) if t is not None}
         templates = [by_requests.get(requests) for requests in gang.sets]
     templates += [None] * (len(gang.sets) - len(templates))
     return [
@@ -345,25 +345,25 @@ def unconsumed(
     `consumers` are the pods of its request, if the caller knows them. Until a request is `booked` it has none; those of
     a group of pods exist before, and come as soon as nodes are ready.
     """
-    request = next((each for each in snapshot.requests if each.uid == gang.id), None)
+    request = next((candidate for candidate in snapshot.requests if candidate.uid == gang.id), None)
     if consumers is None:
         consumers = consumers_by_request(snapshot).get(gang.request, ())
     if request is not None and request.is_pod_group:
         consumers = _come_since(gang, request.lacking or 0, consumers, rooms)
     elif not booked:
         consumers = ()
-    left = {place: list(counts) for place, counts in gang.places.items()}
+    remaining = {place: list(counts) for place, counts in gang.places.items()}
     unassigned: Counter[tuple[int, ...]] = Counter()
     for pod in consumers:
         place, sets = rooms.place_of(pod.node), _sets_like(gang, pod)
-        index = next((i for i in sets if place in left and left[place][i]), None)
+        index = next((i for i in sets if place in remaining and remaining[place][i]), None)
         if index is not None:
-            left[place][index] -= 1
-        elif pod.node and (place in rooms or place in left):
+            remaining[place][index] -= 1
+        elif pod.node and (place in rooms or place in remaining):
             unassigned[tuple(sets)] += 1
     for indexes, count in sorted(unassigned.items()):
-        _take_anywhere(left, indexes, count)
-    return left
+        _take_anywhere(remaining, indexes, count)
+    return remaining
 
 
 def _come_since(gang: Gang, lacking: int, pods: Iterable[Pod], rooms: Rooms) -> list[Pod]:
@@ -374,12 +374,12 @@ def _come_since(gang: Gang, lacking: int, pods: Iterable[Pod], rooms: Rooms) -> 
     return [pod for _, pod in bound[: max(0, number)]]
 
 
-def _take_anywhere(left: Mapping[str, list[int]], sets: Iterable[int], count: int) -> None:
+def _take_anywhere(remaining: Mapping[str, list[int]], sets: Iterable[int], count: int) -> None:
     for index in sets:
-        for place in sorted(left):
-            taken = min(count, left[place][index])
-            left[place][index] -= taken
-            count -= taken
+        for place in sorted(remaining):
+            amount = min(count, remaining[place][index])
+            remaining[place][index] -= amount
+            count -= amount
 
 
 def _sets_like(gang: Gang, pod: Pod) -> list[int]:
@@ -395,5 +395,5 @@ def too_many_nodes(new: int, placed: int, inputs: Inputs) -> str:
     """Return why pods cannot have so many new nodes and existing ones at once, in a sentence; empty if they can."""
     if new + placed > MOST_NODES:
         return f"its pods need {new + placed:,} nodes, at most {MOST_NODES:,} are possible: split it"
-    left = inputs.ledger.spending.launches_left(inputs.now)
-    return f"its pods need {new:,} new nodes, and {left:,} launches are left this hour" if new > left else ""
+    free = inputs.ledger.spending.launches_left(inputs.now)
+    return f"its pods need {new:,} new nodes, and {free:,} launches are left this hour" if new > free else ""

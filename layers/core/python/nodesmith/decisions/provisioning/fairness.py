@@ -41,8 +41,8 @@ class Shares:
     @property
     def new(self) -> int:
         """How many of the waiting pods have not been part of any decision."""
-        known = frozenset(self.tried)
-        return sum(pod.key not in known for pod in self.waiting)
+        tried_keys = frozenset(self.tried)
+        return sum(pod.key not in tried_keys for pod in self.waiting)
 
     def reasons(self) -> Iterator[tuple[Pod, Reason]]:
         """Yield the waiting pods, each with the reason."""
@@ -110,8 +110,8 @@ def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
         return Shares(pods)
     places = {key: number for number, key in enumerate(tried)}
     batches = [_batch(shape, mine, places) for shape, mine in by_shape.items()]
-    most = MOST_STEPS_OF_SEVERAL if len({shape.namespace for shape in by_shape}) > 1 else MOST_STEPS
-    chosen = _chosen(batches, most)
+    limit = MOST_STEPS_OF_SEVERAL if len({shape.namespace for shape in by_shape}) > 1 else MOST_STEPS
+    chosen = _chosen(batches, limit)
     return Shares(
         [pod for pod in pods if pod.shape in chosen],
         [pod for pod in pods if pod.shape not in chosen],
@@ -124,28 +124,28 @@ def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Bat
     return _Batch(shape, pods, steps_of(shape), turn)
 
 
-def _chosen(batches: Iterable[_Batch], most: int) -> frozenset[Shape]:
-    """Choose lots for `most` steps, including the lot that uses them up."""
+def _chosen(batches: Iterable[_Batch], limit: int) -> frozenset[Shape]:
+    """Choose lots for `limit` steps, including the lot that uses them up."""
     ordered = sorted(batches, key=lambda batch: batch.order)
     spent: Counter[str] = Counter()
     chosen: set[Shape] = set()
     untried = [batch for batch in ordered if batch.turn < 0]
     for priority in sorted({batch.shape.priority for batch in untried}, reverse=True):
         alike = [batch for batch in untried if batch.shape.priority == priority]
-        chosen.update(_given(alike, spent, most // 2))
-    chosen.update(_given([batch for batch in ordered if batch.shape not in chosen], spent, most))
+        chosen.update(_in_turns(alike, spent, limit // 2))
+    chosen.update(_in_turns([batch for batch in ordered if batch.shape not in chosen], spent, limit))
     return frozenset(chosen)
 
 
-def _given(ordered: Iterable[_Batch], spent: Counter[str], most: int) -> Iterator[Shape]:
-    """Yield shapes, always of the namespace that has spent the fewest steps, until `most` are spent in all."""
+def _in_turns(ordered: Iterable[_Batch], spent: Counter[str], limit: int) -> Iterator[Shape]:
+    """Yield shapes, always of the namespace that has spent the fewest steps, until `limit` are spent in all."""
     queues: dict[str, deque[_Batch]] = {}
     for batch in ordered:
         queues.setdefault(batch.shape.namespace, deque()).append(batch)
     total = spent.total()
     heap = [(spent[namespace], queue[0].order, namespace) for namespace, queue in queues.items()]
     heapify(heap)
-    while heap and total < most:
+    while heap and total < limit:
         _, _, namespace = heappop(heap)
         batch = queues[namespace].popleft()
         spent[namespace] += batch.steps
@@ -165,28 +165,28 @@ def round_robin(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
 
 
 def _in_turn(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
-    found: list[PlannedNode] = []
+    ordered: list[PlannedNode] = []
     queues: dict[str, deque[int]] = {}
     for number, node in enumerate(nodes):
         for namespace in _namespaces(node):
             queues.setdefault(namespace, deque()).append(number)
-    bought: set[int] = set()
-    had: Counter[str] = Counter()
+    taken: set[int] = set()
+    counts: Counter[str] = Counter()
     heap = [(0, queue[0], namespace) for namespace, queue in queues.items()]
     heapify(heap)
     while heap:
         count, _, namespace = heappop(heap)
         queue = queues[namespace]
-        while queue and queue[0] in bought:
+        while queue and queue[0] in taken:
             queue.popleft()
         if not queue:
             continue
-        if count == had[namespace]:
-            bought.add(queue[0])
-            found.append(nodes[queue[0]])
-            had.update(_namespaces(nodes[queue[0]]))
-        heappush(heap, (had[namespace], queue[0], namespace))
-    return found
+        if count == counts[namespace]:
+            taken.add(queue[0])
+            ordered.append(nodes[queue[0]])
+            counts.update(_namespaces(nodes[queue[0]]))
+        heappush(heap, (counts[namespace], queue[0], namespace))
+    return ordered
 
 
 def _namespaces(node: PlannedNode) -> list[str]:

@@ -92,16 +92,16 @@ def turns(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) ->
     Those that something has been done for come first. The others take turns by namespace, oldest first.
     """
     gangs = {gang.id: gang for gang in ledger.gangs}
-    open_requests = [each for each in snapshot.requests if is_ours(each, ledger, shared=shared)]
-    begun = [each for each in open_requests if each.uid in gangs and gangs[each.uid].is_due(now)]
-    new = [each for each in open_requests if each.uid not in gangs and not obstacle(each, snapshot)]
-    seen: Counter[str] = Counter()
+    open_requests = [request for request in snapshot.requests if is_ours(request, ledger, shared=shared)]
+    started = [r for r in open_requests if r.uid in gangs and gangs[r.uid].is_due(now)]
+    new = [r for r in open_requests if r.uid not in gangs and not obstacle(r, snapshot)]
+    counts: Counter[str] = Counter()
     order: list[tuple[int, datetime, str]] = []
-    for each in sorted(new, key=lambda each: (each.created_at, each.key)):
-        order.append((seen[each.namespace], each.created_at, each.key))
-        seen[each.namespace] += 1
-    first = sorted(begun, key=lambda each: (gangs[each.uid].created_at, each.key))
-    return [*(each.key for each in first), *(key for _, _, key in sorted(order))]
+    for request in sorted(new, key=lambda r: (r.created_at, r.key)):
+        order.append((counts[request.namespace], request.created_at, request.key))
+        counts[request.namespace] += 1
+    first = sorted(started, key=lambda r: (gangs[r.uid].created_at, r.key))
+    return [*(request.key for request in first), *(key for _, _, key in sorted(order))]
 
 
 def is_ours(request: ProvisioningRequest, ledger: Ledger, *, shared: bool) -> bool:
@@ -119,7 +119,7 @@ def obstacle(request: ProvisioningRequest, snapshot: Snapshot) -> str:
     """Return what is wrong with a request, in a sentence; empty if it can be decided about."""
     if request.faults:
         return "; ".join(request.faults)[:_MOST_MESSAGE]
-    templates = (each.template for each in request.pod_sets)
+    templates = (pod_set.template for pod_set in request.pod_sets)
     missing = sorted({name for name in templates if _template(snapshot, request, name) is None})
     if not missing:
         return ""
@@ -129,8 +129,8 @@ def obstacle(request: ProvisioningRequest, snapshot: Snapshot) -> str:
 def next_turn(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) -> datetime | None:
     """Return when provisioning must look at requests again even if nothing changes; None for never."""
     gangs = {gang.id for gang in ledger.gangs}
-    ours = [each for each in snapshot.requests if is_ours(each, ledger, shared=shared)]
-    new = any(each.uid not in gangs and not obstacle(each, snapshot) for each in ours)
+    own_requests = [request for request in snapshot.requests if is_ours(request, ledger, shared=shared)]
+    new = any(request.uid not in gangs and not obstacle(request, snapshot) for request in own_requests)
     if new or any(gang.stage is GangStage.LAUNCHING for gang in ledger.gangs):
         return now
     retries = (gang.retry_at for gang in ledger.gangs if gang.stage is GangStage.WAITING)
@@ -139,33 +139,33 @@ def next_turn(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool
 
 def decide_gang(inputs: Inputs, key: str) -> GangDecision | None:
     """Return the next step for the request `key` (namespace/name), None if there is nothing to do for now."""
-    request = next((each for each in inputs.snapshot.requests if each.key == key), None)
+    request = next((candidate for candidate in inputs.snapshot.requests if candidate.key == key), None)
     if request is None:
         return None
-    gang = next((each for each in inputs.ledger.gangs if each.id == request.uid), None)
+    gang = next((candidate for candidate in inputs.ledger.gangs if candidate.id == request.uid), None)
     if gang is None:
-        return _tried(request, _begun(request, inputs), inputs)
+        return _reserve(request, _new_gang(request, inputs), inputs)
     match gang.stage:
         case GangStage.WAITING if gang.is_due(inputs.now):
-            return _tried(request, gang, inputs)
+            return _reserve(request, gang, inputs)
         case GangStage.LAUNCHING:
             return _followed(request, gang, inputs)
         case GangStage.PROVISIONED if gang.keeps_room(inputs.now):
-            return _kept(request, gang, inputs)
+            return _renewed(request, gang, inputs)
         case _:
             return None
 
 
-def _begun(request: ProvisioningRequest, inputs: Inputs) -> Gang:
-    templates = [_template(inputs.snapshot, request, each.template) for each in request.pod_sets]
+def _new_gang(request: ProvisioningRequest, inputs: Inputs) -> Gang:
+    templates = [_template(inputs.snapshot, request, pod_set.template) for pod_set in request.pod_sets]
     sets = tuple(template.shape.requests for template in templates if template is not None)
     return Gang(request.uid, request.key, GangStage.WAITING, inputs.now, inputs.now, sets)
 
 
-def _tried(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision:
+def _reserve(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision:
     """Reserve room for all pods of a request, or record that there is none."""
     now = inputs.now
-    room = find_room(request, [each.count for each in request.pod_sets], inputs)
+    room = find_room(request, [pod_set.count for pod_set in request.pod_sets], inputs)
     if room.why:
         return GangDecision(without_room(request, gang, room.why, now))
     launching = gang.at(
@@ -186,24 +186,24 @@ def _tried(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDeci
     )
 
 
-def without_room(request: ProvisioningRequest | None, gang: Gang, why: str, now: datetime) -> Gang:
+def without_room(request: ProvisioningRequest | None, gang: Gang, message: str, now: datetime) -> Gang:
     """Return the gang of a request that got no room: it waits for its next turn, or has failed."""
     failures = gang.failures + 1
-    said = {"claims": (), "places": {}, "failures": failures, "message": why[:_MOST_MESSAGE]}
+    outcome = {"claims": (), "places": {}, "failures": failures, "message": message[:_MOST_MESSAGE]}
     if request is None or request.fails_at_once:
-        return _failed(gang, now, reason=NOT_FOUND, **said)
+        return _failed(gang, now, reason=NOT_FOUND, **outcome)
     retry_at = now + min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(failures - 1, 10))
     is_late = retry_at > request.created_at + timedelta(seconds=request.valid_seconds)
     if is_late and not request.is_pod_group:
-        return _failed(gang, now, reason=EXPIRED, **said)
-    waits = {"purchases": 0, "bought_at": None, "retry_at": retry_at, "reason": NOT_FOUND, **said}
+        return _failed(gang, now, reason=EXPIRED, **outcome)
+    waits = {"purchases": 0, "bought_at": None, "retry_at": retry_at, "reason": NOT_FOUND, **outcome}
     if gang.stage is GangStage.WAITING:
         return replace(gang, **waits)
     return gang.at(GangStage.WAITING, now, **waits)
 
 
-def _failed(gang: Gang, now: datetime, **said: object) -> Gang:
-    return gang.at(GangStage.FAILED, now, retry_at=None, **said)
+def _failed(gang: Gang, now: datetime, **changes: object) -> Gang:
+    return gang.at(GangStage.FAILED, now, retry_at=None, **changes)
 
 
 def _waiting(places: Places) -> str:
@@ -223,13 +223,13 @@ def _booked(request: ProvisioningRequest, gang: Gang, now: datetime) -> Gang:
 
 def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
     """Replace nodes that did not come; see whether all are ready; give up what does not come in time."""
-    now, there = inputs.now, _Kept.of(gang, inputs)
-    if sum(there.missing):
+    now, kept = inputs.now, _Kept.of(gang, inputs)
+    if sum(kept.missing):
         late = gang.bought_at is not None and now - gang.bought_at > PURCHASES_FOR
         if gang.purchases >= MOST_PURCHASES or late:
-            return _rolled_back(gang, _lost(there), now)
-        room = find_room(request, there.missing, there.seen(inputs))
-        return _rolled_back(gang, _lost(there, room.why), now) if room.why else _moved(gang, there, room)
+            return _rolled_back(gang, _loss(kept), now)
+        room = find_room(request, kept.missing, kept.seen(inputs))
+        return _rolled_back(gang, _loss(kept, room.why), now) if room.why else _moved(gang, kept, room)
     coming = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
     if coming.isdisjoint({*gang.places, *gang.claims}):
         return GangDecision(_booked(request, gang, now))
@@ -239,40 +239,41 @@ def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangD
     return None
 
 
-def _kept(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
+def _renewed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
     """Find other room for pods that are still to come if nodes with their room are gone.
 
     Once all pods of the request have come, no room needs to be kept.
     """
-    there = _Kept.of(gang, inputs)
-    if there.is_consumed and gang.places:
+    kept = _Kept.of(gang, inputs)
+    if kept.is_consumed and gang.places:
         return GangDecision(replace(gang, places={}, claims=()))
-    if not sum(there.missing):
+    if not sum(kept.missing):
         return None
-    room = find_room(request, there.missing, there.seen(inputs))
+    room = find_room(request, kept.missing, kept.seen(inputs))
     if not room.why and gang.purchases < MOST_PURCHASES:
-        return _moved(gang, there, room)
-    revoked = {"reason": REVOKED, "message": _lost(there, room.why), "claims": (), "places": {}}
+        return _moved(gang, kept, room)
+    revoked = {"reason": REVOKED, "message": _loss(kept, room.why), "claims": (), "places": {}}
     return GangDecision(gang.at(GangStage.REVOKED, inputs.now, **revoked))
 
 
-def _rolled_back(gang: Gang, why: str, now: datetime) -> GangDecision:
-    return GangDecision(gang.at(GangStage.ROLLING_BACK, now, message=why[:_MOST_MESSAGE]))
+def _rolled_back(gang: Gang, message: str, now: datetime) -> GangDecision:
+    return GangDecision(gang.at(GangStage.ROLLING_BACK, now, message=message[:_MOST_MESSAGE]))
 
 
-def _lost(there: _Kept, why: str = "") -> str:
-    lost = f"{sum(there.missing)} of its pods lost their room: nodes did not come, or are gone"
-    return f"{lost}, and there is no other room: {why}" if why else f"{lost}, too often or for too long"
+def _loss(kept: _Kept, reason: str = "") -> str:
+    message = f"{sum(kept.missing)} of its pods lost their room: nodes did not come, or are gone"
+    end = f"and there is no other room: {reason}" if reason else "too often or for too long"
+    return f"{message}, {end}"
 
 
-def _moved(gang: Gang, there: _Kept, room: Room) -> GangDecision:
+def _moved(gang: Gang, kept: _Kept, room: Room) -> GangDecision:
     """Return the gang with other room in place of what is missing."""
-    places = {place: counts for place, counts in there.places.items() if any(counts)}
+    places = {place: counts for place, counts in kept.places.items() if any(counts)}
     for place, counts in room.places.items():
         before = places.get(place, (0,) * len(counts))
         places[place] = tuple(map(sum, zip(before, counts, strict=True)))
-    bought = tuple(node.claim.name for node in room.nodes)
-    claims = (*(name for name in gang.claims if name in there.serving), *bought)
+    new_claims = tuple(node.claim.name for node in room.nodes)
+    claims = (*(name for name in gang.claims if name in kept.serving), *new_claims)
     changed = replace(gang, places=places, claims=claims, purchases=gang.purchases + 1)
     if gang.stage is GangStage.LAUNCHING:
         changed = replace(changed, message=_waiting(places))
@@ -297,32 +298,32 @@ class _Kept(NamedTuple):
 
         Nodes in zones that are shifted away take no pods.
         """
-        others = tuple(each for each in inputs.ledger.gangs if each.id != gang.id)
+        others = tuple(other for other in inputs.ledger.gangs if other.id != gang.id)
         without = replace(inputs, ledger=replace(inputs.ledger, gangs=others))
         snapshot = with_sources_closed(foreseen(without), inputs.ledger)
         claims = [claim for claim in living_claims(inputs) if claim.phase in _SERVING]
         free, away = reserved(snapshot, (), without).free, inputs.ledger.shifted(inputs.now)
-        rooms = Rooms((one for one in free if one.labels.get(ZONE) not in away), snapshot, claims)
+        rooms = Rooms((node for node in free if node.labels.get(ZONE) not in away), snapshot, claims)
         booked = gang.stage is GangStage.PROVISIONED
-        left, shapes = unconsumed(gang, snapshot, rooms, booked=booked), shapes_of(gang, snapshot)
-        lost = [0] * len(gang.sets)
+        unused, shapes = unconsumed(gang, snapshot, rooms, booked=booked), shapes_of(gang, snapshot)
+        missing = [0] * len(gang.sets)
         places: dict[str, tuple[int, ...]] = {}
         for place, counts in sorted(gang.places.items()):
             if place not in rooms:
-                lost = [a + b for a, b in zip(lost, left[place], strict=True)]
+                missing = [a + b for a, b in zip(missing, unused[place], strict=True)]
                 continue
-            still = tuple(left[place])
-            taken = still if booked else map(rooms.take, [place] * len(counts), shapes, still)
-            fitting = tuple(c - s + t for c, s, t in zip(counts, still, taken, strict=True))
-            lost = [a + b - c for a, b, c in zip(lost, counts, fitting, strict=True)]
+            still = tuple(unused[place])
+            available = still if booked else map(rooms.take, [place] * len(counts), shapes, still)
+            fitting = tuple(c - s + t for c, s, t in zip(counts, still, available, strict=True))
+            missing = [a + b - c for a, b, c in zip(missing, counts, fitting, strict=True)]
             places[place] = fitting
-        is_consumed = not any(map(any, left.values()))
-        return cls(gang, places, tuple(lost), frozenset(claim.name for claim in claims), is_consumed)
+        is_consumed = not any(map(any, unused.values()))
+        return cls(gang, places, tuple(missing), frozenset(claim.name for claim in claims), is_consumed)
 
     def seen(self, inputs: Inputs) -> Inputs:
         """Return the inputs with the gang as it is without what is missing."""
         now_here = replace(self.gang, places=self.places)
-        gangs = tuple(now_here if each.id == self.gang.id else each for each in inputs.ledger.gangs)
+        gangs = tuple(now_here if gang.id == self.gang.id else gang for gang in inputs.ledger.gangs)
         return replace(inputs, ledger=replace(inputs.ledger, gangs=gangs))
 
 
@@ -339,43 +340,43 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     if problem := obstacle(request, inputs.snapshot):
         return Room({}, why=problem)
     sets = _planned(request, counts, inputs)
-    pods = [pod for each in sets for pod in each]
+    pods = [pod for pods_of_set in sets for pod in pods_of_set]
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
-    there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
-    known = inputs.ledger, inputs.catalog, inputs.settings, inputs.now
-    offers = pools(snapshot, *known, nodes_of_trial=max(1, len(pods)))
+    capacity = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
+    state = inputs.ledger, inputs.catalog, inputs.settings, inputs.now
+    offers = pools(snapshot, *state, nodes_of_trial=max(1, len(pods)))
     if request.is_check:
         offers = replace(offers, tiers=())
-    met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]
-    planner = Planner(inputs, offers, dict(by_shape([*pods, *there.fresh])), met)
-    if there.fresh:  # pods that wait and fit on existing nodes will be there before those of the request
-        planner.assign(there.fresh, there.free, PreferenceMode.RULE)
-    ready = [existing for existing in there.free if not (existing.in_flight and request.is_check)]
-    chosen, _ = Search(planner, pods, ready).best(PreferenceMode.RULE)
-    left = left_of(chosen, offers)
-    if chosen.left:
-        first = min(why for _, why in left)
+    known_shapes = [shape for existing in capacity.free for shape in (*existing.hosted, *existing.expected)]
+    planner = Planner(inputs, offers, dict(by_shape([*pods, *capacity.fresh])), known_shapes)
+    if capacity.fresh:  # pods that wait and fit on existing nodes will be there before those of the request
+        planner.assign(capacity.fresh, capacity.free, PreferenceMode.RULE)
+    ready = [existing for existing in capacity.free if not (existing.in_flight and request.is_check)]
+    attempt, _ = Search(planner, pods, ready).best(PreferenceMode.RULE)
+    unserved = left_of(attempt, offers)
+    if attempt.left:
+        first = min(reason for _, reason in unserved)
         is_full = request.is_check and first.blocking == NO_NODEPOOL
         cause = "the nodes that are ready have too little room, and none is bought" if is_full else first
-        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {cause}")
-    if why := too_many_nodes(len(chosen.purchase.nodes), len(chosen.assignment.placed), inputs):
-        return Room({}, why=why)
-    bought = planner.written_down(chosen.purchase)
+        return Room({}, why=f"{len(unserved)} of {len(pods)} pods find no place: {cause}")
+    if message := too_many_nodes(len(attempt.purchase.nodes), len(attempt.assignment.placed), inputs):
+        return Room({}, why=message)
+    new_nodes = planner.written_down(attempt.purchase)
     # planned pods will never be bound under their names
-    nodes = tuple(replace(node, claim=replace(node.claim, nominated=())) for node in bought)
-    placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}
+    nodes = tuple(replace(node, claim=replace(node.claim, nominated=())) for node in new_nodes)
+    placed = {**attempt.assignment.placed, **{node.claim.name: node.claim.nominated for node in new_nodes}}
     return Room(_places(placed, sets, Rooms(ready, snapshot, living_claims(inputs))), nodes)
 
 
 def _planned(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> list[list[Pod]]:
-    found = []
+    pods_by_set = []
     for number, (pod_set, count) in enumerate(zip(request.pod_sets, counts, strict=not request.is_pod_group)):
         template = _template(inputs.snapshot, request, pod_set.template)
         if template is None:  # `obstacle` has said so
             continue
         owner, priority = f"ProvisioningRequest/{request.name}/{number}", template.shape.priority
-        found.append(planned_pods(template, owner, count, request.created_at, priority))
-    return found
+        pods_by_set.append(planned_pods(template, owner, count, request.created_at, priority))
+    return pods_by_set
 
 
 def _template(snapshot: Snapshot, request: ProvisioningRequest, name: str) -> PodTemplate | None:
@@ -387,9 +388,9 @@ def _places(
 ) -> dict[str, tuple[int, ...]]:
     """Count the pods of each set by place; `placed` is pods by the name of an existing node or new NodeClaim."""
     set_of = {pod.key: number for number, pods in enumerate(sets) for pod in pods}
-    found: dict[str, tuple[int, ...]] = {}
+    places: dict[str, tuple[int, ...]] = {}
     for name, keys in sorted(placed.items()):
-        counted = Counter(set_of[key] for key in keys)
-        if counted:
-            found[rooms.place_of(name)] = tuple(counted[number] for number in range(len(sets)))
-    return found
+        counts = Counter(set_of[key] for key in keys)
+        if counts:
+            places[rooms.place_of(name)] = tuple(counts[number] for number in range(len(sets)))
+    return places

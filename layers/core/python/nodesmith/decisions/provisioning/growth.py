@@ -41,32 +41,36 @@ Planned: TypeAlias = Mapping[str, tuple[Pod, ...]]
 def planned(inputs: Inputs) -> Planned:
     """Return the pods to plan, the earliest growth first, as far as the setting PROACTIVE_POD_LIMIT allows."""
     lately = inputs.now - LACKING_FOR
-    grown = [each for each in inputs.snapshot.grown if each.grown_at > lately and each.lacking > 0]
+    grown = [
+        workload for workload in inputs.snapshot.grown if workload.grown_at > lately and workload.lacking > 0
+    ]
     if not grown:
         return {}
-    left = inputs.settings.proactive_pod_limit - len(provisionable(inputs.snapshot.pods)[0])
-    found: dict[str, tuple[Pod, ...]] = {}
-    for each in sorted(grown, key=lambda each: (each.grown_at, each.template.key)):
-        pods = each.pods(max(0, left), inputs.now)
-        left -= len(pods)
+    remaining = inputs.settings.proactive_pod_limit - len(provisionable(inputs.snapshot.pods)[0])
+    pods_by_workload: dict[str, tuple[Pod, ...]] = {}
+    for workload in sorted(grown, key=lambda workload: (workload.grown_at, workload.template.key)):
+        pods = workload.pods(max(0, remaining), inputs.now)
+        remaining -= len(pods)
         if pods:
-            found[each.template.key] = tuple(pods)
-    return found
+            pods_by_workload[workload.template.key] = tuple(pods)
+    return pods_by_workload
 
 
 def with_planned(inputs: Inputs) -> Inputs:
     """Return the inputs with the planned pods among the pods of the snapshot."""
-    found = [pod for pods in planned(inputs).values() for pod in pods]
-    if not found:
+    planned_pods = [pod for pods in planned(inputs).values() for pod in pods]
+    if not planned_pods:
         return inputs
-    return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *found), grown=()))
+    return replace(
+        inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *planned_pods), grown=())
+    )
 
 
 def exhausts_limits(planned: Planned, plan: Plan) -> bool:
     """Return whether a limit leaves pods that exist without a node in a plan that serves planned pods as well."""
-    ours = _keys(planned)
+    planned_keys = _keys(planned)
     limited = (group for group in plan.unplaced if group.why.blocking.startswith("limit"))
-    return any(key not in ours for group in limited for key in group.pods)
+    return any(key not in planned_keys for group in limited for key in group.pods)
 
 
 def put_off(planned: Planned, plan: Plan) -> Plan:
@@ -80,35 +84,35 @@ def with_planned_places(planned: Planned, plan: Plan, claims: Collection[str]) -
 
     `claims` are the names of the NodeClaims, which in-flight nodes have.
     """
-    ours, why, where = _keys(planned), dict[str, str](), dict[str, str]()
+    planned_keys, reasons, places = _keys(planned), dict[str, str](), dict[str, str]()
     for group in (*plan.unplaced, *plan.ignored):
-        why.update((key, str(group.why)) for key in group.pods if key in ours)
+        reasons.update((key, str(group.why)) for key in group.pods if key in planned_keys)
     for name, keys in (plan.placed or {}).items():
-        where.update((key, "coming" if name in claims else "there") for key in keys)
-    where.update(dict.fromkeys(plan.waiting or (), "coming"))
+        places.update((key, "coming" if name in claims else "there") for key in keys)
+    places.update(dict.fromkeys(plan.waiting or (), "coming"))
     for node in plan.nodes:
-        where.update(dict.fromkeys(node.claim.nominated, "bought"))
+        places.update(dict.fromkeys(node.claim.nominated, "bought"))
     return replace(
         plan,
-        unplaced=tuple(_without(ours, plan.unplaced)),
-        ignored=tuple(_without(ours, plan.ignored)),
-        forthcoming=tuple(_forthcoming(name, pods, where, why) for name, pods in planned.items()),
+        unplaced=tuple(_without(planned_keys, plan.unplaced)),
+        ignored=tuple(_without(planned_keys, plan.ignored)),
+        forthcoming=tuple(_forthcoming(name, pods, places, reasons) for name, pods in planned.items()),
     )
 
 
 def _forthcoming(
-    workload: str, pods: tuple[Pod, ...], where: Mapping[str, str], why: Mapping[str, str]
+    workload: str, pods: tuple[Pod, ...], places: Mapping[str, str], reasons: Mapping[str, str]
 ) -> Forthcoming:
-    counts = Counter(where.get(pod.key, "") for pod in pods)
-    reason = next((why[pod.key] for pod in pods if pod.key in why), "")
+    counts = Counter(places.get(pod.key, "") for pod in pods)
+    reason = next((reasons[pod.key] for pod in pods if pod.key in reasons), "")
     return Forthcoming(workload, len(pods), counts["there"], counts["coming"], counts["bought"], reason)
 
 
 def _without(keys: Collection[str], groups: Iterable[Unplaced]) -> Iterator[Unplaced]:
     for group in groups:
-        left = tuple(key for key in group.pods if key not in keys)
-        if left:
-            yield replace(group, pods=left)
+        remaining = tuple(key for key in group.pods if key not in keys)
+        if remaining:
+            yield replace(group, pods=remaining)
 
 
 def _keys(planned: Planned) -> frozenset[str]:
@@ -122,19 +126,19 @@ def judging(pods: Iterable[Pod], names: Workloads) -> list[Pod]:
     not come earlier does not hold up those that have come.
     """
     pods = list(pods)
-    there = [pod for pod in pods if not is_forthcoming(pod.key)]
-    if len(there) == len(pods):
+    existing = [pod for pod in pods if not is_forthcoming(pod.key)]
+    if len(existing) == len(pods):
         return pods
-    names_there = {names.of(pod) for pod in there}
+    names_there = {names.of(pod) for pod in existing}
     others = [pod for pod in pods if is_forthcoming(pod.key) and names.of(pod) not in names_there]
-    return [*there, *(replace(pod, created_at=_EVER) for pod in others)]
+    return [*existing, *(replace(pod, created_at=_EVER) for pod in others)]
 
 
 STEP = timedelta(minutes=5)
 MOST_DAYS = 28
 """How far back a history goes."""
 LEAST_DAYS, WEEKLY_DAYS = 3, 14
-"""How much must be recorded before room is sized by it, and before days of the week are told apart."""
+"""How much must be recorded before room is sized by it, and before days of the week are distinguished."""
 LONGEST_GAP = 12
 """How many steps without a look repeat the last value: in a quiet cluster functions look every half-hour."""
 _DAY = timedelta(days=1) // STEP
@@ -177,17 +181,17 @@ def step_of(moment: datetime) -> int:
     return int(moment.timestamp()) // int(STEP.total_seconds())
 
 
-def noted(history: History | None, wanted: int, now: datetime) -> History:
+def noted(history: History | None, count: int, now: datetime) -> History:
     """Return the history with what the workload wants now. Missed steps repeat the last value, for up to an hour."""
     step = step_of(now)
     if history is None or step - history.end > MOST_DAYS * _DAY:
-        return History(step, (wanted,))
+        return History(step, (count,))
     if step <= history.end:
         *before, last = history.values
-        return History(history.end, (*before, max(wanted, last or 0)))
+        return History(history.end, (*before, max(count, last or 0)))
     missed = step - history.end - 1
     between = (history.values[-1] if missed <= LONGEST_GAP else None,) * missed
-    return History(step, (*history.values, *between, wanted)[-MOST_DAYS * _DAY :])
+    return History(step, (*history.values, *between, count)[-MOST_DAYS * _DAY :])
 
 
 def sizing(buffer: CapacityBuffer, quantile: Quantile, history: History | None, now: datetime) -> Sizing:
@@ -196,14 +200,14 @@ def sizing(buffer: CapacityBuffer, quantile: Quantile, history: History | None, 
     if history is None or days < LEAST_DAYS:
         text = f"{days * 24:.0f} of {LEAST_DAYS * 24} hours of {buffer.reference} are recorded"
         return Sizing(None, f"{text}: replicas and percentage count until then")
-    for period, what in ((7, "days of the week"), (1, "days")):
+    for period, unit in ((7, "days of the week"), (1, "days")):
         if days < WEEKLY_DAYS and period == 7:
             continue
-        found = sorted(_growths(history, quantile, period, now))
-        if len(found) >= _FEWEST:
-            count = found[math.ceil(quantile.value * len(found)) - 1]
+        growths = sorted(_growths(history, quantile, period, now))
+        if len(growths) >= _FEWEST:
+            count = growths[math.ceil(quantile.value * len(growths)) - 1]
             text = f"the {quantile.value:g} quantile of how many more pods {buffer.reference} wanted within"
-            text += f" {quantile.horizon_seconds // 60} minutes around this half-hour on the same {what}"
+            text += f" {quantile.horizon_seconds // 60} minutes around this half-hour on the same {unit}"
             return Sizing(count, f"{text}, in the last {quantile.window_days} days")
     return Sizing(None, f"too little of {buffer.reference} is recorded around this half-hour")
 

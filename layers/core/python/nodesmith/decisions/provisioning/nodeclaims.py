@@ -51,10 +51,10 @@ class NothingFits(Rejected):
 
 def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
     """Return the names of users' NodeClaims that the snapshot shows differently than readiness has read them."""
-    asked = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
+    contents = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
     return [
         name
-        for name, content in asked.items()
+        for name, content in contents.items()
         if content and ledger.contents.get(f"NodeClaim/{name}") != content
     ]
 
@@ -62,8 +62,10 @@ def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
 def is_about_to_buy(inputs: Inputs) -> bool:
     """Return whether a user's NodeClaim is so new that readiness may be reading it right now."""
     names = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
-    shown = (m for m in unclaimed(inputs.snapshot, inputs.ledger.claims) if m["metadata"]["name"] in names)
-    claims = (parse_nodeclaim(manifest, inputs.now).value for manifest in shown)
+    manifests = (
+        m for m in unclaimed(inputs.snapshot, inputs.ledger.claims) if m["metadata"]["name"] in names
+    )
+    claims = (parse_nodeclaim(manifest, inputs.now).value for manifest in manifests)
     ages = [inputs.now - claim.created_at for claim in claims if claim is not None]
     return any(timedelta() <= age < _AWAITED for age in ages)
 
@@ -89,43 +91,43 @@ class UserNodeClaims:
 
 def by_hand(inputs: Inputs, quotas: Left | None = None) -> UserNodeClaims:
     """Decide about users' NodeClaims. `quotas` are what is left of quotas, from which the nodes are charged."""
-    found, quotas = (
+    result, quotas = (
         UserNodeClaims(),
         quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)),
     )
     if is_old(inputs):
-        return found
+        return result
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
-    asked = unclaimed(inputs.snapshot, inputs.ledger.claims)
-    doomed = unlaunchable(asked, inputs.snapshot.nodeclasses, inputs.now)
-    for manifest in (each for each in asked if each["metadata"]["name"] not in doomed):
+    manifests = unclaimed(inputs.snapshot, inputs.ledger.claims)
+    doomed = unlaunchable(manifests, inputs.snapshot.nodeclasses, inputs.now)
+    for manifest in (m for m in manifests if m["metadata"]["name"] not in doomed):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
-            found.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
+            result.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
             continue
         if parsed.value.name in unread:
             if inputs.now - parsed.value.created_at > _READ_WITHIN:
-                why = "readiness has not found it in the API server as the snapshot shows it"
-                found.refused[parsed.value.name] = why
+                message = "readiness has not found it in the API server as the snapshot shows it"
+                result.refused[parsed.value.name] = message
             continue
         try:
-            found.planned.append(_planned(parsed.value, inputs, quotas))
+            result.planned.append(_planned(parsed.value, inputs, quotas))
         except NothingFits as error:
-            found.unschedulable[parsed.value.name] = str(error)
+            result.unschedulable[parsed.value.name] = str(error)
         except Rejected as error:
-            found.refused[parsed.value.name] = str(error)
-    return found
+            result.refused[parsed.value.name] = str(error)
+    return result
 
 
-def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
+def _planned(requested: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     """Return the node to buy. Raises Rejected with what stands in the way."""
     nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
-    obstacle = nodeclass_obstacle(asked.nodeclass, nodeclasses, inputs.ledger)
+    obstacle = nodeclass_obstacle(requested.nodeclass, nodeclasses, inputs.ledger)
     if obstacle or cluster is None:
         raise Rejected(obstacle or "the cluster is not known yet")
-    nodeclass = nodeclasses[asked.nodeclass.name]
+    nodeclass = nodeclasses[requested.nodeclass.name]
     template = template_of(
-        as_pool(asked),
+        as_pool(requested),
         nodeclass,
         inputs.snapshot,
         inputs.ledger,
@@ -133,18 +135,18 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         inputs.settings,
         inputs.now,
     )
-    wanted = _offers(asked, template)
-    left = affordable(quotas, template, wanted)
-    if not left:
-        raise Rejected(quotas.obstacle(template, pairs(wanted)))
-    found = for_no_pods(left, inputs.settings.min_values_policy)
-    if found.refusal:
-        raise NothingFits(found.refusal)
-    options = pairs(found.offers)
+    offers = _offers(requested, template)
+    within_quotas = affordable(quotas, template, offers)
+    if not within_quotas:
+        raise Rejected(quotas.obstacle(template, pairs(offers)))
+    choice = for_no_pods(within_quotas, inputs.settings.min_values_policy)
+    if choice.refusal:
+        raise NothingFits(choice.refusal)
+    options = pairs(choice.offers)
     kind, cheapest = options[0]
-    pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
+    pool = parsed_nodepools(inputs.snapshot.nodepools).get(requested.nodepool)
     claim = replace(
-        asked,
+        requested,
         created_at=inputs.now,
         phase_since=inputs.now,
         nodepool_uid=pool.owner_uid if pool else "",
@@ -154,7 +156,7 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         nodepool_hash_version=NODEPOOL_HASH_VERSION,
         nodeclass_hash_version=NODECLASS_HASH_VERSION,
         annotations={
-            **asked.annotations,
+            **requested.annotations,
             INSTANCE_PROFILE: template.status.instance_profile,
             **overlay_marks(options),
         },
@@ -170,73 +172,77 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     return PlannedNode(claim, request, templates)
 
 
-def as_pool(asked: NodeClaim) -> NodePool:
+def as_pool(claim: NodeClaim) -> NodePool:
     """Return a NodePool that allows exactly what the claim asks for.
 
     Its labels say where it belongs, not what it may be.
     """
-    own = {key: value for key, value in asked.labels.items() if restriction(key) is None and key != NODEPOOL}
-    wanted = Requirements({key: r for key, r in asked.requirements.items() if key != NODEPOOL})
+    custom_labels = {
+        key: value for key, value in claim.labels.items() if restriction(key) is None and key != NODEPOOL
+    }
+    requirements = Requirements({key: r for key, r in claim.requirements.items() if key != NODEPOOL})
     return NodePool(
-        asked.nodepool,
-        asked.nodeclass,
-        wanted.union(Requirements.from_labels(own)),
-        own,
-        taints=asked.taints,
-        startup_taints=asked.startup_taints,
+        claim.nodepool,
+        claim.nodeclass,
+        requirements.union(Requirements.from_labels(custom_labels)),
+        custom_labels,
+        taints=claim.taints,
+        startup_taints=claim.startup_taints,
     )
 
 
-def _offers(asked: NodeClaim, template: Template) -> list[Offer]:
+def _offers(claim: NodeClaim, template: Template) -> list[Offer]:
     """Return what may be bought, reserved capacity and then the cheapest first, exotic types last.
 
     Raises NothingFits if nothing may.
     """
-    fitting = [c for c in template.choices if asked.requests.fits_in(c.type.allocatable)]
+    fitting = [c for c in template.choices if claim.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(template.obstacle or "no instance type that it allows offers all that it requests")
     return sorted(offers_for_no_pods(template, fitting), key=_price)
 
 
 def _price(offer: Offer) -> tuple[bool, bool, float, str, str]:
-    sold = offer.offering
+    offering = offer.offering
     return (
         offer.is_exotic,
-        sold.capacity_type != RESERVED,
-        sold.price_hourly_usd,
+        offering.capacity_type != RESERVED,
+        offering.price_hourly_usd,
         offer.type_option.type.name,
-        sold.zone,
+        offering.zone,
     )
 
 
-def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
+def unclaimed(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
     """Return the NodeClaim objects that are not in the ledger, by name."""
-    names = {claim.name for claim in known}
-    found = [m for m in snapshot.nodeclaims if m["metadata"]["name"] not in names and is_unclaimed(m)]
-    return sorted(found, key=lambda m: str(m["metadata"]["name"]))
+    names = {claim.name for claim in claims}
+    manifests = [m for m in snapshot.nodeclaims if m["metadata"]["name"] not in names and is_unclaimed(m)]
+    return sorted(manifests, key=lambda m: str(m["metadata"]["name"]))
 
 
 def unlaunchable(
-    asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
+    manifests: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
 ) -> dict[str, tuple[str, str]]:
     """Return the users' NodeClaims to delete, as Karpenter does: name → reason and message of the Event.
 
     Their EC2NodeClass is missing, being deleted, or not Ready by its status. An EC2NodeClass without a Ready condition
     may still become Ready, so its NodeClaims wait.
     """
-    shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
-    claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
-    found = ((claim, _nodeclass_trouble(claim.nodeclass, shown)) for claim in claims if claim is not None)
-    return {claim.name: trouble for claim, trouble in found if trouble is not None}
+    by_name = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
+    claims = (parse_nodeclaim(manifest, now).value for manifest in manifests)
+    troubles = (
+        (claim, _nodeclass_trouble(claim.nodeclass, by_name)) for claim in claims if claim is not None
+    )
+    return {claim.name: trouble for claim, trouble in troubles if trouble is not None}
 
 
-def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
+def overdue(manifests: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
     """Return the users' NodeClaims that have waited too long since they first reported why they are not launched.
 
     The value is the reason and message of the Event.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for manifest in asked:
+    late: dict[str, tuple[str, str]] = {}
+    for manifest in manifests:
         claim = parse_nodeclaim(manifest, now).value
         conditions = (manifest.get("status") or {}).get("conditions") or ()
         launched = next((c for c in conditions if c.get("type") == "Launched"), None)
@@ -244,29 +250,29 @@ def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tupl
             continue
         if launched.get("status") == "Unknown" and now - _since(launched, now) >= DEFAULTS.launch_timeout:
             minutes = DEFAULTS.launch_timeout.total_seconds() / 60
-            found[claim.name] = (
+            late[claim.name] = (
                 "LaunchTimeout",
                 f"no instance within {minutes:g} minutes: {launched.get('message')}",
             )
-    return found
+    return late
 
 
 def _since(condition: Mapping[str, Any], now: datetime) -> datetime:
     return parse_time(str(condition["lastTransitionTime"])) if condition.get("lastTransitionTime") else now
 
 
-def _nodeclass_trouble(ref: NodeClassRef, shown: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+def _nodeclass_trouble(ref: NodeClassRef, by_name: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
     if ref.label != NODECLASS:
         return None
-    manifest = shown.get(ref.name)
+    manifest = by_name.get(ref.name)
     if manifest is None or manifest["metadata"].get("deletionTimestamp"):
         state = "does not exist" if manifest is None else "is being deleted"
         return "InsufficientCapacityError", f"EC2NodeClass {ref.name!r} {state}"
     ready = shown_ready(manifest)
     if ready is None or ready.get("status") != "False":
         return None
-    why = ready.get("message") or ready.get("reason") or "Ready is False"
-    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {why}"
+    message = ready.get("message") or ready.get("reason") or "Ready is False"
+    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {message}"
 
 
 def as_read(ledger: Ledger, snapshot: Snapshot) -> Ledger:
@@ -277,9 +283,9 @@ def as_read(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     contents = {f"NodePool/{name}": p.content for name, p in parsed_nodepools(snapshot.nodepools).items()}
     for manifest in unclaimed(snapshot, ledger.claims):
         contents[f"NodeClaim/{manifest['metadata']['name']}"] = nodeclaim_content(manifest)
-    known = parsed_nodeclasses(snapshot)
+    parsed = parsed_nodeclasses(snapshot)
     statuses = {
-        name: replace(status, content=known[name].content) if name in known else status
+        name: replace(status, content=parsed[name].content) if name in parsed else status
         for name, status in ledger.nodeclasses.items()
     }
     return replace(ledger, contents=contents, nodeclasses=statuses)

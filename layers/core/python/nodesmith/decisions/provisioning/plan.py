@@ -36,8 +36,8 @@ DELAYED = "scale-up delay"
 
 def of_delay(pod: Pod, until: datetime) -> Reason:
     """Return why nothing is bought for a pod whose SCALE_UP_DELAY ends at `until`."""
-    asked = f"it is annotated {SCALE_UP_DELAY}={pod.shape.annotations[SCALE_UP_DELAY]}"
-    text = f"{asked}: no node is bought for it before {until:%Y-%m-%d %H:%M:%S} UTC"
+    annotation = f"it is annotated {SCALE_UP_DELAY}={pod.shape.annotations[SCALE_UP_DELAY]}"
+    text = f"{annotation}: no node is bought for it before {until:%Y-%m-%d %H:%M:%S} UTC"
     return Reason(text, blocking=DELAYED)
 
 
@@ -351,13 +351,13 @@ def _surcharged(plan: Plan) -> dict[str, Any]:
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
-    why = unplaced.why
+    reason = unplaced.why
     return {
         "pods": list(unplaced.pods),
-        "reason": why.text,
-        "nodePool": why.nodepool,
-        "blocking": why.blocking,
-        "fix": why.fix,
+        "reason": reason.text,
+        "nodePool": reason.nodepool,
+        "blocking": reason.blocking,
+        "fix": reason.fix,
     }
 
 

@@ -1,12 +1,13 @@
 """The planner: places pods on existing nodes and buys for the rest, for decisions and for the trials of disruption.
 
-What does not depend on the places of pods is computed once: where new nodes can be launched, and facts about shapes.
+Everything that does not depend on the places of pods is computed once: where new nodes can be launched, and facts about
+shapes.
 
-`bounds` has the prices that no plan for the same pods can undercut. What an attempt settles before buying (domains,
-existing nodes, which NodePool first) is open again there, so they hold for all plans and not only for those that settle
-it alike. What remains are the pods, what they ask of a node on their own, which of them may share one, and all offers.
-Free capacity costs nothing: its greatest possible value, at the dual prices of each resource (see `resource_prices`),
-is subtracted.
+`bounds` has the prices that no plan for the same pods can undercut. They leave open what an attempt settles before it
+buys (domains, existing nodes, the first NodePool), so they hold for all plans, not only for those that settle it alike.
+The bounds then rest on the pods, their own demands on a node, which of them may share one, and all offers. Free
+capacity costs nothing: its greatest possible value, at the dual prices of each resource (see `resource_prices`), is
+subtracted.
 """
 
 from __future__ import annotations
@@ -88,14 +89,13 @@ def takes_much_of_limits(before: Iterable[Template], after: Iterable[Template]) 
 
     Another plan might then be cheaper only because it exceeds the limit, which bounds do not count.
     """
-    left = {template.name: template.remaining for template in after}
-    return any(
-        0 <= kept < _MUCH * (limit - kept)
-        for template in before
-        for name, limit in template.remaining.items()
-        if is_of_users(name)
-        for kept in (left[template.name].of(name),)
-    )
+    limits = {template.name: template.remaining for template in after}
+    for template in before:
+        for name in filter(is_of_users, template.remaining):
+            remaining = limits[template.name].of(name)
+            if 0 <= remaining < _MUCH * (template.remaining[name] - remaining):
+                return True
+    return False
 
 
 class _OfAllPlans:
@@ -131,7 +131,7 @@ class _OfAllPlans:
         nodes themselves then cost at least B - n × U.
         """
         offered = packing_problem(self._templates, self._demands, pricing=Pricing.PAID)
-        fewest = self._bound(offered, [replace(each, price=1.0, instead=None) for each in offered.bins])
+        fewest = self._bound(offered, [replace(bin_, price=1.0, instead=None) for bin_ in offered.bins])
         node_usd = dearer_than(number, offered.bins)
         most = number * node_usd
         bound = self._bound(offered, with_node_usd(offered.bins, node_usd), _EXACT) * (1 - _FUZZ)
@@ -157,17 +157,17 @@ def _settles_nothing(attempt: Attempt) -> bool:
 
 
 def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod]]]:
-    left = {pod.key for demand in attempt.purchase.left for pod in demand.pods}
-    left |= {pod.key for stuck, _ in attempt.assignment.stuck for pod in stuck}
-    return by_shape(pod for pod in pods if pod.key not in left)
+    unserved = {pod.key for demand in attempt.purchase.left for pod in demand.pods}
+    unserved |= {pod.key for stuck, _ in attempt.assignment.stuck for pod in stuck}
+    return by_shape(pod for pod in pods if pod.key not in unserved)
 
 
 def _displaced(offered: PackingProblem, existing_nodes: Sequence[ExistingNode]) -> list[Item]:
     """Return the items; those that an existing node could take have count 0, the rest must be bought for."""
-    most = [max(existing.free.of(name) for existing in existing_nodes) for name in offered.dimensions]
+    largest = [max(existing.free.of(name) for existing in existing_nodes) for name in offered.dimensions]
     return [
         replace(item, count=0)
-        if all(map(le, item.size, most))
+        if all(map(le, item.size, largest))
         and any(
             existing.fits(demand.shape, 1) and existing.admits(demand.shape) for existing in existing_nodes
         )
@@ -182,27 +182,27 @@ def _beside(offered: PackingProblem, bins: Sequence[Bin], existing_nodes: Sequen
     The bound is the dual value of all requests minus that of the free capacity.
     """
     prices = resource_prices(offered.items, bins)
-    wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
-    named = list(zip(offered.dimensions, prices, wanted, strict=True))
-    taken = [
+    amounts = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
+    named = list(zip(offered.dimensions, prices, amounts, strict=True))
+    covered = [
         price * max(0, min(existing.free.of(n), most))
         for existing in existing_nodes
         for n, price, most in named
     ]
     worth = [price * amount for _, price, amount in named]
-    return fsum(worth) - fsum(taken)
+    return fsum(worth) - fsum(covered)
 
 
 def unschedulable(
     pods: Iterable[Pod], existing_nodes: Sequence[ExistingNode], templates: Sequence[Template]
 ) -> int:
     """Return how many pods have no place whatever happens to all others."""
-    known: dict[Shape, bool] = {}
+    unservable: dict[Shape, bool] = {}
     count = 0
     for pod in pods:
-        if pod.shape not in known:
-            known[pod.shape] = not _is_servable(pod.shape, existing_nodes, templates)
-        count += known[pod.shape]
+        if pod.shape not in unservable:
+            unservable[pod.shape] = not _is_servable(pod.shape, existing_nodes, templates)
+        count += unservable[pod.shape]
     return count
 
 
@@ -215,10 +215,10 @@ def _is_servable(shape: Shape, existing_nodes: Iterable[ExistingNode], templates
 def _holds(template: Template, shape: Shape) -> bool:
     names = tuple(sorted(shape.requests.nonzero()))
     size, limits = vector(shape.requests, names), tuple(sorted(template.remaining))
-    most = vector(template.remaining, limits)
+    remaining = vector(template.remaining, limits)
     admission = Admission(template, (Demand(shape, ()),))
     return any(
-        all(map(le, size, offer.room)) and all(map(le, offer.cost, most))
+        all(map(le, size, offer.room)) and all(map(le, offer.cost, remaining))
         for type_options in (template.type_options, template.reserved)
         for _, types, purchase_options in admission.alike(type_options)
         for offer in undominated_offers(type_options, types, purchase_options, names, limits)
@@ -349,17 +349,17 @@ class Search:
 
         def assigned(choices: Choices, unavailable: UnavailableDomains) -> Assignment:
             nodes = [existing.copy() for existing in self._free]
-            found = self._planner.assign(self._pods, nodes, preference_mode, choices, unavailable)
+            assignment = self._planner.assign(self._pods, nodes, preference_mode, choices, unavailable)
             if self._remembers:
-                self._filled.append((found, nodes))
-            return found
+                self._filled.append((assignment, nodes))
+            return assignment
 
         offerings = sum(len(template.type_options) for template in self._templates)
         return best(
             self._number,
             offerings,
             assigned,
-            self._bought,
+            self._purchase,
             self._bound,
             self._in_vain,
             may_cost_more=self._planner.inputs.settings.few_nodes_tolerance > 0,
@@ -367,9 +367,9 @@ class Search:
 
     def nodes_of(self, attempt: Attempt) -> list[ExistingNode]:
         """Return the existing nodes with the pods that an attempt places on them."""
-        return next(nodes for found, nodes in self._filled if found is attempt.assignment)
+        return next(nodes for assignment, nodes in self._filled if assignment is attempt.assignment)
 
-    def _bought(self, assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
+    def _purchase(self, assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
         settings = self._planner.inputs.settings
         return self._planner.buy(
             assignment, Order(settings, choices, self._good_enough, self._learned, quick)

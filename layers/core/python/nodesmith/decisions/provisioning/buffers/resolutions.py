@@ -95,19 +95,19 @@ def resolutions(
     `sizes` are those by history, by key; for buffers without one, their status shows it.
     """
     parsed = zip(snapshot.capacitybuffers, parse_buffers(snapshot.capacitybuffers), strict=True)
-    found = []
+    resolved = []
     for manifest, read in parsed:
         if not _is_served(manifest):
             continue
         if read.value is None:
-            found.append(_unreadable(manifest, str(read.fatal[0])))
+            resolved.append(_unreadable(manifest, str(read.fatal[0])))
         else:
-            found.append(_resolved(read.value, snapshot, now, _sizing(read.value, manifest, sizes)))
-    left, capped = MOST_PODS_OF_ALL, []
-    for each in sorted(found, key=_by_age):
-        count = min(each.wanted, MOST_PODS, left)
-        left -= count
-        capped.append(replace(each, count=count))
+            resolved.append(_resolved(read.value, snapshot, now, _sizing(read.value, manifest, sizes)))
+    remaining, capped = MOST_PODS_OF_ALL, []
+    for resolution in sorted(resolved, key=_by_age):
+        count = min(resolution.wanted, MOST_PODS, remaining)
+        remaining -= count
+        capped.append(replace(resolution, count=count))
     return capped
 
 
@@ -119,16 +119,16 @@ def _is_served(manifest: Mapping[str, object]) -> bool:
     return (strategy is None or strategy in STRATEGIES) and not ends
 
 
-def _by_age(each: Resolution) -> tuple[float, str]:
-    return each.buffer.created_at.timestamp() if each.buffer else 0.0, each.key
+def _by_age(resolution: Resolution) -> tuple[float, str]:
+    return resolution.buffer.created_at.timestamp() if resolution.buffer else 0.0, resolution.key
 
 
-def _unreadable(manifest: Mapping[str, object], why: str) -> Resolution:
+def _unreadable(manifest: Mapping[str, object], message: str) -> Resolution:
     metadata = manifest["metadata"]
     about = metadata if isinstance(metadata, Mapping) else {}
     key = f"{namespace_of(manifest)}/{about.get('name')}"
     generation = about.get("generation")
-    return Resolution(key, generation if isinstance(generation, int) else 0, RESOLUTION_FAILED, why)
+    return Resolution(key, generation if isinstance(generation, int) else 0, RESOLUTION_FAILED, message)
 
 
 def _sizing(
@@ -138,14 +138,14 @@ def _sizing(
     if buffer.key in sizes:
         return sizes[buffer.key]
     status = manifest.get("status") or {}
-    shown = next((c for c in status.get("conditions") or () if c.get("type") == SIZED), None)
-    if shown is None or (buffer.quantile and shown.get("observedGeneration", 0) != buffer.generation):
+    condition = next((c for c in status.get("conditions") or () if c.get("type") == SIZED), None)
+    if condition is None or (buffer.quantile and condition.get("observedGeneration", 0) != buffer.generation):
         return None
     if buffer.quantile is None:
         return Sizing(None, "it is not asked for")
-    count, is_sized = status.get("replicas", 0), shown.get("status") == "True"
+    count, is_sized = status.get("replicas", 0), condition.get("status") == "True"
     is_number = isinstance(count, int) and count >= 0
-    return Sizing(count if is_sized and is_number else None, str(shown.get("message", "")))
+    return Sizing(count if is_sized and is_number else None, str(condition.get("message", "")))
 
 
 def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime, sizing: Sizing | None) -> Resolution:
@@ -165,12 +165,12 @@ def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime, sizing:
         message = f"no node can be bought for pods of {buffer.reference}: {refusal}"
         return Resolution(buffer.key, buffer.generation, RESOLUTION_FAILED, message, buffer)
     is_open = buffer.window is None or is_active(buffer.window, now)
-    wanted = count_of(buffer, template)
+    count = count_of(buffer, template)
     if sizing is not None and sizing.count is not None:
-        wanted = within_limits(sizing.count, buffer, template)
+        count = within_limits(sizing.count, buffer, template)
     message = "" if is_open else "the buffer keeps no room outside its schedule"
     about = (buffer.key, buffer.generation, RESOLVED, message, buffer, template)
-    return Resolution(*about, wanted if is_open else 0, sizing=sizing)
+    return Resolution(*about, count if is_open else 0, sizing=sizing)
 
 
 def _without_preferences(shape: Shape) -> Shape:
@@ -189,13 +189,15 @@ _ON_DEMAND = Requirements.of(requirement(CAPACITY_TYPE, "In", [ON_DEMAND]))
 
 def _on_demand(shape: Shape) -> Shape:
     """Return a shape that only on-demand instances hold: EC2 stops no others at a customer's request."""
-    terms, own = (tuple(term.union(_ON_DEMAND) for term in each) for each in (shape.terms, shape.own_terms))
-    return replace(shape, terms=terms, own_terms=own)
+    terms, own_terms = (
+        tuple(term.union(_ON_DEMAND) for term in group) for group in (shape.terms, shape.own_terms)
+    )
+    return replace(shape, terms=terms, own_terms=own_terms)
 
 
 def next_window(snapshot: Snapshot, now: datetime) -> datetime | None:
     """Return when the next window of a buffer's schedule begins or ends, None if no buffer has one."""
-    windows = [each.value.window for each in parse_buffers(snapshot.capacitybuffers) if each.value]
+    windows = [result.value.window for result in parse_buffers(snapshot.capacitybuffers) if result.value]
     return next_boundary((window for window in windows if window is not None), now)
 
 
@@ -215,103 +217,105 @@ def due_statuses(
 
     `rooms` are those of the last decision, by key, `sizes` as in `resolutions`.
     """
-    shown = {
+    statuses = {
         f"{namespace_of(m)}/{m['metadata']['name']}": m.get("status") or {} for m in snapshot.capacitybuffers
     }
-    for each in resolutions(snapshot, now, sizes):
-        wanted = status_of(each, rooms.get(each.key))
-        if not _is_shown(shown.get(each.key, {}), wanted):
-            yield each.key, wanted
+    for resolution in resolutions(snapshot, now, sizes):
+        status = status_of(resolution, rooms.get(resolution.key))
+        if not _is_shown(statuses.get(resolution.key, {}), status):
+            yield resolution.key, status
 
 
-def status_of(each: Resolution, room: Room | None) -> dict[str, Any]:
+def status_of(resolution: Resolution, room: Room | None) -> dict[str, Any]:
     """Return a buffer's status. Without a room that fits the buffer, Provisioning is left as it is."""
-    strategy = each.buffer.strategy if each.buffer is not None else ACTIVE_CAPACITY
-    status: dict[str, Any] = {"provisioningStrategy": strategy, "replicas": each.count}
-    if each.template is not None:
-        status["podTemplateGeneration"] = each.template.generation
-        if each.template.kind == POD_TEMPLATE:
-            status["podTemplateRef"] = {"name": each.template.name}
+    strategy = resolution.buffer.strategy if resolution.buffer is not None else ACTIVE_CAPACITY
+    status: dict[str, Any] = {"provisioningStrategy": strategy, "replicas": resolution.count}
+    if resolution.template is not None:
+        status["podTemplateGeneration"] = resolution.template.generation
+        if resolution.template.kind == POD_TEMPLATE:
+            status["podTemplateRef"] = {"name": resolution.template.name}
     conditions = [
-        _condition(READY, each.is_ready, each.reason, each.message, each),
-        *_provisioning(each, room),
-        _limited(each),
-        *_sized(each),
+        _condition(READY, resolution.is_ready, resolution.reason, resolution.message, resolution),
+        *_provisioning(resolution, room),
+        _limited(resolution),
+        *_sized(resolution),
     ]
     return {**status, "conditions": conditions}
 
 
-def _provisioning(each: Resolution, room: Room | None) -> list[dict[str, Any]]:
-    if not each.is_ready:
-        return [_condition(PROVISIONING, False, "NotReadyForProvisioning", each.message, each)]
-    if not each.count:
-        message = each.message or "the buffer asks for no room"
-        return [_condition(PROVISIONING, False, "BufferEmpty", message, each)]
-    if room is None or room.count != each.count:
+def _provisioning(resolution: Resolution, room: Room | None) -> list[dict[str, Any]]:
+    if not resolution.is_ready:
+        return [_condition(PROVISIONING, False, "NotReadyForProvisioning", resolution.message, resolution)]
+    if not resolution.count:
+        message = resolution.message or "the buffer asks for no room"
+        return [_condition(PROVISIONING, False, "BufferEmpty", message, resolution)]
+    if room is None or room.count != resolution.count:
         return []
-    if each.is_warm:
-        return [_warm(each, room)]
+    if resolution.is_warm:
+        return [_warm(resolution, room)]
     if room.there == room.count:
         message = f"there is room for all {room.count} pods"
-        return [_condition(PROVISIONING, True, "FitsExistingCapacity", message, each)]
+        return [_condition(PROVISIONING, True, "FitsExistingCapacity", message, resolution)]
     message = f"there is room for {room.there} of {room.count} pods"
     if room.coming + room.bought:
         message += f", and nodes for {room.coming + room.bought} are being launched"
     message += f"; {room.why}" if room.why else ""
-    return [_condition(PROVISIONING, False, "RequiresNewCapacity", message, each)]
+    return [_condition(PROVISIONING, False, "RequiresNewCapacity", message, resolution)]
 
 
-def _warm(each: Resolution, room: Room) -> dict[str, Any]:
+def _warm(resolution: Resolution, room: Room) -> dict[str, Any]:
     """Return Provisioning of a buffer of stopped instances, in words of its own: its room is not on nodes."""
     is_full = room.there == room.count
-    kept = f"{room.stopped} stopped instances" if room.stopped != 1 else "1 stopped instance"
-    message = f"{kept} for {room.there} of {room.count} pods"
+    instances = f"{room.stopped} stopped instances" if room.stopped != 1 else "1 stopped instance"
+    message = f"{instances} for {room.there} of {room.count} pods"
     message += f"; {room.warming} being prepared" if room.warming else ""
     message += f"; more are bought for {room.bought} pods" if room.bought else ""
     message += f"; {room.why}" if room.why else ""
-    return _condition(PROVISIONING, is_full, "WarmCapacityReady" if is_full else "WarmingUp", message, each)
-
-
-def _sized(each: Resolution) -> list[dict[str, Any]]:
-    if each.sizing is None:
-        is_asked = each.buffer is not None and each.buffer.quantile is not None
-        message = "nothing is recorded yet: replicas and percentage count until then"
-        return [_condition(SIZED, False, "TooLittleHistory", message, each)] if is_asked else []
-    if each.sizing.count is None:
-        is_asked = each.buffer is not None and each.buffer.quantile is not None
-        reason = "TooLittleHistory" if is_asked else "NotAsked"
-        return [_condition(SIZED, False, reason, each.sizing.message, each)]
-    return [_condition(SIZED, True, "Quantile", each.sizing.message, each)]
-
-
-def _limited(each: Resolution) -> dict[str, Any]:
-    if each.count == each.wanted:
-        return _condition(LIMITED, False, "NotLimited", "", each)
-    message = (
-        f"the buffer asks for room for {each.wanted} pods and gets it for {each.count}: at most {MOST_PODS} pods a"
-        f" buffer and {MOST_PODS_OF_ALL} a cluster have room, the oldest buffers first"
+    return _condition(
+        PROVISIONING, is_full, "WarmCapacityReady" if is_full else "WarmingUp", message, resolution
     )
-    return _condition(LIMITED, True, "PlannedPodsCapped", message, each)
 
 
-def _condition(kind: str, status: bool, reason: str, message: str, each: Resolution) -> dict[str, Any]:
+def _sized(resolution: Resolution) -> list[dict[str, Any]]:
+    if resolution.sizing is None:
+        is_asked = resolution.buffer is not None and resolution.buffer.quantile is not None
+        message = "nothing is recorded yet: replicas and percentage count until then"
+        return [_condition(SIZED, False, "TooLittleHistory", message, resolution)] if is_asked else []
+    if resolution.sizing.count is None:
+        is_asked = resolution.buffer is not None and resolution.buffer.quantile is not None
+        reason = "TooLittleHistory" if is_asked else "NotAsked"
+        return [_condition(SIZED, False, reason, resolution.sizing.message, resolution)]
+    return [_condition(SIZED, True, "Quantile", resolution.sizing.message, resolution)]
+
+
+def _limited(resolution: Resolution) -> dict[str, Any]:
+    if resolution.count == resolution.wanted:
+        return _condition(LIMITED, False, "NotLimited", "", resolution)
+    message = (
+        f"the buffer asks for room for {resolution.wanted} pods and gets it for {resolution.count}: at most"
+        f" {MOST_PODS} pods a buffer and {MOST_PODS_OF_ALL} a cluster have room, the oldest buffers first"
+    )
+    return _condition(LIMITED, True, "PlannedPodsCapped", message, resolution)
+
+
+def _condition(kind: str, status: bool, reason: str, message: str, resolution: Resolution) -> dict[str, Any]:
     return {
         "type": kind,
         "status": "True" if status else "False",
         "reason": reason,
         "message": message,
-        "observedGeneration": each.generation,
+        "observedGeneration": resolution.generation,
     }
 
 
-def _is_shown(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    conditions = {each.get("type"): each for each in shown.get("conditions") or ()}
+def _is_shown(current: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    conditions = {condition.get("type"): condition for condition in current.get("conditions") or ()}
     is_shown = all(
-        (conditions.get(each["type"]) or {}).get(field, _absent(field)) == each[field]
-        for each in wanted["conditions"]
+        (conditions.get(condition["type"]) or {}).get(field, _absent(field)) == condition[field]
+        for condition in expected["conditions"]
         for field in _COMPARED
     )
-    return is_shown and all(shown.get(name) == wanted[name] for name in wanted if name != "conditions")
+    return is_shown and all(current.get(name) == expected[name] for name in expected if name != "conditions")
 
 
 def _absent(field: str) -> object:

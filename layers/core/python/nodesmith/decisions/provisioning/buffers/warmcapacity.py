@@ -83,46 +83,46 @@ class WarmCapacity:
     @property
     def ready(self) -> int:
         """For how many pods there are stopped instances that need no replacement."""
-        return sum(one.pods for one in self.kept if one.is_ready and not one.stale)
+        return sum(entry.pods for entry in self.kept if entry.is_ready and not entry.stale)
 
     @property
     def coming(self) -> int:
         """For how many pods instances are being prepared."""
-        return sum(one.pods for one in self.kept if not one.is_ready and not one.stale)
+        return sum(entry.pods for entry in self.kept if not entry.is_ready and not entry.stale)
 
     @property
     def lacking(self) -> int:
         """For how many pods nothing is kept, or only what must be replaced."""
         return max(0, self.each.count - self.ready - self.coming)
 
-    def room(self, bought: int = 0, why: str = "") -> Room:
+    def room(self, bought: int = 0, reason: str = "") -> Room:
         """Return the room as the buffer's status shows it; more instances are bought for `bought` pods."""
-        there = min(self.ready, self.each.count)
-        coming = min(self.coming, self.each.count - there)
-        stopped = sum(one.is_ready for one in self.kept)
+        ready = min(self.ready, self.each.count)
+        coming = min(self.coming, self.each.count - ready)
+        stopped = sum(entry.is_ready for entry in self.kept)
         warming = len(self.kept) - stopped
         return Room(
-            self.each.key, self.each.wanted, self.each.count, there, coming, bought, why, stopped, warming
+            self.each.key, self.each.wanted, self.each.count, ready, coming, bought, reason, stopped, warming
         )
 
     def surplus(self) -> Iterator[tuple[NodeClaim, str]]:
         """Yield the claims to give up, each with the reason: those beyond the buffer's count, and replaced ones.
 
-        What still can be started is kept until stopped instances take its place. Claims that are just launching or
-        stopping are left until that is done.
+        Instances that can still be started are kept until stopped ones take their place. Claims that are just launching
+        or stopping are left until that is done.
         """
         if not self.each.is_ready:  # its template may come back; meanwhile nothing is replaced
             return
-        held, vain = 0, [one.claim for one in self.kept if not (one.stale or one.pods)]
-        evidence = max(vain, key=lambda claim: (claim.created_at, claim.name), default=None)
-        for one in self.kept:
-            is_needed = held < self.each.count and (bool(one.pods) or one.claim is evidence)
-            if one.stale:
-                is_needed = one.is_ready and one.stale in _USABLE and self.ready < self.each.count
+        pods_held, unusable = 0, [entry.claim for entry in self.kept if not (entry.stale or entry.pods)]
+        evidence = max(unusable, key=lambda claim: (claim.created_at, claim.name), default=None)
+        for entry in self.kept:
+            is_needed = pods_held < self.each.count and (bool(entry.pods) or entry.claim is evidence)
+            if entry.stale:
+                is_needed = entry.is_ready and entry.stale in _USABLE and self.ready < self.each.count
             else:
-                held += one.pods
-            if not is_needed and one.claim.phase in _ENDED_AT_ONCE:
-                yield one.claim, one.stale or SURPLUS
+                pods_held += entry.pods
+            if not is_needed and entry.claim.phase in _ENDED_AT_ONCE:
+                yield entry.claim, entry.stale or SURPLUS
 
 
 def warm_capacity(
@@ -130,25 +130,27 @@ def warm_capacity(
 ) -> list[WarmCapacity]:
     """Return the warm capacity of each buffer that asks for some or has some, the oldest buffer first.
 
-    What is in zones that are shifted `away` cannot start now, so it does not count, and stays.
+    Instances in zones that are shifted `away` cannot start now, so they do not count, and they are kept.
     """
     by_buffer: dict[str, list[NodeClaim]] = {}
-    for claim in (each for each in claims if each.is_warm):
+    for claim in (claim for claim in claims if claim.is_warm):
         by_buffer.setdefault(claim.buffer, []).append(claim)
-    asked = [each for each in resolutions(snapshot, now) if each.is_warm]
+    requested = [resolution for resolution in resolutions(snapshot, now) if resolution.is_warm]
     near = {key: [claim for claim in mine if claim.zone not in away] for key, mine in by_buffer.items()}
-    found = [WarmCapacity(each, tuple(_kept(each, near.get(each.key, []), snapshot, now))) for each in asked]
-    for key in sorted(by_buffer.keys() - {each.key for each in asked}):
-        kept = tuple(WarmClaim(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
-        found.append(WarmCapacity(Resolution.gone(key), kept))
-    return found
+    capacities = [WarmCapacity(r, tuple(_entries(r, near.get(r.key, []), snapshot, now))) for r in requested]
+    for key in sorted(by_buffer.keys() - {resolution.key for resolution in requested}):
+        warm_claims = tuple(WarmClaim(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
+        capacities.append(WarmCapacity(Resolution.gone(key), warm_claims))
+    return capacities
 
 
 def _by_use(claim: NodeClaim) -> tuple[int, datetime, str]:
     return _ORDER[claim.phase], claim.created_at, claim.name
 
 
-def _kept(of: Resolution, claims: list[NodeClaim], snapshot: Snapshot, now: datetime) -> Iterator[WarmClaim]:
+def _entries(
+    of: Resolution, claims: list[NodeClaim], snapshot: Snapshot, now: datetime
+) -> Iterator[WarmClaim]:
     pods = of.pods(at_least=1)
     shape = pods[0].shape if pods else None
     for claim in sorted(claims, key=_by_use):
@@ -162,22 +164,22 @@ def _holds(claim: NodeClaim, shape: Shape, snapshot: Snapshot) -> int:
     return existing.fits(shape, len(claim.nominated)) if existing.admits(shape) else 0
 
 
-def _stale(claim: NodeClaim, each: Resolution, held: int, now: datetime) -> str:
+def _stale(claim: NodeClaim, resolution: Resolution, held: int, now: datetime) -> str:
     """Return why a claim must be replaced, empty if it need not."""
     if claim.drift:
         return claim.drift
-    if each.buffer is not None and now - claim.created_at >= each.buffer.expire_after:
+    if resolution.buffer is not None and now - claim.created_at >= resolution.buffer.expire_after:
         return EXPIRED
-    if each.template is None:
+    if resolution.template is None:
         return ""
-    if each.template.images and set(each.template.images) != set(claim.images):
+    if resolution.template.images and set(resolution.template.images) != set(claim.images):
         return IMAGES_CHANGED
-    return "" if held or _is_in_vain(claim, each, held) else TEMPLATE_CHANGED
+    return "" if held or _is_in_vain(claim, resolution, held) else TEMPLATE_CHANGED
 
 
-def _is_in_vain(claim: NodeClaim, each: Resolution, held: int) -> bool:
+def _is_in_vain(claim: NodeClaim, resolution: Resolution, held: int) -> bool:
     """Return whether a claim was bought for pods like those of today and has no room for any of them."""
-    pods = each.pods(at_least=1)
+    pods = resolution.pods(at_least=1)
     return not held and bool(pods) and Workloads().of(pods[0]) in claim.attempts
 
 
@@ -188,10 +190,8 @@ def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) ->
     """
     if not any(claim.is_warm for claim in claims):
         return None
-    kept = [
-        (warm.each.buffer, one.claim) for warm in warm_capacity(snapshot, claims, now) for one in warm.kept
-    ]
-    ages = (claim.created_at + buffer.expire_after for buffer, claim in kept if buffer)
+    pairs = ((w.each.buffer, entry.claim) for w in warm_capacity(snapshot, claims, now) for entry in w.kept)
+    ages = (claim.created_at + buffer.expire_after for buffer, claim in pairs if buffer)
     return first_after(now, (*ages, next_window(snapshot, now)))
 
 
@@ -218,27 +218,27 @@ def wanted(warm: WarmCapacity, now: datetime) -> WarmDemand:
     if not warm.lacking or not pods:
         return WarmDemand()
     workload = Workloads().of(pods[0])
-    vain = [one.claim for one in warm.kept if _is_in_vain(one.claim, warm.each, one.pods)]
+    vain = [entry.claim for entry in warm.kept if _is_in_vain(entry.claim, warm.each, entry.pods)]
     if not vain:
         return WarmDemand(tuple(pods[: warm.lacking]), {workload: 1})
     last = max(vain, key=lambda claim: (claim.created_at, claim.name))
     attempt = last.attempts[workload]
     until = last.created_at + max(wait_after(attempt), timedelta(minutes=1))
     if now < until:
-        why = (
+        message = (
             f"NodeClaim {last.name} was bought for it and has no room; tried again after {until:%H:%M:%S} UTC"
         )
-        return WarmDemand(why=why, due=until)
+        return WarmDemand(why=message, due=until)
     return WarmDemand(tuple(pods[:1]), {workload: attempt + 1})
 
 
 def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
     """Yield a buffer's warm capacity as full nodes that host its planned pods, for their spreads."""
     pods = warm.each.pods(at_least=1)
-    for one in warm.kept:
-        if pods and one.pods and not one.stale:
-            existing = in_flight_node(one.claim, snapshot)
-            existing.take(pods[0].shape, one.pods)
+    for entry in warm.kept:
+        if pods and entry.pods and not entry.stale:
+            existing = in_flight_node(entry.claim, snapshot)
+            existing.take(pods[0].shape, entry.pods)
             existing.free = NOTHING
             yield existing
 
@@ -246,8 +246,8 @@ def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
 def startable(inputs: Inputs) -> list[NodeClaim]:
     """Return the stopped instances that may be started now, the cheapest first.
 
-    Not those that have drifted, whose NodePool is gone, closed or unread, whose zone the cluster is shifted away from,
-    or whose offering recently had no capacity.
+    An instance may not start if it has drifted, if its NodePool is gone, closed or unread, if the cluster is shifted
+    away from its zone, or if its offering recently had no capacity.
     """
     stopped = [claim for claim in inputs.ledger.claims if claim.phase is Phase.STOPPED and not claim.drift]
     if not stopped:
@@ -255,11 +255,11 @@ def startable(inputs: Inputs) -> list[NodeClaim]:
     ledger, now = inputs.ledger, inputs.now
     pools, away = parsed_nodepools(inputs.snapshot.nodepools), ledger.shifted(now)
     deleted = {
-        str(each["metadata"].get("name"))
-        for each in inputs.snapshot.nodeclaims
-        if each["metadata"].get("deletionTimestamp")
+        str(manifest["metadata"].get("name"))
+        for manifest in inputs.snapshot.nodeclaims
+        if manifest["metadata"].get("deletionTimestamp")
     }
-    found = []
+    stopped_claims = []
     for claim in stopped:
         pool = pools.get(claim.nodepool)
         key = OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
@@ -268,8 +268,8 @@ def startable(inputs: Inputs) -> list[NodeClaim]:
         if pool is None or pool.deleting or not is_open(pool, now) or not ledger.has_read(pool):
             continue
         if not (claim.zone in away or is_sold_out or claim.name in deleted):
-            found.append(claim)
-    return sorted(found, key=lambda claim: (claim.price_hourly_usd, claim.created_at, claim.name))
+            stopped_claims.append(claim)
+    return sorted(stopped_claims, key=lambda claim: (claim.price_hourly_usd, claim.created_at, claim.name))
 
 
 class Starting:
@@ -292,34 +292,34 @@ class Starting:
         self, fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
     ) -> list[ExistingNode]:
         """Return, as nodes, the instances that start for pods of their buffers, which find no room in `free`."""
-        room, left, found = [existing.copy() for existing in free], list(fresh), list[ExistingNode]()
-        for each in resolutions(self._inputs.snapshot, self._inputs.now):
-            mine = [claim for claim in self._claims.values() if claim.buffer == each.key]
-            pods = [pod for pod in left if _is_like(pod, each)] if mine else []
+        room, waiting, starting = [existing.copy() for existing in free], list(fresh), list[ExistingNode]()
+        for resolution in resolutions(self._inputs.snapshot, self._inputs.now):
+            mine = [claim for claim in self._claims.values() if claim.buffer == resolution.key]
+            pods = [pod for pod in waiting if _is_like(pod, resolution)] if mine else []
             if not pods:
                 continue
             nodes = [in_flight_node(claim, self._inputs.snapshot) for claim in mine]
             placed = planner.assign(pods, [*room, *nodes], PreferenceMode.RULE).placed
             used = {existing.name for existing in nodes} & placed.keys()
-            done = {key for keys in placed.values() for key in keys}
-            left = [pod for pod in left if pod.key not in done]
+            placed_keys = {key for keys in placed.values() for key in keys}
+            waiting = [pod for pod in waiting if pod.key not in placed_keys]
             room += [existing for existing in nodes if existing.name in used]
-            found += [in_flight_node(claim, self._inputs.snapshot) for claim in mine if claim.name in used]
-        return found
+            starting += [in_flight_node(claim, self._inputs.snapshot) for claim in mine if claim.name in used]
+        return starting
 
     def replacing(
         self, nodes: Sequence[PlannedNode], pods: Mapping[str, Pod], used: Collection[str]
     ) -> dict[str, NodeClaim]:
         """Return, by the name of a planned node, the instance that takes its place: it costs no more."""
-        left = [claim for claim in self._claims.values() if claim.name not in used]
-        found: dict[str, NodeClaim] = {}
+        available = [claim for claim in self._claims.values() if claim.name not in used]
+        replaced: dict[str, NodeClaim] = {}
         for node in sorted(nodes, key=lambda node: (-node.price_hourly_usd, node.claim.name)):
             shapes = [pods[key].shape for key in node.claim.nominated if key in pods]
-            chosen = next((claim for claim in left if self._replaces(claim, node, shapes)), None)
+            chosen = next((claim for claim in available if self._replaces(claim, node, shapes)), None)
             if chosen is not None and len(shapes) == len(node.claim.nominated):
-                left.remove(chosen)
-                found[node.claim.name] = chosen
-        return found
+                available.remove(chosen)
+                replaced[node.claim.name] = chosen
+        return replaced
 
     def _replaces(self, claim: NodeClaim, node: PlannedNode, shapes: Iterable[Shape]) -> bool:
         is_cheap = _price(claim, self._inputs.catalog) <= node.price_hourly_usd + _EPSILON_USD
@@ -337,9 +337,9 @@ class Starting:
         claim = self._claims.get(name)
         if claim is None:
             return None
-        why = f"its instance is started for {len(pods)} pods"
+        message = f"its instance is started for {len(pods)} pods"
         return replace(
-            claim.advanced(Phase.STARTING, self._inputs.now, "Starting", why),
+            claim.advanced(Phase.STARTING, self._inputs.now, "Starting", message),
             nominated=tuple(pods),
             attempts=FrozenMap(attempts),
             node_name="",
@@ -350,9 +350,9 @@ class Starting:
 def _price(claim: NodeClaim, catalog: Catalog) -> float:
     """Return what an instance costs an hour once it runs. Claims that are read from objects have no price."""
     offered = catalog.offerings.get(claim.instance_type, ())
-    bought = claim.zone, claim.capacity_type
-    sold = (each.price_hourly_usd for each in offered if (each.zone, each.capacity_type) == bought)
-    return claim.price_hourly_usd or next(sold, math.inf)
+    place = claim.zone, claim.capacity_type
+    prices = (o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == place)
+    return claim.price_hourly_usd or next(prices, math.inf)
 
 
 def started(
@@ -366,35 +366,35 @@ def started(
 
     `placed` are the pods by the name of an existing node, or of an instance that may start.
     """
-    found = {name: tuple(keys) for name, keys in sorted(placed.items())}
+    placements = {name: tuple(keys) for name, keys in sorted(placed.items())}
     if not starting.is_possible:
-        return nodes, found, ()
+        return nodes, placements, ()
     by_key = {pod.key: pod for pod in pods}
-    instead = starting.replacing(nodes, by_key, found.keys())
-    found |= {instead[n.claim.name].name: n.claim.nominated for n in nodes if n.claim.name in instead}
+    swaps = starting.replacing(nodes, by_key, placements.keys())
+    placements |= {swaps[n.claim.name].name: n.claim.nominated for n in nodes if n.claim.name in swaps}
     starts = []
-    for name, keys in sorted(found.items()):
+    for name, keys in sorted(placements.items()):
         noted = repeating.attempts_of(by_key[key] for key in keys if key in by_key)
         starts.append(starting.start(name, keys, noted))
-    left = tuple(node for node in nodes if node.claim.name not in instead)
-    return left, dict(sorted(found.items())), tuple(claim for claim in starts if claim is not None)
+    bought = tuple(node for node in nodes if node.claim.name not in swaps)
+    return bought, dict(sorted(placements.items())), tuple(claim for claim in starts if claim is not None)
 
 
 def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
     """Return whether an instance has the labels that a planned node has for the sake of topology."""
     labels = {**claim.requirements.settled, **claim.labels, ZONE: claim.zone}
-    for key, needed in node.claim.requirements.items():
+    for key, requirement in node.claim.requirements.items():
         value = labels.get(key)
         if key in _CHECKED_PER_POD:
             continue
-        if not (needed.tolerates_absence if value is None else needed.allows(value)):
+        if not (requirement.tolerates_absence if value is None else requirement.allows(value)):
             return False
     return True
 
 
-def _is_like(pod: Pod, each: Resolution) -> bool:
+def _is_like(pod: Pod, resolution: Resolution) -> bool:
     """Return whether a buffer is kept for a pod: of its namespace, and with requests as large as its template's."""
-    if each.template is None or pod.shape.namespace != each.template.shape.namespace:
+    if resolution.template is None or pod.shape.namespace != resolution.template.shape.namespace:
         return False
-    asked = {name: amount for name, amount in each.template.shape.requests.items() if name != PODS and amount}
-    return any(pod.shape.requests.of(name) >= amount for name, amount in asked.items())
+    requests = resolution.template.shape.requests.nonzero()
+    return any(pod.shape.requests.of(name) >= amount for name, amount in requests.items() if name != PODS)

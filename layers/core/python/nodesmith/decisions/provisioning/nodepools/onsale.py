@@ -53,7 +53,7 @@ def on_sale(inputs: Inputs) -> OnSale:
     """Return the types and offerings, including those short of capacity. Capacity reservations are left out."""
     ledger, now = inputs.ledger, inputs.now
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
-    found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
+    by_type: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
     for template in _templates(inputs):
         exhausted = ledger.exhausted(template.types.types, now)
         for name, offering in _allowed(template, ledger.nodeclasses[template.status.name]):
@@ -61,11 +61,11 @@ def on_sale(inputs: Inputs) -> OnSale:
             is_open = offering.zone in {s.zone for s in template.status.subnets}
             pool = OfferingKey(offering.capacity_type, name, offering.zone)
             is_available = is_open and pool not in closed and pool not in exhausted
-            one = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
-            found.setdefault(name, {})[key] = one
+            offering_on_sale = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
+            by_type.setdefault(name, {})[key] = offering_on_sale
     return {
         name: TypeOnSale(*_room(inputs.catalog.facts[name]), tuple(of[key] for key in sorted(of)))
-        for name, of in sorted(found.items())
+        for name, of in sorted(by_type.items())
     }
 
 
@@ -83,13 +83,13 @@ def _templates(inputs: Inputs) -> Iterator[Template]:
 
 def _allowed(template: Template, status: NodeClassStatus) -> Iterator[tuple[str, Offering]]:
     zones = {subnet.zone for subnet in status.subnets}
-    wanted = {key: template.requirements[key] for key in OFFERING_KEYS if key in template.requirements}
+    requirements = {key: template.requirements[key] for key in OFFERING_KEYS if key in template.requirements}
     dedicated = needs_dedicated(template.requirements)
     for kind in matching_types(template.types, template.requirements).types:
         for offering in kind.offerings:
             if not offering.has_tenancy(dedicated=dedicated):
                 continue  # for pods that ask for it: a series has one price, that of the NodePool's other nodes
-            if offering.zone in zones and allows_offering(wanted, offering):
+            if offering.zone in zones and allows_offering(requirements, offering):
                 yield kind.name, offering
 
 
@@ -134,43 +134,43 @@ class Considered:
 def considered(inputs: Inputs, only: Container[str] | None = None) -> list[Considered]:
     """Count for every valid NodePool, or for those with the names `only`, in order of name."""
     by_name = parsed_nodeclasses(inputs.snapshot)
-    parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
+    parsed = [result.value for result in parse_nodepools(inputs.snapshot.nodepools)]
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     obstacles = offers.obstacles
-    limits = {made.name: tuple(sentences(made)) for made in offers.templates}
+    limits = {template.name: tuple(sentences(template)) for template in offers.templates}
     pools_by_name = sorted((p for p in parsed if p is not None), key=lambda p: p.name)
     counted = [pool for pool in pools_by_name if only is None or pool.name in only]
-    found = [
+    results = [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
         for pool in counted
     ]
     overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     return [
         replace(
-            each,
+            result,
             nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger),
             overlays=tuple(_overlaid(pool, overlays)),
             limits=limits.get(pool.name, ()),
             costs=tuple(_costs(pool, offers)),
         )
-        for each, pool in zip(found, counted, strict=True)
+        for result, pool in zip(results, counted, strict=True)
     ]
 
 
 def _costs(pool: NodePool, offers: Pools) -> Iterator[str]:
     """Yield the surcharges on nodes of a NodePool, and its objective if that is not the price."""
-    made = next((each for each in offers.templates if each.name == pool.name), None)
+    template = next((candidate for candidate in offers.templates if candidate.name == pool.name), None)
     if pool.node_surcharge_hourly_usd:
         yield f"each node costs ${pool.node_surcharge_hourly_usd:.4f}/hour besides ({NODE_SURCHARGE})"
-    for daemon, types in made.daemons if made else ():
+    for daemon, types in template.daemons if template else ():
         if surcharge := surcharge_of(daemon):
             name = f"{daemon.namespace}/{daemon.owner.removeprefix('DaemonSet/')}"
-            where = f"each node of {len(types):,} types"
-            yield f"DaemonSet {name} adds ${surcharge:.4f}/hour to {where} ({NODE_SURCHARGE})"
-    if made and made.least_nodes:
-        asking = [t.name for t in offers.templates if t.pool.options.objective is Objective.LEAST_NODES]
-        own = pool.options.objective is Objective.LEAST_NODES
-        of = "" if own else f" of NodePool {asking[0]}, which has the same weight"
+            scope = f"each node of {len(types):,} types"
+            yield f"DaemonSet {name} adds ${surcharge:.4f}/hour to {scope} ({NODE_SURCHARGE})"
+    if template and template.least_nodes:
+        names = [t.name for t in offers.templates if t.pool.options.objective is Objective.LEAST_NODES]
+        is_own = pool.options.objective is Objective.LEAST_NODES
+        of = "" if is_own else f" of NodePool {names[0]}, which has the same weight"
         yield f"plans have as few nodes as possible ({OBJECTIVE}{of})"
 
 
@@ -179,25 +179,25 @@ def _overlaid(pool: NodePool, overlays: Overlays) -> Iterator[str]:
     for overlay in overlays.applied:
         types = overlays.reach(overlay).get(pool.name, 0)
         if types:
-            found = overlays.example(pool, overlay)
-            such_as = f", such as {_both_prices(*found)}" if found else ""
+            example = overlays.example(pool, overlay)
+            such_as = f", such as {_both_prices(*example)}" if example else ""
             yield f"{overlay.name} (weight {overlay.weight}): {overlay.change} for {types:,} types{such_as}"
-    for name, why in sorted(overlays.contradicting.items()):
-        yield f"{name}: left out, because it {why}"
+    for name, fault in sorted(overlays.contradicting.items()):
+        yield f"{name}: left out, because it {fault}"
     for problem in overlays.problems:
         if problem.fatal:
             yield f"{problem.object.partition('/')[2]}: left out: {problem.field} is {problem.found}: {problem.remedy}"
 
 
 def _both_prices(kind: str, offering: Offering) -> str:
-    where = f"{kind} ({offering.capacity_type}, {offering.zone})"
+    subject = f"{kind} ({offering.capacity_type}, {offering.zone})"
     return (
-        f"{where} at ${offering.price_hourly_usd:.4f}, which AWS sells at ${offering.listed_hourly_usd:.4f}"
+        f"{subject} at ${offering.price_hourly_usd:.4f}, which AWS sells at ${offering.listed_hourly_usd:.4f}"
     )
 
 
 def _fault(pool: NodePool, all_pools: Sequence[NodePool], ledger: Ledger) -> str:
-    health = {each.name: known for each in all_pools if (known := health_of(each, ledger)) is not None}
+    health = {other.name: current for other in all_pools if (current := health_of(other, ledger)) is not None}
     fault = launch_fault(pool.nodeclass.name, all_pools, health)
     return f"EC2NodeClass {pool.nodeclass.name}: {fault.reason}: {fault.message}" if fault else ""
 
@@ -213,15 +213,15 @@ def _considered(pool: NodePool, nodeclass: EC2NodeClass | None, inputs: Inputs, 
         if names
     }
     removals = [
-        Removal(condition, len(names), len(names - _others(removed, condition)))
+        Removal(condition, len(names), len(names - _removed_by_others(removed, condition)))
         for condition, names in removed.items()
     ]
     removals.sort(key=lambda r: (-r.types, r.condition))
-    left = len(types) - len(frozenset().union(*removed.values()))
-    return Considered(pool.name, len(types), left, tuple(removals), obstacle)
+    remaining = len(types) - len(frozenset().union(*removed.values()))
+    return Considered(pool.name, len(types), remaining, tuple(removals), obstacle)
 
 
-def _others(removed: dict[str, frozenset[str]], condition: str) -> frozenset[str]:
+def _removed_by_others(removed: dict[str, frozenset[str]], condition: str) -> frozenset[str]:
     return frozenset().union(*(names for other, names in removed.items() if other != condition))
 
 

@@ -47,28 +47,28 @@ def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNo
     `quotas` are what is left of quotas, if nodes have been planned before.
     """
     quotas = quotas or left_of(inputs)
-    found: list[PlannedNode] = []
+    nodes: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
     doubles = inputs.ledger.doubles
     for name, pool in sorted(static.items()):
         if not is_open(pool, inputs.now):
             continue
-        there = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
-        mine = [c for c in there if c.name not in doubles]
+        claims = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        mine = [c for c in claims if c.name not in doubles]
         try:
-            lacking = _lacking(pool, mine, len(there))
-            found += planned(pool, lacking, mine, inputs, quotas) if lacking else ()
+            lacking = _lacking(pool, mine, len(claims))
+            nodes += planned(pool, lacking, mine, inputs, quotas) if lacking else ()
         except Rejected as error:
             refused[name] = str(error)
-    return found, refused
+    return nodes, refused
 
 
-def _lacking(pool: NodePool, mine: Sequence[NodeClaim], there: int) -> int:
+def _lacking(pool: NodePool, mine: Sequence[NodeClaim], total: int) -> int:
     """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit.
 
-    So do the replacements of nodes that still serve, which are among the nodes that are `there` and not among `mine`.
-    Raises Rejected if the limit is below the replicas.
+    So do the replacements of nodes that still serve. `total` counts them, but they are not in `mine`. Raises Rejected
+    if the limit is below the replicas.
     """
     if pool.replicas is None or pool.deleting:
         return 0
@@ -76,10 +76,10 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim], there: int) -> int:
     missing, limit = pool.replicas - serving, pool.limits.get(NODES)
     if limit is None:
         return max(0, missing)
-    if missing > 0 and limit <= serving == there:
+    if missing > 0 and limit <= serving == total:
         has = f"it has {serving} node{'s' * (serving != 1)} and spec.replicas is {pool.replicas}"
         raise Rejected(f"{has}, but limits.nodes is {limit}: raise limits.nodes, or lower spec.replicas")
-    return max(0, min(missing, limit - there))
+    return max(0, min(missing, limit - total))
 
 
 def planned(
@@ -107,22 +107,24 @@ def planned(
         within = {
             zone: affordable(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)
         }
-        left = {
+        options_by_zone = {
             zone: for_no_pods(offers, inputs.settings.min_values_policy, has_zone=True)
             for zone, offers in within.items()
             if offers
         }
-        open_zones = [zone for zone, found in left.items() if found.offers]
+        open_zones = [zone for zone, options in options_by_zone.items() if options.offers]
         if not open_zones:
             if not index:
-                refusal = next((found.refusal for found in left.values()), "")
+                refusal = next((options.refusal for options in options_by_zone.values()), "")
                 raise Rejected(refusal or quotas.obstacle(template, pairs(chain(*by_zone.values()))))
             return
-        zone = min(open_zones, key=lambda z: (counts[z], left[z].offers[0].offering.cost_hourly_usd, z))
+        zone = min(
+            open_zones, key=lambda z: (counts[z], options_by_zone[z].offers[0].offering.cost_hourly_usd, z)
+        )
         counts[zone] += 1
-        quotas.take(template, pairs(left[zone].offers))
+        quotas.take(template, pairs(options_by_zone[zone].offers))
         name = claim_name(pool.name, inputs.decision, index)
-        yield planned_node(left[zone], (), (), name, inputs.decision, cluster, inputs.now)
+        yield planned_node(options_by_zone[zone], (), (), name, inputs.decision, cluster, inputs.now)
 
 
 def left_of(inputs: Inputs) -> Left:
@@ -132,10 +134,10 @@ def left_of(inputs: Inputs) -> Left:
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
     """Return the offers in each zone, reserved capacity and then the cheapest first, exotic types last."""
-    found: dict[str, list[Offer]] = {}
+    by_zone: dict[str, list[Offer]] = {}
     for offer in sorted(offers_for_no_pods(template, template.choices), key=_price):
-        found.setdefault(offer.offering.zone, []).append(offer)
-    return {zone: tuple(same) for zone, same in found.items()}
+        by_zone.setdefault(offer.offering.zone, []).append(offer)
+    return {zone: tuple(offers) for zone, offers in by_zone.items()}
 
 
 def _price(offer: Offer) -> tuple[bool, bool, float, str]:
@@ -170,29 +172,25 @@ def surplus(
         c for c in claims if c.nodepool in static and not c.is_ending and c.phase is not Phase.GIVEN_UP
     ]
     counts = Counter(claim.nodepool for claim in serving)
-    too_many = {name: counts[name] - wanted for name, wanted in static.items() if counts[name] > wanted}
+    too_many = {name: counts[name] - count for name, count in static.items() if counts[name] > count}
     if not too_many:
         return []
-    loads, shown = _loads(snapshot, now), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
-    return [
-        End(
-            claim.terminating(
-                SCALED_DOWN,
-                f"NodePool {name} has {counts[name]} nodes and "
-                + (closed_obstacle(pools[name], now) or f"replicas is {static[name]}"),
-                now,
-                deadline_of(claim, shown.get(claim.name), now),
-            )
-        )
-        for name in sorted(too_many)
-        for claim in _least([c for c in serving if c.nodepool == name], loads, too_many[name])
-    ]
+    loads, manifests = _loads(snapshot, now), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
+    ends = []
+    for name in sorted(too_many):
+        reason = closed_obstacle(pools[name], now) or f"replicas is {static[name]}"
+        message = f"NodePool {name} has {counts[name]} nodes and {reason}"
+        mine = [claim for claim in serving if claim.nodepool == name]
+        for claim in _least_loaded(mine, loads, too_many[name]):
+            deadline = deadline_of(claim, manifests.get(claim.name), now)
+            ends.append(End(claim.terminating(SCALED_DOWN, message, now, deadline)))
+    return ends
 
 
-def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) -> list[NodeClaim]:
-    left, going = list(mine), []
+def _least_loaded(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) -> list[NodeClaim]:
+    remaining, ending = list(mine), []
     for _ in range(count):
-        zones = Counter(claim.zone for claim in left)
+        zones = Counter(claim.zone for claim in remaining)
 
         def rank(claim: NodeClaim, zones: Counter[str] = zones) -> tuple[object, ...]:
             load = loads.get(claim.node_name, _Load()) if claim.node_name else _Load()
@@ -208,9 +206,9 @@ def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) ->
                 claim.name,
             )
 
-        going.append(min(left, key=rank))
-        left.remove(going[-1])
-    return going
+        ending.append(min(remaining, key=rank))
+        remaining.remove(ending[-1])
+    return ending
 
 
 def _loads(snapshot: Snapshot, now: datetime) -> dict[str, _Load]:

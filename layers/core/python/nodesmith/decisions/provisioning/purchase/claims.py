@@ -88,9 +88,9 @@ _UNKNOWN_SIZE = 20 * GIB
 def volumes_hourly_usd(nodeclass: EC2NodeClass) -> float:
     """Return about what the volumes of an instance cost an hour, in USD. A volume of a snapshot counts as 20 GiB."""
     volumes = [mapping.ebs for mapping in nodeclass.block_devices if mapping.ebs is not None]
-    sizes = [(each.volume_size_bytes or _UNKNOWN_SIZE, each.volume_type or "gp2") for each in volumes]
-    found = sizes or [(_UNKNOWN_SIZE, "gp3")]
-    return sum(size / GIB * _GIB_MONTH_USD.get(kind, 0.125) for size, kind in found) / _HOURS_A_MONTH
+    sizes = [(volume.volume_size_bytes or _UNKNOWN_SIZE, volume.volume_type or "gp2") for volume in volumes]
+    billed_sizes = sizes or [(_UNKNOWN_SIZE, "gp3")]
+    return sum(size / GIB * _GIB_MONTH_USD.get(kind, 0.125) for size, kind in billed_sizes) / _HOURS_A_MONTH
 
 
 def claim_name(nodepool: str, decision: str, index: int) -> str:
@@ -104,22 +104,22 @@ def claim_name(nodepool: str, decision: str, index: int) -> str:
 
 
 def planned_node(
-    found: Options,
+    options: Options,
     demands: Sequence[Demand],
     pods: Sequence[Pod],
     name: str,
     decision: str,
     cluster: ClusterInfo,
     now: datetime,
-    known: Templates | None = None,
+    cache: Templates | None = None,
     warm: WarmFor | None = None,
 ) -> PlannedNode:
     """Return one node to buy for pods of these demands.
 
-    `found` are its options, the cheapest first. `known` caches launch templates. With `warm`, its instance is stopped
+    `options` are its options, the cheapest first. `cache` caches launch templates. With `warm`, its instance is stopped
     once it is prepared.
     """
-    offers = found.offers
+    offers = options.offers
     template, cheapest = offers[0].template, offers[0].offering
     pool = template.pool
     custom = _narrowed(template, demands)
@@ -151,7 +151,7 @@ def planned_node(
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
         annotations={
             **pool.annotations,
-            MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
+            MIN_VALUES_RELAXED: "true" if options.relaxed else "false",
             INSTANCE_PROFILE: template.status.instance_profile,
             **_gpu_parts(pool),
             **overlay_marks(pairs(offers)),
@@ -159,7 +159,7 @@ def planned_node(
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
-        requests=requests_of(found, pods),
+        requests=requests_of(options, pods),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
@@ -179,19 +179,19 @@ def planned_node(
     claim = as_launched(claim, template.nodeclass)
     claim = warm.on(claim, template.nodeclass) if warm is not None else claim
     offered = pairs(offers)
-    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
-    return PlannedNode(claim, request, templates, found.surcharge_hourly_usd)
+    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, cache)
+    return PlannedNode(claim, request, templates, options.surcharge_hourly_usd)
 
 
-def kind_of(found: Options, demands: Iterable[Demand], pods: Iterable[Pod]) -> tuple[object, ...]:
+def kind_of(options: Options, demands: Iterable[Demand], pods: Iterable[Pod]) -> tuple[object, ...]:
     """Return a key that is equal for nodes which differ only in name, pods and their requests, and tags."""
-    template = found.offers[0].template
+    template = options.offers[0].template
     asks_efa = any(pod.shape.requests.of(EFA) for pod in pods)
     return (
-        id(found),
+        id(options),
         _narrowed(template, demands),
         asks_efa,
-        _drivers(pods, found.offers).get(REQUESTED_DRIVERS),
+        _drivers(pods, options.offers).get(REQUESTED_DRIVERS),
     )
 
 
@@ -216,16 +216,16 @@ def another(
     return PlannedNode(claim, request, like.templates, like.surcharge_hourly_usd)
 
 
-def requests_of(found: Options, pods: Iterable[Pod]) -> Resources:
+def requests_of(options: Options, pods: Iterable[Pod]) -> Resources:
     """Return what the pods of a node and its DaemonSets request."""
-    daemons = found.offers[0].type_option.daemons
+    daemons = options.offers[0].type_option.daemons
     return without_devices(total([pod.shape.requests for pod in pods]) + daemons)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
     """Return the labels of a node that runs in a reservation; empty for any other."""
-    found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
-    return next((reservation_labels(r) for r in found), {})
+    matches = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
+    return next((reservation_labels(r) for r in matches), {})
 
 
 def _gpu_parts(pool: NodePool) -> dict[str, str]:
@@ -235,12 +235,12 @@ def _gpu_parts(pool: NodePool) -> dict[str, str]:
 
 def _drivers(pods: Iterable[Pod], offers: Iterable[Offer]) -> dict[str, str]:
     """Return the annotation that names the drivers whose devices the pods get; empty without any."""
-    wanted = frozenset[str]().union(*[pod.shape.drivers for pod in pods])
-    if not wanted:
+    drivers = frozenset[str]().union(*[pod.shape.drivers for pod in pods])
+    if not drivers:
         return {}
-    there = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
-    found = sorted(wanted.intersection(*there))
-    return {REQUESTED_DRIVERS: ",".join(found)} if found else {}
+    drivers_by_type = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
+    common = sorted(drivers.intersection(*drivers_by_type))
+    return {REQUESTED_DRIVERS: ",".join(common)} if common else {}
 
 
 def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:
@@ -252,8 +252,10 @@ def _placement(template: Template, custom: Requirements, name: str) -> dict[str,
     if group is None:
         return {}
     labels = {PLACEMENT_GROUP: group.id}
-    wanted = template.requirements.union(custom).get(PARTITION)
-    allowed = sorted(wanted.values, key=int) if wanted is not None and not wanted.complement else []
+    requirement = template.requirements.union(custom).get(PARTITION)
+    allowed = (
+        sorted(requirement.values, key=int) if requirement is not None and not requirement.complement else []
+    )
     if allowed:
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
         labels[PARTITION] = allowed[number % len(allowed)]
@@ -268,19 +270,19 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
         if is_decided and not any(TENANCY in term.by_key for term in demand.shape.terms):
             continue
         terms = agreeing_terms(template.requirements, demand.shape)
-        asked = terms[0].union(Requirements.from_labels(demand.pins))
-        narrowed = narrowed.adding(*own_preferences(template.requirements, asked).values())
+        requirements = terms[0].union(Requirements.from_labels(demand.pins))
+        narrowed = narrowed.adding(*own_preferences(template.requirements, requirements).values())
     return narrowed
 
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
     """Return a value for every label that the NodePool leaves open: a node has exactly one."""
-    found: dict[str, str | None] = {
+    values: dict[str, str | None] = {
         key: any_value(requirements[key]) for key in sorted(requirements) if key not in DECIDED
     }
-    if TENANCY in found:
-        found[TENANCY] = tenancy(requirements)
-    return {key: value for key, value in found.items() if value is not None}
+    if TENANCY in values:
+        values[TENANCY] = tenancy(requirements)
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def any_value(requirement: Requirement) -> str | None:

@@ -64,7 +64,7 @@ class Options:
 
     @property
     def surcharge_hourly_usd(self) -> float:
-        """What the node costs beyond its instance, USD an hour."""
+        """The node's cost beyond its instance, in USD an hour."""
         return self.offers[0].type_option.surcharge_hourly_usd
 
 
@@ -82,10 +82,10 @@ def options(
     of the NodePool's limits, in order of their names; `policy` says whether it may be bought without all its minValues.
     """
     flexible, is_pinned = _flexible(chosen), _is_counted_by_zone(chosen.template)
-    sold, zone = chosen.offering, chosen.offering.zone
-    price = sold.risk_hourly_usd if sold.commitment else sold.cost_hourly_usd
+    offering, zone = chosen.offering, chosen.offering.zone
+    price = offering.risk_hourly_usd if offering.commitment else offering.cost_hourly_usd
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
-    kept: list[Offer] = []
+    offers: list[Offer] = []
     types: set[str] = set()
     dearer: list[Offer] = []
     on_demand = inf  # spot that costs more than on-demand is not worth it, if that can be had
@@ -93,11 +93,11 @@ def options(
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
-        wasteful = bool(kept) and offer.offering.cost_hourly_usd > on_demand
-        at_limit = len(kept) >= MAX_OVERRIDES
-        short = at_limit and sold.capacity_type == SPOT and not enough  # in regions with many zones
+        wasteful = bool(offers) and offer.offering.cost_hourly_usd > on_demand
+        at_limit = len(offers) >= MAX_OVERRIDES
+        short = at_limit and offering.capacity_type == SPOT and not enough  # in regions with many zones
         full = dear or wasteful or (at_limit and not short)
-        if full and not _lacking(flexible, _sold_in(zone, kept)):
+        if full and not _lacking(flexible, _sold_in(zone, offers)):
             break
         if offer.offering.capacity_type != chosen.offering.capacity_type:
             is_other = (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT)
@@ -114,15 +114,15 @@ def options(
         if wastes or offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
             full = True  # EC2 knows no surcharges, and would choose it by its price
         if at_limit and not full:
-            kept = kept if offer.type_option.type.name in types else _making_room(kept, offer)
+            offers = offers if offer.type_option.type.name in types else _making_room(offers, offer)
         else:
-            (dearer if full else kept).append(offer)
+            (dearer if full else offers).append(offer)
         types.update(() if wastes else (offer.type_option.type.name,))
-    kept = _without_risky(_with_min_values(kept, dearer, flexible, zone), flexible, zone)
-    refusal = _unmet(flexible, kept)
+    offers = _without_risky(_with_min_values(offers, dearer, flexible, zone), flexible, zone)
+    refusal = _unmet(flexible, offers)
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
-    return Options(tuple(_paid_alike(kept, sold)), relaxed=bool(refusal))
+    return Options(tuple(_paid_alike(offers, offering)), relaxed=bool(refusal))
 
 
 def offers_for_no_pods(template: Template, types: Sequence[TypeOption]) -> list[Offer]:
@@ -130,18 +130,22 @@ def offers_for_no_pods(template: Template, types: Sequence[TypeOption]) -> list[
 
     Bare metal and types with accelerators are among them only if there are no others, or if minValues may need them.
     """
-    plain: Sequence[TypeOption] = [each for each in types if not each.is_exotic]
-    if not plain or any(each.min_values for each in template.requirements.values()):
+    plain: Sequence[TypeOption] = [type_option for type_option in types if not type_option.is_exotic]
+    if not plain or any(requirement.min_values for requirement in template.requirements.values()):
         plain = types
-    return [Offer(template, each, offering, (), 0) for each in plain for offering in each.offerings]
+    return [
+        Offer(template, type_option, offering, (), 0)
+        for type_option in plain
+        for offering in type_option.offerings
+    ]
 
 
 def affordable(
     quotas: Left, template: Template, offers: Sequence[Offer], nodes: int = 1
 ) -> tuple[Offer, ...]:
     """Return the offers that quotas leave enough for, as `Left.narrowed` does."""
-    kept = set(quotas.narrowed(template, pairs(offers), nodes))
-    return tuple(offer for offer, pair in zip(offers, pairs(offers), strict=True) if pair in kept)
+    allowed = set(quotas.narrowed(template, pairs(offers), nodes))
+    return tuple(offer for offer, pair in zip(offers, pairs(offers), strict=True) if pair in allowed)
 
 
 def for_no_pods(
@@ -154,34 +158,39 @@ def for_no_pods(
     flexible = [r for r in _flexible(offers[0]) if not (has_zone and r.key == ZONE)]
     plain = [offer for offer in offers if not offer.is_exotic] or list(offers)
     others = [*plain[MAX_OVERRIDES:], *(offer for offer in offers if offer.is_exotic)]
-    kept = sorted(_supplied(plain[:MAX_OVERRIDES], others, flexible), key=_by_cost)
-    refusal = _unmet(flexible, kept)
+    accepted = sorted(_supplied(plain[:MAX_OVERRIDES], others, flexible), key=_by_cost)
+    refusal = _unmet(flexible, accepted)
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
-    return Options(tuple(kept), relaxed=bool(refusal))
+    return Options(tuple(accepted), relaxed=bool(refusal))
 
 
-def _unmet(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> str:
+def _unmet(flexible: Iterable[Requirement], offers: Sequence[Offer]) -> str:
     """Return which minValues these offers do not reach; empty if they reach all."""
-    lacking = _lacking(flexible, kept)
-    short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
+    lacking = _lacking(flexible, offers)
+    short = ", ".join(f"{r.key} {len(values_of(r, offers))} of {r.min_values}" for r in lacking)
     return f"minValues requirement is not met for label(s) {short}" if short else ""
 
 
-def _paid_alike(kept: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
+def _paid_alike(offers: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
     """Yield the offers. Where commitments pay for a part of the chosen one, they pay as much of the others."""
-    for offer in kept:
-        sold, left = offer.offering, chosen.commitment_use
-        if chosen.commitment and chosen.price_hourly_usd and sold.commitment_use > left:
-            rest = sold.listed_hourly_usd * (1 - left / sold.commitment_use)
-            offer = offer._replace(offering=replace(sold, price_hourly_usd=rest, commitment_use=left))
+    for offer in offers:
+        offering, use_left = offer.offering, chosen.commitment_use
+        if chosen.commitment and chosen.price_hourly_usd and offering.commitment_use > use_left:
+            price = offering.listed_hourly_usd * (1 - use_left / offering.commitment_use)
+            offer = offer._replace(
+                offering=replace(offering, price_hourly_usd=price, commitment_use=use_left)
+            )
         yield offer
 
 
 def _is_sold_otherwise(offer: Offer, chosen: Offer) -> bool:
     """Return whether an offer has another reservation or commitment, with its own limits."""
-    sold, wanted = offer.offering, chosen.offering
-    return (sold.reservation, sold.commitment) != (wanted.reservation, wanted.commitment)
+    offering, chosen_offering = offer.offering, chosen.offering
+    return (offering.reservation, offering.commitment) != (
+        chosen_offering.reservation,
+        chosen_offering.commitment,
+    )
 
 
 def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:
@@ -206,9 +215,9 @@ def _is_counted_by_zone(template: Template) -> bool:
     return any(limited_zone(name) for name in template.remaining)
 
 
-def _lacking(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> list[Requirement]:
+def _lacking(flexible: Iterable[Requirement], offers: Sequence[Offer]) -> list[Requirement]:
     """Return the requirements whose minValues these offers do not reach."""
-    return [r for r in flexible if len(values_of(r, kept)) < (r.min_values or 0)]
+    return [r for r in flexible if len(values_of(r, offers)) < (r.min_values or 0)]
 
 
 def _sold_in(zone: str, offers: Iterable[Offer]) -> list[Offer]:
@@ -216,68 +225,68 @@ def _sold_in(zone: str, offers: Iterable[Offer]) -> list[Offer]:
 
 
 def _with_min_values(
-    kept: list[Offer], others: Sequence[Offer], flexible: Sequence[Requirement], zone: str
+    offers: list[Offer], others: Sequence[Offer], flexible: Sequence[Requirement], zone: str
 ) -> list[Offer]:
     """Add the offers that minValues lack, first in the zone where the node most likely launches, then anywhere."""
-    kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
-    kept = _supplied(kept, others, flexible)
-    return sorted(kept, key=_by_cost)
+    offers = _supplied(offers, _sold_in(zone, others), flexible, zone)
+    offers = _supplied(offers, others, flexible)
+    return sorted(offers, key=_by_cost)
 
 
 def _by_cost(offer: Offer) -> tuple[float, float, str, str]:
     return *offer.offering.costs, offer.type_option.type.name, offer.offering.zone
 
 
-def _without_risky(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
+def _without_risky(offers: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
     """Leave out pools with recent interruptions, the riskiest first, because EC2 weighs prices and not our losses.
 
     A pool stays if its type is sold nowhere else and too few other types remain, or if minValues need it.
     """
-    short = len(_lacking(flexible, kept)), len(_lacking(flexible, _sold_in(zone, kept)))
-    risky = [offer for offer in kept if offer.offering.risk_hourly_usd]
+    short = len(_lacking(flexible, offers)), len(_lacking(flexible, _sold_in(zone, offers)))
+    risky = [offer for offer in offers if offer.offering.risk_hourly_usd]
     for offer in sorted(risky, key=lambda w: (-w.offering.risk_hourly_usd, w.key)):
-        left = [each for each in kept if each is not offer]
-        types = {each.type_option.type.name for each in left}
+        remaining = [other for other in offers if other is not offer]
+        types = {other.type_option.type.name for other in remaining}
         if offer.type_option.type.name not in types and len(types) < _ENOUGH_TYPES:
             continue
-        if short == (len(_lacking(flexible, left)), len(_lacking(flexible, _sold_in(zone, left)))):
-            kept = left
-    return kept
+        if short == (len(_lacking(flexible, remaining)), len(_lacking(flexible, _sold_in(zone, remaining)))):
+            offers = remaining
+    return offers
 
 
 def _supplied(
-    kept: list[Offer], others: Iterable[Offer], flexible: Sequence[Requirement], zone: str | None = None
+    offers: list[Offer], others: Iterable[Offer], flexible: Sequence[Requirement], zone: str | None = None
 ) -> list[Offer]:
     """Add offers until minValues are reached, counting only those in `zone` if one is given."""
     for offer in others:
-        among = kept if zone is None else _sold_in(zone, kept)
-        needed = _lacking(flexible, among)
-        if not needed:
+        among = offers if zone is None else _sold_in(zone, offers)
+        unmet = _lacking(flexible, among)
+        if not unmet:
             break
-        if any(not values_of(r, [offer]) <= values_of(r, among) for r in needed):
-            kept = _making_room(kept, offer)
-    return kept
+        if any(not values_of(r, [offer]) <= values_of(r, among) for r in unmet):
+            offers = _making_room(offers, offer)
+    return offers
 
 
-def _making_room(kept: list[Offer], offer: Offer) -> list[Offer]:
+def _making_room(offers: list[Offer], offer: Offer) -> list[Offer]:
     """Add an offer; if the list is full, it replaces the most expensive offer of a type that occurs twice."""
-    if len(kept) < MAX_OVERRIDES:
-        return [*kept, offer]
-    names = [k.type_option.type.name for k in kept]
-    spare = next((i for i in reversed(range(len(kept))) if names.count(names[i]) > 1), None)
-    return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], offer]
+    if len(offers) < MAX_OVERRIDES:
+        return [*offers, offer]
+    names = [k.type_option.type.name for k in offers]
+    spare = next((i for i in reversed(range(len(offers))) if names.count(names[i]) > 1), None)
+    return offers if spare is None else [*offers[:spare], *offers[spare + 1 :], offer]
 
 
-def values_of(requirement: Requirement, kept: Iterable[Offer]) -> set[str]:
+def values_of(requirement: Requirement, offers: Iterable[Offer]) -> set[str]:
     """Return the values of a label that these offers leave possible.
 
     A request has one capacity type, so for that label all offerings of the types count.
     """
     if requirement.key == CAPACITY_TYPE:
-        return {offering.capacity_type for offer in kept for offering in offer.type_option.offerings}
+        return {offering.capacity_type for offer in offers for offering in offer.type_option.offerings}
     if requirement.key == ZONE:
-        return {offer.offering.zone for offer in kept}
-    labels = (offer.type_option.type.labels.get(requirement.key) for offer in kept)
+        return {offer.offering.zone for offer in offers}
+    labels = (offer.type_option.type.labels.get(requirement.key) for offer in offers)
     return {value for value in labels if value is not None}
 
 
@@ -298,8 +307,8 @@ class Cut:
 
     def concerns(self, offer: Offer) -> bool:
         """Return whether an offer is of the same NodePool, capacity type and commitment."""
-        sold = offer.offering.capacity_type, offer.offering.commitment
-        return (offer.template.name, *sold) == (self.nodepool, self.capacity_type, self.commitment)
+        market = offer.offering.capacity_type, offer.offering.commitment
+        return (offer.template.name, *market) == (self.nodepool, self.capacity_type, self.commitment)
 
 
 def cut(offered: PackingProblem, node: Node) -> Cut:
@@ -311,14 +320,14 @@ def cut(offered: PackingProblem, node: Node) -> Cut:
     )
     by_limits = has_choice(offered.offers_by_template[offer.template.name], offer, bits, size)
     if not by_limits:
-        bits, size = _least(offered, offer, bits, size)
+        bits, size = _smallest_refused(offered, offer, bits, size)
     kinds = frozenset(_kind(demand) for i, demand in enumerate(offered.demands) if bits >> i & 1)
     amounts = FrozenMap(dict(zip(offered.dimensions, size, strict=True)))
-    sold = offer.offering
-    return Cut(offer.template.name, sold.capacity_type, amounts, kinds, by_limits, sold.commitment)
+    offering = offer.offering
+    return Cut(offer.template.name, offering.capacity_type, amounts, kinds, by_limits, offering.commitment)
 
 
-def _least(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tuple[int, Vector]:
+def _smallest_refused(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tuple[int, Vector]:
     """Return as few kinds, and as little of each resource, as would still be refused."""
     template_offers = offered.offers_by_template[offer.template.name]
     for index in range(bits.bit_length()):
@@ -344,25 +353,25 @@ def without_cuts(offered: PackingProblem, cuts: Iterable[Cut]) -> PackingProblem
     for number, one in enumerate(cuts):
         bits = _bits(one, offered.demands)
         size = tuple(one.size.get(name, 0) for name in offered.dimensions)
-        found: list[Bin] = []
-        for each in bins:
-            offer = offers[each.key]
+        remaining: list[Bin] = []
+        for candidate in bins:
+            offer = offers[candidate.key]
             if (
                 bits is None
                 or not one.concerns(offer)
-                or bits & ~each.admits
-                or not all(map(le, size, each.capacity))
+                or bits & ~candidate.admits
+                or not all(map(le, size, candidate.capacity))
             ):
-                found.append(each)
+                remaining.append(candidate)
                 continue
             parts = [
-                replace(part, key=f"{each.key}#{number}.{place}")
-                for place, part in enumerate(_parts(each, size, bits))
+                replace(part, key=f"{candidate.key}#{number}.{place}")
+                for place, part in enumerate(_parts(candidate, size, bits))
             ]
             offers.update((part.key, offer) for part in parts)
-            found += parts
-        if found != bins:
-            bins = undominated(found)
+            remaining += parts
+        if remaining != bins:
+            bins = undominated(remaining)
     return replace(offered, bins=tuple(bins), offers=offers)
 
 
@@ -377,8 +386,8 @@ def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:
 
 def _bits(one: Cut, demands: Sequence[Demand]) -> int | None:
     """Return the kinds of a cut as bits of demands; None if one of them is no longer demanded."""
-    found = [index for index, demand in enumerate(demands) if _kind(demand) in one.kinds]
-    return sum(1 << index for index in found) if len(found) == len(one.kinds) else None
+    indices = [index for index, demand in enumerate(demands) if _kind(demand) in one.kinds]
+    return sum(1 << index for index in indices) if len(indices) == len(one.kinds) else None
 
 
 def _kind(demand: Demand) -> _Kind:

@@ -35,7 +35,7 @@ from nodesmith.model.policies import NodeSettings
 
 @dataclass(slots=True)
 class Purchase:
-    """What was bought, what is left, and why some things could not be bought.
+    """The purchases, the demands that are left, and the reasons why some of them were refused.
 
     `tiers` are the templates with what is left of their limits; `refusals` go by shape, zone and NodePool.
     """
@@ -131,31 +131,31 @@ class NodePurchase:
         return self.options.price_hourly_usd
 
 
-def written_down(bought: Iterable[NodePurchase], origin: Origin) -> tuple[PlannedNode, ...]:
+def written_down(purchases: Iterable[NodePurchase], origin: Origin) -> tuple[PlannedNode, ...]:
     """Return the nodes as intents, in their order. Nodes of a kind (see `kind_of`) are planned once.
 
     Where zones have several subnets, this applies only to nodes that follow each other, so that others go to the subnet
     with most free addresses.
     """
     nodes: list[PlannedNode] = []
-    made: dict[object, tuple[PlannedNode, Counter[str]]] = {}
+    nodes_by_kind: dict[object, tuple[PlannedNode, Counter[str]]] = {}
     about = origin.decision, origin.cluster, origin.now, origin.templates
-    for one in bought:
-        name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
-        template = one.options.offers[0].template
-        kind = kind_of(one.options, one.demands, one.pods)
-        repetition = origin.repetition_of(one.pods)
+    for purchase in purchases:
+        name = claim_name(purchase.nodepool, origin.decision, next(origin.numbers))
+        template = purchase.options.offers[0].template
+        kind = kind_of(purchase.options, purchase.demands, purchase.pods)
+        repetition = origin.repetition_of(purchase.pods)
         # Each node of a partition group may be in another partition.
-        like = None if PARTITION in template.requirements else made.get(kind)
-        if like is not None and origin.templates.takes_again(template.status, like[1]):
-            asked = requests_of(one.options, one.pods), repetition
-            nodes.append(another(like[0], one.pods, name, *asked))
+        similar = None if PARTITION in template.requirements else nodes_by_kind.get(kind)
+        if similar is not None and origin.templates.takes_again(template.status, similar[1]):
+            details = requests_of(purchase.options, purchase.pods), repetition
+            nodes.append(another(similar[0], purchase.pods, name, *details))
         else:
-            node = planned_node(one.options, one.demands, one.pods, name, *about, origin.warm)
+            node = planned_node(purchase.options, purchase.demands, purchase.pods, name, *about, origin.warm)
             claim = replace(node.claim, attempts=repetition.attempts, again=repetition.again)
             node = replace(node, claim=claim)
             if len({subnet.zone for subnet in template.status.subnets}) < len(template.status.subnets):
-                made.clear()
-            made[kind] = node, Counter(origin.templates.last)
+                nodes_by_kind.clear()
+            nodes_by_kind[kind] = node, Counter(origin.templates.last)
             nodes.append(node)
     return tuple(nodes)

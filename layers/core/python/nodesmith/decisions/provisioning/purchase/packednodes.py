@@ -1,9 +1,9 @@
 """From a packing problem to packed nodes: how demands are packed, what each node may be, what minValues refuse.
 
-A node may fail at any moment. Of two or more pending pods of a shape, at most half go to one node, as long as the whole
-plan then costs no more than `fragility_tolerance` above the cheapest (a fraction of its price; 0 leaves every plan as
-it is). This applies to plans of up to 20 nodes; larger ones are spread by their size. The protection against losing one
-spot pool is that every node is requested with at least 15 types, where there are that many.
+A node may fail at any moment. If two or more pods of a shape are pending, at most half of them go to one node, provided
+that the whole plan costs at most `fragility_tolerance` more than the cheapest (a fraction of its price; 0 leaves every
+plan as it is). This applies to plans of up to 20 nodes; larger ones are spread by their size. The protection against
+losing one spot pool is that every node is requested with at least 15 types, where there are that many.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from nodesmith.model.policies import MinValuesPolicy
 _MOST_SCOUTED = 16
 _FEW_NODES = 20
 _NODE_PRICES = 4, 2, 1
-"""What a node may cost in addition, in turn, as multiples of its part of `few_nodes_tolerance`."""
+"""The extra prices of a node to try in turn, as multiples of its part of `few_nodes_tolerance`."""
 _EXACT = 1 + 1e-9
-"""What is good enough where a node counts so much that a share of its price hides all prices."""
+"""How good a plan must be if a node counts so much that a share of its price hides all other prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
     if order.quick or packed.offered.node_usd:
         return packed
     offered, tolerance = packed.offered, order.settings.fragility_tolerance
-    other = less_fragile(
+    alternative = less_fragile(
         offered, packed.packing, offered.limits.vectors, tolerance, order.good_enough, order.known.plans
     )
-    if other is None:
+    if alternative is None:
         return packed
-    result.steps += other.steps
-    found = _packed(offered, other, order, result)
-    return packed if found.refused else found
+    result.steps += alternative.steps
+    repacked = _packed(offered, alternative, order, result)
+    return packed if repacked.refused else repacked
 
 
 def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> PackedNodes:
@@ -101,16 +101,20 @@ def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> Pac
     each_usd = tolerance * price / number
     for node_usd in (least_nodes_first(offered).node_usd, *(times * each_usd for times in _NODE_PRICES)):
         bins = with_node_usd(offered.bins, node_usd)
-        other = pack(offered.items, bins, offered.limits.vectors, bounded=False, known=order.known.plans)
-        result.steps += other.steps
-        nodes = (replace(node, bin=with_node_usd([node.bin], -node_usd)[0]) for node in other.nodes)
-        other = replace(other, nodes=tuple(nodes), bound=packed.packing.bound)
-        is_worse = sum(other.left) > sum(packed.packing.left) or other.price > price * (1 + tolerance)
-        if is_worse or sum(node.repeats for node in other.nodes) >= number:
+        alternative = pack(
+            offered.items, bins, offered.limits.vectors, bounded=False, known=order.known.plans
+        )
+        result.steps += alternative.steps
+        nodes = (replace(node, bin=with_node_usd([node.bin], -node_usd)[0]) for node in alternative.nodes)
+        alternative = replace(alternative, nodes=tuple(nodes), bound=packed.packing.bound)
+        is_worse = sum(alternative.left) > sum(packed.packing.left) or alternative.price > price * (
+            1 + tolerance
+        )
+        if is_worse or sum(node.repeats for node in alternative.nodes) >= number:
             continue
-        found = _packed(offered, other, order, result)
-        if not found.refused:
-            return found
+        repacked = _packed(offered, alternative, order, result)
+        if not repacked.refused:
+            return repacked
     return packed
 
 
@@ -119,7 +123,7 @@ def least_nodes_first(offered: PackingProblem) -> PackingProblem:
 
     A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
     """
-    alike = [replace(each, price=1.0, instead=None) for each in offered.bins]
+    alike = [replace(bin_, price=1.0, instead=None) for bin_ in offered.bins]
     quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
     enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
     node_usd = dearer_than(enough, offered.bins)
@@ -128,7 +132,7 @@ def least_nodes_first(offered: PackingProblem) -> PackingProblem:
 
 def dearer_than(nodes: int, bins: Iterable[Bin]) -> float:
     """Return a price that is higher than that of so many nodes."""
-    return (nodes + 1) * max((each.price for each in bins), default=0.0) + 1.0
+    return (nodes + 1) * max((bin_.price for bin_ in bins), default=0.0) + 1.0
 
 
 def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
@@ -143,35 +147,35 @@ def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
 
 
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:
-    left, entries = dict(packing.limits), []
+    limits_left, entries = dict(packing.limits), []
     to_come = Counter[int]()
-    known: _Found = {}
+    cache: _OptionsCache = {}
     for node in packing.nodes:
         to_come[node.bin.limit] += node.repeats
     for node in packing.nodes:
-        limit = left.get(node.bin.limit, ())
-        found, taken = _found(
-            offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit], known
-        )
+        limit = limits_left.get(node.bin.limit, ())
+        policy, number = order.settings.min_values_policy, to_come[node.bin.limit]
+        choice, taken = _choice(offered, node, limit, policy, number, cache)
         to_come[node.bin.limit] -= node.repeats
         offer = offered.offer(node.bin)
         is_limited = _is_limited(offer.template)
         for demand in (offered.demands[i] for i, _ in node.holds):
             if is_limited:
                 order.choices.used(offer.template.name, demand)
-            if not found.offers:
+            if not choice.offers:
                 result.refusals[demand.shape, demand.zone, offer.template.name] = Refusal(
                     Filter.MIN_VALUES,
-                    found.refusal,
+                    choice.refusal,
                     "minValues",
                     "lower minValues, or allow more instance types",
                 )
-        taken = taken if found.offers else (0,) * len(limit)
+        taken = taken if choice.offers else (0,) * len(limit)
         if limit:
             triples = zip(limit, node.bin.cost, taken, strict=True)
-            left[node.bin.limit] = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
-        entries.append((node, found, taken))
-    refused = list(dict.fromkeys(cut(offered, node) for node, found, _ in entries if not found.offers))
+            rest = (have + node.repeats * (cost - took) for have, cost, took in triples)
+            limits_left[node.bin.limit] = tuple(rest)
+        entries.append((node, choice, taken))
+    refused = list(dict.fromkeys(cut(offered, node) for node, choice, _ in entries if not choice.offers))
     order.known.learn(refused)
     return PackedNodes(offered, packing, entries, refused)
 
@@ -187,30 +191,33 @@ def _is_committed(name: str) -> bool:
     return shared is not None and shared.is_of_commitments
 
 
-_Found = dict[tuple[object, ...], Options]
+_OptionsCache = dict[tuple[object, ...], Options]
 """Options of nodes by everything that they depend on."""
 
 
-def _found(
-    offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy, to_come: int, known: _Found
+def _choice(
+    offered: PackingProblem,
+    node: Node,
+    limit: Vector,
+    policy: MinValuesPolicy,
+    to_come: int,
+    cache: _OptionsCache,
 ) -> tuple[Options, Vector]:
     """Return the options of a node, and what it takes of limits: more than it needs if minValues require that.
 
-    Of quotas and commitments, it may take an equal share of what the `to_come` nodes leave: a request that may take no
+    It may take an equal share of the quotas and commitments that the `to_come` nodes leave: a request that may take no
     more than it needs names few types, and a quota is seldom as near as the limit of a NodePool. Of commitments, it is
     expected to take no more than it needs, because EC2 launches the cheapest type that it has.
     """
     offer, axes = offered.offer(node.bin), range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
-    holds, template_offers = (
-        sum(1 << i for i, _ in node.holds),
-        offered.offers_by_template[offer.template.name],
-    )
+    holds = sum(1 << i for i, _ in node.holds)
+    template_offers = offered.offers_by_template[offer.template.name]
     cost = offered.limits.own(offer.template.name, node.bin.cost)
     have = offered.limits.own(offer.template.name, limit)
     shared = [shared_limit(name) is not None for name in sorted(offer.template.remaining)] if have else ()
-    triples = zip(cost, have, shared, strict=True)
-    most = tuple(need + spare // to_come if is_quota else need for need, spare, is_quota in triples)
+    shares = zip(cost, have, shared, strict=True)
+    most = tuple(need + spare // to_come if is_quota else need for need, spare, is_quota in shares)
     if node.bin.key != node.bin.whole_key:  # commitments pay for a part, whatever it is
         most = tuple(
             UNLIMITED if _is_committed(name) else much
@@ -219,23 +226,22 @@ def _found(
     offers_key = offer.key, node.bin.key, *template_offers.offers_key(holds, size)
 
     def within(most: Vector) -> Options:
-        asked = most, *offers_key
-        if asked not in known:
-            known[asked] = options(template_offers, offer, holds, size, most, policy)
-        return known[asked]
+        key = most, *offers_key
+        if key not in cache:
+            cache[key] = options(template_offers, offer, holds, size, most, policy)
+        return cache[key]
 
-    found = within(most)
-    if not found.offers and any(limit):
+    choice = within(most)
+    if not choice.offers and any(limit):
         most = tuple(need + spare // node.repeats for need, spare in zip(cost, have, strict=True))
-        found = within(most)
-    if most == cost or not found.offers:
-        return found, node.bin.cost
+        choice = within(most)
+    if most == cost or not choice.offers:
+        return choice, node.bin.cost
     names = sorted(offer.template.remaining)
-    most = tuple(map(max, zip(*(template_offers.cost(each) for each in found.offers), strict=True)))
-    taken = tuple(
-        need if _is_committed(name) else much for name, need, much in zip(names, cost, most, strict=True)
-    )
-    return found, offered.limits.spread(offered.limits.names.index(offer.template.name), taken)
+    most = tuple(map(max, zip(*map(template_offers.cost, choice.offers), strict=True)))
+    triples = zip(names, cost, most, strict=True)
+    taken = tuple(need if _is_committed(name) else much for name, need, much in triples)
+    return choice, offered.limits.spread(offered.limits.names.index(offer.template.name), taken)
 
 
 def less_fragile(
@@ -255,10 +261,10 @@ def less_fragile(
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    other = pack(halved, offered.bins, limits, bounded=False, good_enough=good_enough, known=known)
-    if sum(other.left) > sum(packing.left) or other.price > packing.price * (1 + tolerance):
+    alternative = pack(halved, offered.bins, limits, bounded=False, good_enough=good_enough, known=known)
+    if sum(alternative.left) > sum(packing.left) or alternative.price > packing.price * (1 + tolerance):
         return None
-    return replace(other, bound=packing.bound)
+    return replace(alternative, bound=packing.bound)
 
 
 def _alone(offered: PackingProblem, packing: Packing) -> set[int]:

@@ -40,10 +40,10 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
     freed = _freed(result.left)
     if freed:
         result.given_up = sum(len(demand.pods) for demand in freed)
-        kept = [d for d in result.left if d.fallback is None]
+        without_fallback = [d for d in result.left if d.fallback is None]
         result.left = freed
         _buy_everywhere(order, result)
-        result.left += kept
+        result.left += without_fallback
     if not result.is_bounded:
         result.bound_hourly_usd = 0.0
     return result
@@ -58,7 +58,7 @@ def _buy_everywhere(order: Order, result: Purchase) -> None:
         if any(t.reserved for t in tier):
             tier, waiting = _use_reserved(tier, waiting, order, result)
         bought_from = _buy_of_tier(tier, waiting, order, result)
-        result.tiers = [_with_limits_left(each, bought_from) for each in result.tiers]
+        result.tiers = [_with_limits_left(tier, bought_from) for tier in result.tiers]
         result.tiers[number] = bought_from
         for node in result.nodes[before:]:
             result.served_by[number] += len(node.pods)
@@ -94,7 +94,7 @@ def _use_reserved(
 
     Once any of it is used, no lower bound is claimed: the choice of pods for it affects what the rest costs.
     """
-    kept, result.left = result.left, []
+    set_aside, result.left = result.left, []
     stage = [
         replace(t, type_options=t.reserved, committed=NO_OPTIONS, remaining=t.remaining + t.reservations)
         if t.reserved
@@ -104,7 +104,7 @@ def _use_reserved(
     before = len(result.nodes)
     after = _buy_of_tier(stage, demands, order, result)
     result.is_bounded = result.is_bounded and len(result.nodes) == before
-    left, result.left = result.left, kept
+    unserved, result.left = result.left, set_aside
     templates = [
         replace(
             t,
@@ -113,7 +113,7 @@ def _use_reserved(
         )
         for t, a in zip(tier, after, strict=True)
     ]
-    return templates, left
+    return templates, unserved
 
 
 def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:
@@ -121,22 +121,24 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
     Each resource name adds a dimension to every bin, and anyone who may create pods can invent any number of names.
     """
-    sold = {n for template in tier for n in (*template.type_options.resources, *template.reserved.resources)}
+    resources = {
+        n for template in tier for n in (*template.type_options.resources, *template.reserved.resources)
+    }
     split: tuple[list[Demand], list[Demand]] = [], []
     for demand in demands:
-        split[not demand.shape.requests.nonzero().keys() <= sold].append(demand)
+        split[not demand.shape.requests.nonzero().keys() <= resources].append(demand)
     return split
 
 
 def _freed(left: Iterable[Demand]) -> list[Demand]:
     """Return the fallbacks of demands that could not be bought, merged by shape and pins."""
-    found: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
+    freed: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
     for demand in left:
         if demand.fallback is not None:
             same = demand.fallback.shape, demand.fallback.pins
-            known = found.get(same, demand.fallback)
-            found[same] = replace(known, pods=(*known.pods, *demand.pods))
-    return list(found.values())
+            merged = freed.get(same, demand.fallback)
+            freed[same] = replace(merged, pods=(*merged.pods, *demand.pods))
+    return list(freed.values())
 
 
 def _buy_of_tier(
@@ -153,18 +155,18 @@ def _buy_of_tier(
     for number in range(_MOST_PACKINGS):
         if not demands:
             break
-        whole = packing_problem(tier, demands, order.choices)
+        problem = packing_problem(tier, demands, order.choices)
         if any(template.least_nodes for template in tier):
-            whole = least_nodes_first(whole)
+            problem = least_nodes_first(problem)
         if few and is_choosy and not number:
-            cuts += find_cuts(without_cuts(whole, cuts), order, result)
-        packed = filled(without_cuts(whole, cuts) if cuts else whole, order, result)
+            cuts += find_cuts(without_cuts(problem, cuts), order, result)
+        packed = filled(without_cuts(problem, cuts) if cuts else problem, order, result)
         cuts += packed.refused
         if packed.refused and few and number < _AGAIN:
             continue
         if not packed.refused:
             packed = made_less_fragile(with_fewer_nodes(packed, order, result), order, result)
-        tier, demands = _buy_packed_nodes(tier, whole, packed, order, result)
+        tier, demands = _buy_packed_nodes(tier, problem, packed, order, result)
         if not packed.refused:
             break
     result.left += demands
@@ -172,56 +174,58 @@ def _buy_of_tier(
 
 
 def _buy_packed_nodes(
-    tier: list[Template], whole: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
+    tier: list[Template], problem: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
     """Buy the packed nodes that are not refused; return the templates with their limits left, and the demands left."""
     limits = packed.offered.limits
     left_of_limits = {number: list(limit) for number, limit in limits.vectors.items()}
     demands = packed.offered.demands
     queues = [list(d.pods) for d in demands]
-    for node, found, taken in packed.entries:
-        if found.offers:
-            _buy_nodes(demands, node, found, queues, result)
-            for axis, amount in enumerate(taken):
+    for node, options, amounts in packed.entries:
+        if options.offers:
+            _buy_nodes(demands, node, options, queues, result)
+            for axis, amount in enumerate(amounts):
                 left_of_limits[node.bin.limit][axis] -= amount * node.repeats
-    if not whole.is_settled:
-        result.bound_hourly_usd += _bound(tier, whole, packed, queues, order)
-    rest = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
+    if not problem.is_settled:
+        result.bound_hourly_usd += _bound(tier, problem, packed, queues, order)
+    unserved = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left, strict=True))))
         if (left := limits.own(t.name, tuple(left_of_limits.get(number, ()))))
         else t
         for number, t in zip(limits.number, tier, strict=True)
     ]
-    return remaining, rest
+    return remaining, unserved
 
 
 def _bound(
     tier: Sequence[Template],
-    whole: PackingProblem,
+    problem: PackingProblem,
     packed: PackedNodes,
     queues: Sequence[Sequence[Pod]],
     order: Order,
 ) -> float:
     """Return a lower bound on the price of nodes for the pods that are no longer in the queues."""
-    is_whole = whole is packed.offered and not packed.refused and not order.choices.barred
+    is_whole = problem is packed.offered and not packed.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
         return packed.packing.bound
-    plain = packing_problem(tier, whole.demands, pricing=Pricing.PRICE, known=whole.commitment_prices)
+    plain = packing_problem(
+        tier, problem.demands, pricing=Pricing.PRICE, known_prices=problem.commitment_prices
+    )
     triples = zip(plain.items, plain.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
     return plain.bound(served)
 
 
 def _buy_nodes(
-    demands: Sequence[Demand], node: Node, found: Options, queues: list[list[Pod]], result: Purchase
+    demands: Sequence[Demand], node: Node, options: Options, queues: list[list[Pod]], result: Purchase
 ) -> None:
     """Buy the repeats of a packed node; all of them have the same options."""
-    asking = tuple(demands[i] for i, _ in node.holds)
+    served = tuple(demands[i] for i, _ in node.holds)
     for _ in range(node.repeats):
         pods: list[Pod] = []
         for i, number in node.holds:
             number *= demands[i].unit
             pods += queues[i][:number]
             del queues[i][:number]
-        result.nodes.append(NodePurchase(found, asking, tuple(pods)))
+        result.nodes.append(NodePurchase(options, served, tuple(pods)))
