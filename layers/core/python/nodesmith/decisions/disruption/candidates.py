@@ -64,9 +64,9 @@ _YOUNG = COMING | WARM
 class Candidate:
     """A node that may be disrupted. `pods` are those that would need another node, `eviction_cost` is their total.
 
-    `lost_usd` is what moving them costs besides: repeated work of Jobs, and slow starts. `held` is a blocker that
-    protects the pods for now; with a terminationGracePeriod it does not keep the node from drift, but from everything
-    else. `unpriced` is the reason why the node's price is unknown, or empty.
+    `lost_usd` is the other cost of moving them: repeated work of Jobs, and slow starts. `held` is a blocker that
+    protects the pods for now. If there is a terminationGracePeriod, it blocks everything except drift. `unpriced` is
+    the reason why the node's price is unknown, or empty.
     """
 
     claim: NodeClaim
@@ -110,17 +110,20 @@ class CandidateSelection:
         self._saved = saved_by_ending(inputs)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting, self._booked = _awaiting(inputs), inputs.ledger.booked(inputs.now)
-        surcharges = {(each.namespace, each.owner): surcharge_of(each) for each in inputs.snapshot.daemonsets}
+        surcharges = {
+            (daemonset.namespace, daemonset.owner): surcharge_of(daemonset)
+            for daemonset in inputs.snapshot.daemonsets
+        }
         self._surcharges = {key: surcharge for key, surcharge in surcharges.items() if surcharge}
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
         for claim in self._claims:
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
                 continue
-            found = self._examined(claim, inputs.snapshot.node_of(claim))
-            if isinstance(found, Blocker):
-                self.blocked[claim.name] = found
+            verdict = self._examined(claim, inputs.snapshot.node_of(claim))
+            if isinstance(verdict, Blocker):
+                self.blocked[claim.name] = verdict
             else:
-                self.candidates.append(found)
+                self.candidates.append(verdict)
 
     def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
         """Yield NodePool, price and eviction cost of each blocked node that is not ending.
@@ -139,8 +142,8 @@ class CandidateSelection:
         if claim.name in self._moving:
             return Blocker("Moving", on, "it is already part of a move")
         if claim.name in self._resting:
-            why = self._resting[claim.name].why
-            return Blocker("Resting", on, f"a move of it was abandoned recently: {why}")
+            reason = self._resting[claim.name].why
+            return Blocker("Resting", on, f"a move of it was abandoned recently: {reason}")
         if claim.is_ending or (node is not None and (is_going(node) or is_closed(node))):
             return Blocker("Ending", on, "it is already being deleted or disrupted")
         if claim.phase in _YOUNG:
@@ -169,17 +172,17 @@ class CandidateSelection:
     def _candidate(self, claim: NodeClaim, node: Node, pool: NodePool) -> Candidate | Blocker:
         pods_there = self._pods.get(node.name, ())
         all_pods = [pod for pod in pods_there if not is_expendable(pod.shape, self._cutoff)]
-        held = holder(all_pods, self.allowances, self.now)
-        if held is not None and claim.termination_grace_period is None:
-            return held
+        blocker = holder(all_pods, self.allowances, self.now)
+        if blocker is not None and claim.termination_grace_period is None:
+            return blocker
         pods = moving(all_pods)
         may_loop = (pods or claim.again >= MOST_IN_VAIN) and claim.name not in self._begun
-        if may_loop and (why := loop_obstacle(claim, self._ledger, self.now)):
-            return Blocker("Loop", f"NodePool/{pool.name}", why)
+        if may_loop and (obstacle := loop_obstacle(claim, self._ledger, self.now)):
+            return Blocker("Loop", f"NodePool/{pool.name}", obstacle)
         price = self._price(claim, node, pool)
-        lost = lost_usd(pods, node, price, self.now, self._startups)
+        loss = lost_usd(pods, node, price, self.now, self._startups)
         unknown = unpriced(claim, node, self.catalog)
-        return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held, unknown)
+        return Candidate(claim, node, pool, pods, price, harm_of(pods), loss, blocker, unknown)
 
     def _price(self, claim: NodeClaim, node: Node, pool: NodePool) -> float:
         price = overlaid_price(claim, node, self.catalog, self._overlays, pool)
@@ -189,8 +192,8 @@ class CandidateSelection:
     def _surcharge_of_daemons(self, node: Node) -> float:
         if not self._surcharges:
             return 0.0
-        there = {(pod.shape.namespace, pod.shape.owner) for pod in self._pods.get(node.name, ())}
-        return fsum(surcharge for key, surcharge in self._surcharges.items() if key in there)
+        running = {(pod.shape.namespace, pod.shape.owner) for pod in self._pods.get(node.name, ())}
+        return fsum(surcharge for key, surcharge in self._surcharges.items() if key in running)
 
 
 def _without_nodepool(claim: NodeClaim) -> Blocker:
@@ -203,11 +206,11 @@ def _without_nodepool(claim: NodeClaim) -> Blocker:
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
     """Return the pods of every node, by the node's name."""
-    found: dict[str, list[Pod]] = {}
+    pods_by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node:
-            found.setdefault(pod.node, []).append(pod)
-    return found
+            pods_by_node.setdefault(pod.node, []).append(pod)
+    return pods_by_node
 
 
 def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocker | None:
@@ -217,8 +220,8 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     would be evicted; those that never allow an eviction are reported first.
     """
     active = [pod for pod in pods if not pod.deleting]
-    asking = sorted((pod for pod in active if refuses_disruption(pod, now)), key=lambda pod: pod.key)
-    waiting = protected(asking, now, now) if asking else None
+    refusing = sorted((pod for pod in active if refuses_disruption(pod, now)), key=lambda pod: pod.key)
+    waiting = protected(refusing, now, now) if refusing else None
     if waiting is not None:
         return Blocker("DoNotDisrupt", waiting.on, waiting.message)
     if not allowances.are_limited:
@@ -226,8 +229,8 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     shared = _shared_claim(active, allowances)
     if shared is not None:
         return shared
-    kept = [pod for pod in active if not allowances.permits(pod) and must_go(pod.shape)]
-    first = min(kept, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
+    unevictable = [pod for pod in active if not allowances.permits(pod) and must_go(pod.shape)]
+    first = min(unevictable, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
         if waiting is not None:
@@ -246,9 +249,10 @@ def _shared_claim(pods: Iterable[Pod], allowances: Allowances) -> Blocker | None
         for claim in pod.shape.claims:
             if claim.key:
                 users.setdefault(claim.key, []).append(pod)
-    for key, found in sorted(users.items()):
-        if len(found) > 1 and any(allowances.guards(pod.shape) for pod in found):
-            message = f"{len(found)} pods share its devices, and a PodDisruptionBudget keeps them from leaving at once"
+    for key, sharers in sorted(users.items()):
+        if len(sharers) > 1 and any(allowances.guards(pod.shape) for pod in sharers):
+            reason = "share its devices, and a PodDisruptionBudget keeps them from leaving at once"
+            message = f"{len(sharers)} pods {reason}"
             return Blocker("SharedResourceClaim", f"ResourceClaim/{key}", message)
     return None
 
@@ -300,10 +304,10 @@ def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: dateti
 def _awaiting(inputs: Inputs) -> frozenset[str]:
     """Return the names of claims and Nodes that pods without a node, or on a node that ends, are nominated for."""
     snapshot: Snapshot = inputs.snapshot
-    bought = nominations(inputs.ledger.claims, inputs.now)
-    going = {node.name for node in without_ending(snapshot, inputs.ledger.claims).nodes if is_going(node)}
-    displaced = [pod for pod in snapshot.pods if (pod.node in going if pod.node else not pod.deleting)]
-    claims = {bought[pod.key] for pod in displaced if pod.key in bought}
+    nominated = nominations(inputs.ledger.claims, inputs.now)
+    leaving = {node.name for node in without_ending(snapshot, inputs.ledger.claims).nodes if is_going(node)}
+    displaced = [pod for pod in snapshot.pods if (pod.node in leaving if pod.node else not pod.deleting)]
+    claims = {nominated[pod.key] for pod in displaced if pod.key in nominated}
     return frozenset(claims | {pod.nominated_node for pod in displaced if pod.nominated_node})
 
 
@@ -340,16 +344,16 @@ def consolidatable(
     """
     due: list[tuple[datetime, str, ObjectCondition]] = []
     coming: list[datetime] = []
-    for claim, at, shown in _states(claims, snapshot, pools):
+    for claim, at, current in _states(claims, snapshot, pools):
         if at is not None and at > now:
             coming.append(at)
         holds = at is not None and at <= now
         since = at if at is not None and holds else now
-        if shown != ("True" if holds else ""):
+        if current != ("True" if holds else ""):
             due.append(
                 (since, claim.name, ObjectCondition(CONSOLIDATABLE, str(holds), since, CONSOLIDATABLE, ""))
             )
-    chosen = nsmallest(most, due, key=lambda one: one[:2])
+    chosen = nsmallest(most, due, key=lambda entry: entry[:2])
     conditions = {name: condition for _, name, condition in chosen}
     return Consolidatable(conditions, min(coming, default=None), len(due) - len(chosen))
 
@@ -365,9 +369,9 @@ def _states(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool]
 ) -> Iterator[tuple[NodeClaim, datetime | None, str]]:
     """Yield initialized claims, each with when it is consolidatable (None for never) and the status that it shows."""
-    shown = snapshot.shown_nodeclaims()
+    manifests = snapshot.shown_nodeclaims()
     for claim in claims:
-        pool, manifest = pools.get(claim.nodepool), shown.get(claim.name)
+        pool, manifest = pools.get(claim.nodepool), manifests.get(claim.name)
         if claim.phase is not Phase.INITIALIZED or pool is None or manifest is None:
             continue
         if (node := snapshot.node_of(claim)) is None:
@@ -379,10 +383,10 @@ def _states(
 
 def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
     """Return the times that must be written, by NodeClaim; nodes that have been quiet the longest come first."""
-    shown = snapshot.shown_nodeclaims()
+    manifests = snapshot.shown_nodeclaims()
     due: list[tuple[datetime, str]] = []
     for claim in claims:
-        node, manifest = snapshot.node_of(claim), shown.get(claim.name)
+        node, manifest = snapshot.node_of(claim), manifests.get(claim.name)
         at = node.last_pod_event_at if node is not None else None
         if at is None or manifest is None or claim.is_ending or now - at < QUIET:
             continue

@@ -67,14 +67,16 @@ def harm_of(pods: Iterable[Pod]) -> float:
 def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
     """Return how many minutes pods of a shape take until they are Ready: the median of running pods, unless 0.
 
-    The values are learned from running pods, anew each time; values of departed pods are not remembered.
+    The values are learned again from the running pods each time; values of departed pods are not remembered.
     """
     slow = {pod.shape for pod in pods if pod.startup_minutes}
-    found: dict[Shape, list[int]] = {shape: [] for shape in slow}
+    minutes_by_shape: dict[Shape, list[int]] = {shape: [] for shape in slow}
     for pod in pods if slow else ():
         if pod.shape in slow and pod.ready and pod.node:
-            found[pod.shape].append(pod.startup_minutes)
-    middles = {shape: sorted(minutes)[len(minutes) // 2] for shape, minutes in found.items() if minutes}
+            minutes_by_shape[pod.shape].append(pod.startup_minutes)
+    middles = {
+        shape: sorted(minutes)[len(minutes) // 2] for shape, minutes in minutes_by_shape.items() if minutes
+    }
     return {shape: minutes for shape, minutes in middles.items() if minutes}
 
 
@@ -88,14 +90,14 @@ def lost_usd(
     that the price of an eviction covers; `learned` has these minutes by shape. An hour of a pod costs its share of the
     node's price: the greater of its shares of the node's allocatable cpu and memory.
     """
-    lost = 0.0
+    loss = 0.0
     for pod in pods:
         hours = max(0, learned.get(pod.shape, EVICTION_MINUTES) - EVICTION_MINUTES) / 60
         if pod.shape.owner.startswith(_JOB):
             hours += max(timedelta(0), now - pod.created_at) / timedelta(hours=1)
         if hours:
-            lost += hours * price_hourly_usd * _share(pod.shape.requests, node.allocatable)
-    return lost
+            loss += hours * price_hourly_usd * _share(pod.shape.requests, node.allocatable)
+    return loss
 
 
 def _share(requests: Resources, offered: Resources) -> float:
@@ -124,22 +126,24 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
 def offering_of(claim: NodeClaim, node: Node, catalog: Catalog) -> Offering | None:
     """Return the catalogue's offering of a node, or None if it is unknown or reserved."""
-    kind, zone, sold = _sold_as(claim, node)
-    if sold == RESERVED:
+    kind, zone, capacity_type = _sold_as(claim, node)
+    if capacity_type == RESERVED:
         return None
-    bought = product_of({**claim.labels, **node.labels})
-    found = (o for o in sold_as(catalog, kind, bought) if (o.zone, o.capacity_type) == (zone, sold))
-    return next((offering for offering in found if not offering.reservation), None)
+    product = product_of({**claim.labels, **node.labels})
+    offerings = (
+        o for o in sold_as(catalog, kind, product) if (o.zone, o.capacity_type) == (zone, capacity_type)
+    )
+    return next((offering for offering in offerings if not offering.reservation), None)
 
 
 def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
     """Return the reason why a node's price is unknown; empty if it is known."""
-    kind, zone, sold = _sold_as(claim, node)
-    if sold == RESERVED or price_of(claim, node, catalog) > 0:
+    kind, zone, capacity_type = _sold_as(claim, node)
+    if capacity_type == RESERVED or price_of(claim, node, catalog) > 0:
         return ""
     if kind not in catalog.facts:
         return f"its instance type {kind!r} is not in the catalogue"
-    return f"the catalogue has no price for {kind} ({sold}) in {zone}"
+    return f"the catalogue has no price for {kind} ({capacity_type}) in {zone}"
 
 
 def saved_by_ending(inputs: Inputs) -> Mapping[str, float]:
@@ -147,8 +151,8 @@ def saved_by_ending(inputs: Inputs) -> Mapping[str, float]:
 
     USD an hour: a node that commitments pay for costs nothing.
     """
-    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
-    if found is None:
+    applied = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    if applied is None:
         return {}
     snapshot, requested = inputs.snapshot, dict[str, Resources]()
     for pod in snapshot.pods:
@@ -161,7 +165,7 @@ def saved_by_ending(inputs: Inputs) -> Mapping[str, float]:
             share = _share(requested.get(node.name, NOTHING), node.allocatable)
             price = price_of(claim, node, inputs.catalog)
             running.append(Running(claim.name, claim.instance_type, claim.zone, price, share))
-    return marginal_prices(running, found)
+    return marginal_prices(running, applied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +186,23 @@ def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
     snapshot, buffers = inputs.snapshot, dict[str, set[str]]()
     for pod, name in room_of(inputs).items() if snapshot.capacitybuffers else ():
         buffers.setdefault(name, set()).add(f"{pod.shape.namespace}/{pod.shape.owner.partition('/')[2]}")
-    used = {
+    names_in_use = {
         name for pod in snapshot.pods if runs_something(pod.shape) for name in (pod.node, pod.nominated_node)
     }
-    found = []
+    held_nodes = []
     for claim in living_claims(inputs):
         node = snapshot.node_of(claim)
         name = claim.name if node is None else node.name
         awaited = node is None and not all(map(is_room, claim.nominated))
-        if name in buffers and name not in used and not awaited:
+        if name in buffers and name not in names_in_use and not awaited:
             price, is_estimated = claim.price_hourly_usd, False
             if node is not None:
                 offering = offering_of(claim, node, inputs.catalog)
                 price, is_estimated = (
                     (offering.price_hourly_usd, offering.estimated) if offering else (0.0, False)
                 )
-            found.append(HeldNode(claim, tuple(sorted(buffers[name])), price, is_estimated))
-    return tuple(found)
+            held_nodes.append(HeldNode(claim, tuple(sorted(buffers[name])), price, is_estimated))
+    return tuple(held_nodes)
 
 
 def _sold_as(claim: NodeClaim, node: Node) -> tuple[str, str, str]:

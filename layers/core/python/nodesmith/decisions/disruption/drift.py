@@ -74,7 +74,7 @@ def drifted(claim: NodeClaim, desired: DesiredState) -> str:
         return ""
     if claim.comparable_nodepool_hash not in ("", pool.hash):
         return "NodePoolDrifted"
-    if any(_refuses(one, claim) for one in pool.requirements.values()):
+    if any(_refuses(requirement, claim) for requirement in pool.requirements.values()):
         return "RequirementsDrifted"
     if desired.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, desired.catalog):
         return "InstanceTypeNotFound"
@@ -91,8 +91,8 @@ def drifted(claim: NodeClaim, desired: DesiredState) -> str:
 def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, str]:
     """Return the reason for drift by claim name, without claims that have not drifted."""
     desired = DesiredState.of(snapshot, ledger, catalog, now)
-    found = {claim.name: drifted(claim, desired) for claim in ledger.claims}
-    return {name: why for name, why in found.items() if why}
+    reasons = {claim.name: drifted(claim, desired) for claim in ledger.claims}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
@@ -101,23 +101,25 @@ def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
     These are the claims for which readiness has read the present version of their NodePool and EC2NodeClass.
     """
     pools = {n for n, pool in parsed_nodepools(snapshot.nodepools).items() if not ledger.has_read(pool)}
-    classes = {n for n, one in parsed_nodeclasses(snapshot).items() if not ledger.has_read(one)}
+    classes = {n for n, nodeclass in parsed_nodeclasses(snapshot).items() if not ledger.has_read(nodeclass)}
     return [c for c in ledger.claims if c.nodepool not in pools and c.nodeclass.name not in classes]
 
 
 def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
     """Return the claims whose drift differs from what the ledger says, with the new value."""
-    found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in HOLDING)
-    return [replace(claim, drift=why, drifted_at=now) for claim, why in found if why != claim.drift]
+    reasons = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in HOLDING)
+    return [
+        replace(claim, drift=reason, drifted_at=now) for claim, reason in reasons if reason != claim.drift
+    ]
 
 
-def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
-    value = claim.labels.get(wanted.key) or claim.requirements.settled.get(wanted.key)
+def _refuses(requirement: Requirement, claim: NodeClaim) -> bool:
+    value = claim.labels.get(requirement.key) or claim.requirements.settled.get(requirement.key)
     if value is not None:
-        return not wanted.allows(value)
+        return not requirement.allows(value)
     # If the properties of its instance type were unknown at launch, the claim has no such label.
-    is_unknown = wanted.key in WELL_KNOWN and ARCH not in claim.labels
-    return not is_unknown and not wanted.tolerates_absence
+    is_unknown = requirement.key in WELL_KNOWN and ARCH not in claim.labels
+    return not is_unknown and not requirement.tolerates_absence
 
 
 def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
@@ -151,11 +153,7 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) 
     if subnets and claim.subnet_id and claim.subnet_id not in subnets:
         return "SubnetDrift"
     reservation = claim.labels.get(RESERVATION_ID) if claim.capacity_type == RESERVED else None
-    if (
-        status.is_ready
-        and reservation
-        and reservation not in {each.id for each in status.capacity_reservations}
-    ):
+    if status.is_ready and reservation and reservation not in {r.id for r in status.capacity_reservations}:
         return "CapacityReservationDrift"
     group, now_in = claim.labels.get(PLACEMENT_GROUP, ""), status.placement_group
     if status.is_ready and group != (now_in.id if now_in else ""):
@@ -166,8 +164,8 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) 
 def _image(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> str:
     """Return the image that a claim's instance type would boot from; empty if none fits."""
     key = status.name, claim.instance_type
-    found = desired.images.get(key, "")
-    if not found:
+    image = desired.images.get(key, "")
+    if not image:
         fitting = (i.id for i in status.images if i.requirements.allow_labels(claim.labels))
-        found = desired.images[key] = next(fitting, "")
-    return found
+        image = desired.images[key] = next(fitting, "")
+    return image

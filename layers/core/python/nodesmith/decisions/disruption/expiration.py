@@ -72,8 +72,8 @@ def next_change(
     """
     serving = [claim for claim in ledger.claims if claim.phase in _SERVING and claim.expire_after]
     moments = [moment for claim in serving for moment in (replaceable_from(claim), expires_at(claim))]
-    moments.append(next_turn((pools[name] for name in _used(ledger, pools)), now))
-    closed = {name for name in _used(ledger, pools) if not is_open(pools[name], now)}
+    moments.append(next_turn((pools[name] for name in _scheduled_pools(ledger, pools)), now))
+    closed = {name for name in _scheduled_pools(ledger, pools) if not is_open(pools[name], now)}
     waiting = [claim for claim in serving if _is_past(replaceable_from(claim), now)]
     waiting += [c for c in ledger.claims if c.phase in _SERVING and c.nodepool in closed]
     if waiting:
@@ -84,7 +84,7 @@ def next_change(
     return first_after(now, moments)
 
 
-def _used(ledger: Ledger, pools: Mapping[str, NodePool]) -> list[str]:
+def _scheduled_pools(ledger: Ledger, pools: Mapping[str, NodePool]) -> list[str]:
     """Return the names of the NodePools with a schedule that have nodes, in order."""
     with_nodes = {claim.nodepool for claim in ledger.claims if claim.phase in _SERVING}
     return sorted(name for name in with_nodes & pools.keys() if pools[name].windows is not None)
@@ -107,8 +107,8 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
-        left = remaining(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
-        chosen += _willing(candidates, snapshot, left, now)
+        allowance = remaining(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
+        chosen += _willing(candidates, snapshot, allowance, now)
     return [_end(claim, snapshot, "the node has reached its expireAfter", now) for claim in overdue] + [
         _end(claim, snapshot, "the node is replaced ahead of its expireAfter", now) for claim in chosen
     ]
@@ -128,32 +128,32 @@ def out_of_schedule(
     """
     going = [end.claim for end in ends]
     settled, away = {c.name for c in going} | ledger.sources, ledger.shifted(now)
-    found: list[End] = []
+    closing: list[End] = []
     for name, pool in sorted(pools.items()):
         if pool.is_static or is_open(pool, now):
             continue
         mine = [c for c in ledger.claims if c.nodepool == name and c.phase in _SERVING]
         mine = sorted((c for c in mine if c.name not in settled and c.zone not in away), key=lambda c: c.name)
         chosen = _willing(mine, snapshot, remaining(pool, CLOSED, ledger, going, snapshot, now), now)
-        why = f"NodePool {name}: {closed_obstacle(pool, now)}"
-        found += [_end(claim, snapshot, why, now, CLOSED) for claim in chosen]
-    return found
+        message = f"NodePool {name}: {closed_obstacle(pool, now)}"
+        closing += [_end(claim, snapshot, message, now, CLOSED) for claim in chosen]
+    return closing
 
 
 def _willing(
-    candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
+    candidates: Iterable[NodeClaim], snapshot: Snapshot, limit: int | None, now: datetime
 ) -> list[NodeClaim]:
-    """Return the candidates that nothing prevents from going, in order, at most `most` of them."""
-    found: list[NodeClaim] = []
+    """Return the candidates that nothing prevents from going, in order, at most `limit` of them."""
+    willing: list[NodeClaim] = []
     for claim in candidates:
-        if most is not None and len(found) >= most:
+        if limit is not None and len(willing) >= limit:
             break
         node = snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             continue
         if _may_go(node, snapshot, now):
-            found.append(claim)
-    return found
+            willing.append(claim)
+    return willing
 
 
 def _may_go(node: Node, snapshot: Snapshot, now: datetime) -> bool:
@@ -164,9 +164,9 @@ def _may_go(node: Node, snapshot: Snapshot, now: datetime) -> bool:
     return not any(refuses_disruption(pod, now) for pod in pods) and not obstacles(node.name, snapshot, now)
 
 
-def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime, cause: str = EXPIRED) -> End:
-    shown = snapshot.shown_nodeclaims()
-    return End(claim.terminating(cause, why, now, deadline_of(claim, shown.get(claim.name), now)))
+def _end(claim: NodeClaim, snapshot: Snapshot, message: str, now: datetime, cause: str = EXPIRED) -> End:
+    manifests = snapshot.shown_nodeclaims()
+    return End(claim.terminating(cause, message, now, deadline_of(claim, manifests.get(claim.name), now)))
 
 
 def _is_old(claim: NodeClaim, now: datetime) -> bool:

@@ -81,26 +81,26 @@ def answer(
 
     `pools` are the valid NodePools by name. They and the snapshot matter for uncertain notices only.
     """
-    found, away = Answer(), ledger.shifted(now)
+    response, away = Answer(), ledger.shifted(now)
     by_instance = {claim.instance_id: claim for claim in ledger.claims if claim.instance_id}
     for instance, notice in sorted(_most_important(notices).items()):
         claim = by_instance.get(instance)
         if claim is None:
-            found.counts["NoticesOfOthers"] += 1
+            response.counts["NoticesOfOthers"] += 1
             continue
         if _is_of_its_stop(notice, claim):
-            found.counts["NoticesOfStops"] += 1
+            response.counts["NoticesOfStops"] += 1
             continue
         if notice.cause is InterruptionCause.IMPAIRED and claim.zone in away:
             # Most likely the zone is to blame. EC2 is asked again on the next tick.
-            found.counts["NoticesPutOff"] += 1
+            response.counts["NoticesPutOff"] += 1
             continue
-        found.counts[notice.cause] += 1
+        response.counts[notice.cause] += 1
         if notice.cause.is_certain:
-            _end(found, claim, notice, ledger, now)
+            _end(response, claim, notice, ledger, now)
         elif claim.phase is Phase.INITIALIZED:
-            _end_within_budgets(found, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
-    return found
+            _end_within_budgets(response, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
+    return response
 
 
 def _is_of_its_stop(notice: Notice, claim: NodeClaim) -> bool:
@@ -144,12 +144,14 @@ def next_expiry(ledger: Ledger, ending: Collection[str]) -> datetime | None:
 
 def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, datetime]:
     """Return the end times of the Capacity Blocks that these claims run in, by reservation id."""
-    used = {claim.labels.get(RESERVATION_ID) for claim in claims}
+    reservations_in_use = {claim.labels.get(RESERVATION_ID) for claim in claims}
     return {
         reservation.id: reservation.ends_at
         for status in ledger.nodeclasses.values()
         for reservation in status.capacity_reservations
-        if reservation.kind == CAPACITY_BLOCK and reservation.id in used and reservation.ends_at is not None
+        if reservation.kind == CAPACITY_BLOCK
+        and reservation.id in reservations_in_use
+        and reservation.ends_at is not None
     }
 
 
@@ -162,8 +164,8 @@ def risks_after(
     """
     nodes = Counter(_pool(claim) for claim in ledger.claims if claim.phase in _RUNNING)
     return {
-        pool: ledger.risks.get(pool, Risk(0.0, now)).after(min(1.0, taken / max(1, nodes[pool])), now)
-        for pool, taken in sorted(Counter(interrupted.values()).items())
+        pool: ledger.risks.get(pool, Risk(0.0, now)).after(min(1.0, count / max(1, nodes[pool])), now)
+        for pool, count in sorted(Counter(interrupted.values()).items())
     }
 
 
@@ -173,38 +175,38 @@ def _pool(claim: NodeClaim) -> OfferingKey:
 
 def _most_important(notices: Iterable[Notice]) -> dict[str, Notice]:
     """Return the most important notice for each instance: the most certain, then the earliest."""
-    found: dict[str, Notice] = {}
+    response: dict[str, Notice] = {}
     for notice in notices:
-        known = found.get(notice.instance_id)
-        if known is None or _urgency(notice) < _urgency(known):
-            found[notice.instance_id] = notice
-    return found
+        earlier = response.get(notice.instance_id)
+        if earlier is None or _urgency(notice) < _urgency(earlier):
+            response[notice.instance_id] = notice
+    return response
 
 
 def _urgency(notice: Notice) -> tuple[int, datetime]:
     return _ORDER[notice.cause], notice.until or _NEVER
 
 
-def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
+def _end(response: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
     """Begin to end a claim by the time of the notice, which also bounds a termination that has already begun.
 
     An instance that is gone before it joined is left to lifecycle, which reports the reason and backs off.
     """
     deadline = now if notice.cause.is_over else notice.until
     if notice.cause.is_over and claim.phase not in _JOINED:
-        found.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
+        response.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
     if claim.phase in (_JOINED if notice.cause.is_over else _RUNNING):
-        _begin(found, claim, notice, ledger, now, deadline)
+        _begin(response, claim, notice, ledger, now, deadline)
     elif claim.is_ending and not claim.is_instance_terminating:
         if claim.phase is Phase.TERMINATING:
-            found.going.append(claim.name)
+            response.going.append(claim.name)
         if deadline is not None and (claim.deadline is None or deadline < claim.deadline):
-            _remember(found, claim, notice, ledger, now)
-            found.changed.append(replace(claim, deadline=deadline))
+            _remember(response, claim, notice, ledger, now)
+            response.changed.append(replace(claim, deadline=deadline))
 
 
 def _end_within_budgets(
-    found: Answer,
+    response: Answer,
     claim: NodeClaim,
     notice: Notice,
     ledger: Ledger,
@@ -216,33 +218,35 @@ def _end_within_budgets(
     if notice.cause is InterruptionCause.REBALANCE and (ignores or claim.zone in ledger.shifted(now)):
         return
     is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
-    if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):
-        found.counts["NoticesPutOff"] += 1
+    if not is_pressing and (
+        snapshot is None or not _is_allowed(response, notice, ledger, pool, snapshot, now)
+    ):
+        response.counts["NoticesPutOff"] += 1
         if notice.until is not None:
-            found.put_off_until = min(notice.until - LAST_CALL, found.put_off_until or _NEVER)
+            response.put_off_until = min(notice.until - LAST_CALL, response.put_off_until or _NEVER)
         return
     # After the date has passed there is no reason to hurry.
     deadline = notice.until and max(notice.until, now + LAST_CALL)
-    _begin(found, claim, notice, ledger, now, deadline)
+    _begin(response, claim, notice, ledger, now, deadline)
 
 
 def _begin(
-    found: Answer,
+    response: Answer,
     claim: NodeClaim,
     notice: Notice,
     ledger: Ledger,
     now: datetime,
     deadline: datetime | None,
 ) -> None:
-    _remember(found, claim, notice, ledger, now)
-    found.changed.append(claim.terminating(notice.cause, notice.message, now, deadline))
-    found.going.append(claim.name)
+    _remember(response, claim, notice, ledger, now)
+    response.changed.append(claim.terminating(notice.cause, notice.message, now, deadline))
+    response.going.append(claim.name)
     if notice.cause in _WITHDRAWN and claim.instance_type:
-        found.interrupted[claim.name] = _pool(claim)
+        response.interrupted[claim.name] = _pool(claim)
 
 
 def _is_allowed(
-    found: Answer,
+    response: Answer,
     notice: Notice,
     ledger: Ledger,
     pool: NodePool | None,
@@ -252,12 +256,14 @@ def _is_allowed(
     """Return whether budgets allow one more node to go. A node without a NodePool has none, and stays for now."""
     if pool is None:
         return False
-    names = frozenset(found.going)
-    left = remaining(pool, notice.cause, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
-    return left is None or left > 0
+    names = frozenset(response.going)
+    allowance = remaining(
+        pool, notice.cause, ledger, [c for c in ledger.claims if c.name in names], snapshot, now
+    )
+    return allowance is None or allowance > 0
 
 
-def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
+def _remember(response: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
     """Back off from the capacity pool, at least until the time of the notice, and longer the more often it interrupts.
 
     Notices that do not concern the pool change nothing.
@@ -265,8 +271,8 @@ def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, n
     if notice.cause not in _CLOSED_POOLS or not claim.instance_type:
         return
     pool = _pool(claim)
-    backoff = found.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.cause, now)
-    found.unavailable[pool] = replace(backoff, until=max(backoff.until, notice.until or now))
+    backoff = response.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.cause, now)
+    response.unavailable[pool] = replace(backoff, until=max(backoff.until, notice.until or now))
 
 
 _TWO_MINUTES = frozenset({InterruptionCause.SPOT, InterruptionCause.RESERVATION})
@@ -302,14 +308,18 @@ def interruption_costs(
             continue
         match command:
             case DeletePods():
-                killed += sum(_is_cut_short(pods.get(each.pod), each.grace_seconds) for each in command.pods)
+                killed += sum(
+                    _is_cut_short(pods.get(eviction.pod), eviction.grace_seconds) for eviction in command.pods
+                )
             case Release() if claim.instance_gone_at == now:
                 killed += sum(_is_killed_early(pod, now) for pod in snapshot.pods_on(command.node))
             case Advance() | TerminateInstances() if claim.drained_at == now:
                 noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
                 drained.append((now - noticed).total_seconds())
-                launched += _last((each.started_at or each.launched_at for each in plan), noticed)
-                ready += _last((each.initialized_at for each in plan), noticed)
+                launched += _seconds_to_last(
+                    (replacement.started_at or replacement.launched_at for replacement in plan), noticed
+                )
+                ready += _seconds_to_last((replacement.initialized_at for replacement in plan), noticed)
             case _:
                 pass
     return InterruptionCosts(tuple(launched), tuple(ready), tuple(drained), killed)
@@ -320,10 +330,10 @@ def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
 
     A past deadline is not used, since it may be the moment at which the instance was gone.
     """
-    heard = claim.terminating_at or claim.phase_since
+    ending_since = claim.terminating_at or claim.phase_since
     if claim.cause in _TWO_MINUTES and claim.deadline is not None and claim.deadline > now:
-        return min(heard, claim.deadline - WARNING)
-    return heard
+        return min(ending_since, claim.deadline - WARNING)
+    return ending_since
 
 
 def displaced(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
@@ -346,11 +356,11 @@ def _bought_for(claim: NodeClaim, claims: Iterable[NodeClaim]) -> list[NodeClaim
     return [c for c in later if c.decision == later[0].decision]
 
 
-def _last(moments: Iterable[datetime | None], since: datetime) -> list[float]:
+def _seconds_to_last(moments: Iterable[datetime | None], since: datetime) -> list[float]:
     """Return the seconds from `since` to the last of `moments`; empty if one is None, or if there are none."""
-    known = list(moments)
-    reached = [at for at in known if at is not None]
-    return [(max(reached) - since).total_seconds()] if reached and len(reached) == len(known) else []
+    all_moments = list(moments)
+    reached = [at for at in all_moments if at is not None]
+    return [(max(reached) - since).total_seconds()] if reached and len(reached) == len(all_moments) else []
 
 
 def _is_cut_short(pod: Pod | None, grace_seconds: int | None) -> bool:

@@ -170,9 +170,9 @@ class StepInputs:
 
     def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
         """Return those of these claims whose Node does not show the disruption taint yet."""
-        there = [self.claims[name] for name in names if name in self.claims]
+        claims = [self.claims[name] for name in names if name in self.claims]
         return tuple(
-            c for c in there if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
+            c for c in claims if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
         )
 
 
@@ -209,39 +209,39 @@ def waits_until(move: Move) -> datetime | None:
 
 def leftovers(step_inputs: StepInputs) -> list[NodeClaim]:
     """Return the claims whose Node is tainted, or that show DisruptionReason, although no move has them as sources."""
-    sources, shown = step_inputs.ledger.sources, step_inputs.snapshot.shown_nodeclaims()
-    found = []
+    sources, manifests = step_inputs.ledger.sources, step_inputs.snapshot.shown_nodeclaims()
+    stranded = []
     for claim in step_inputs.ledger.claims:
         node = step_inputs.snapshot.node_of(claim)
         if node is None or is_going(node) or claim.phase is not Phase.INITIALIZED or claim.name in sources:
             continue
-        if is_closed(node) or shown_status(shown.get(claim.name, {}), DISRUPTION_REASON):
-            found.append(claim)
-    return found
+        if is_closed(node) or shown_status(manifests.get(claim.name, {}), DISRUPTION_REASON):
+            stranded.append(claim)
+    return stranded
 
 
 def _proposed(move: Move, step_inputs: StepInputs) -> Step:
-    lost = _lost(move, step_inputs)
-    if lost:
-        return Abandon(move, lost)
+    obstacle = _lost_source(move, step_inputs)
+    if obstacle:
+        return Abandon(move, obstacle)
     if step_inputs.now - move.proposed_at >= PROPOSED_WITHIN:
         return Abandon(move, f"it was not validated within {_minutes(PROPOSED_WITHIN)}")
     pause = timedelta(0) if move.reason is Reason.DRIFTED else SECOND_LOOK
-    left = max(timedelta(0), move.stage_since + pause - step_inputs.now)
+    wait = max(timedelta(0), move.stage_since + pause - step_inputs.now)
     still_open = step_inputs.open(move.sources)
     if still_open:
-        return Taint(move, still_open, max(left, timedelta(seconds=5)))
-    return Await(move, left) if left else LookAgain(move)
+        return Taint(move, still_open, max(wait, timedelta(seconds=5)))
+    return Await(move, wait) if wait else LookAgain(move)
 
 
 def _replacing(move: Move, step_inputs: StepInputs) -> Step:
-    lost = _lost(move, step_inputs)
-    missing = "" if lost else _missing(move, step_inputs)
+    obstacle = _lost_source(move, step_inputs)
+    missing = "" if obstacle else _missing(move, step_inputs)
     if missing and all(_is_unanswered(step_inputs.claims.get(name)) for name in move.replacements):
         return Retry(move, missing)
-    why = lost or missing or _paused(step_inputs)
-    if why:
-        return Abandon(move, why, failed=bool(missing))
+    reason = obstacle or missing or _paused(step_inputs)
+    if reason:
+        return Abandon(move, reason, failed=bool(missing))
     coming = tuple(n for n in move.replacements if step_inputs.claims[n].phase is not Phase.INITIALIZED)
     if not coming:
         return Conclude(move)
@@ -287,7 +287,7 @@ def _has_come(claim: NodeClaim, step_inputs: StepInputs) -> bool:
     return claim.registered_at is not None and step_inputs.now - claim.registered_at < CAUGHT_UP_WITHIN
 
 
-def _lost(move: Move, step_inputs: StepInputs) -> str:
+def _lost_source(move: Move, step_inputs: StepInputs) -> str:
     """Return the reason why a source is no longer available to the move; empty if all are."""
     for name in move.sources:
         claim = step_inputs.claims.get(name)
@@ -319,8 +319,8 @@ def _missing(move: Move, step_inputs: StepInputs) -> str:
         if claim.zone in away:
             return f"replacement NodeClaim {name} is not available: {away[claim.zone]}"
         if claim.phase is Phase.GIVEN_UP or claim.is_ending:
-            why = ": ".join(filter(None, (claim.reason, claim.message)))
-            return f"replacement NodeClaim {name} is not available: {why}"
+            reason = ": ".join(filter(None, (claim.reason, claim.message)))
+            return f"replacement NodeClaim {name} is not available: {reason}"
     return ""
 
 
@@ -329,11 +329,11 @@ def _paused(step_inputs: StepInputs) -> str:
 
 
 def _ends(move: Move, step_inputs: StepInputs) -> Iterable[NodeClaim]:
-    shown = step_inputs.snapshot.shown_nodeclaims()
+    manifests = step_inputs.snapshot.shown_nodeclaims()
     for name in move.sources:
         claim = step_inputs.claims.get(name)
         if claim is not None and claim.phase is Phase.INITIALIZED:
-            deadline = deadline_of(claim, shown.get(name), step_inputs.now)
+            deadline = deadline_of(claim, manifests.get(name), step_inputs.now)
             ending = claim.terminating(move.reason.value, move.why, step_inputs.now, deadline)
             yield replace(ending, replaced_by=move.replacements)
 
@@ -341,8 +341,8 @@ def _ends(move: Move, step_inputs: StepInputs) -> Iterable[NodeClaim]:
 def _abandoned(move: Move, step_inputs: StepInputs) -> Step:
     old = step_inputs.now - move.stage_since
     mine = [step_inputs.claims[name] for name in move.replacements if name in step_inputs.claims]
-    left = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
-    unused = empty(left, step_inputs)
+    replacements = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
+    unused = empty(replacements, step_inputs)
     idle = _unneeded(unused, step_inputs, patient=old < REMEMBERED)
     ending = within_budgets(idle, step_inputs.snapshot, step_inputs.ledger, step_inputs.now)
     if ending:
@@ -371,12 +371,11 @@ def _unneeded(claims: Iterable[NodeClaim], step_inputs: StepInputs, *, patient: 
     """
     if step_inputs.displaced and patient:
         return []
-    bought = nominations(step_inputs.ledger.claims, step_inputs.now)
-    awaited = {bought[pod.key] for pod in step_inputs.displaced if pod.key in bought}
-    why = "the move that it was bought for was abandoned"
-    return [
-        claim.terminating(ABANDONED, why, step_inputs.now) for claim in claims if claim.name not in awaited
-    ]
+    nominated = nominations(step_inputs.ledger.claims, step_inputs.now)
+    awaited = {nominated[pod.key] for pod in step_inputs.displaced if pod.key in nominated}
+    message = "the move that it was bought for was abandoned"
+    idle = [claim for claim in claims if claim.name not in awaited]
+    return [claim.terminating(ABANDONED, message, step_inputs.now) for claim in idle]
 
 
 def within_budgets(
@@ -387,13 +386,13 @@ def within_budgets(
     These are all claims that are not ready, and as many of the ready ones as budgets allow.
     """
     pools = parsed_nodepools(snapshot.nodepools)
-    found: list[NodeClaim] = []
+    permitted: list[NodeClaim] = []
     for claim in claims:
         node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
         serves = claim.initialized_at is not None and node is not None and node.is_ready
         if serves and pool is not None:
-            left = remaining(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
-            if left == 0:
+            reason = Reason.EMPTY.budgeted
+            if remaining(pool, reason, ledger, permitted, snapshot, now, budgets_only=True) == 0:
                 continue
-        found.append(claim)
-    return found
+        permitted.append(claim)
+    return permitted

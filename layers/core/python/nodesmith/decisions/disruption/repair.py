@@ -78,23 +78,23 @@ def findings(
     """
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_unhealthy(claim, node, now))
-    shown = snapshot.shown_nodeclaims()
-    found: list[Finding] = []
+    manifests = snapshot.shown_nodeclaims()
+    repairs: list[Finding] = []
     for claim, node in sorted(pairs, key=lambda pair: pair[0].name):
         mode = _mode(pools.get(claim.nodepool))
-        why, kind = diagnosis(node, now), _failing(node, now)
+        message, kind = diagnosis(node, now), _failing(node, now)
         if kind is None or claim.phase not in _REPAIRABLE or mode is NodeRepair.OFF:
             continue
         held_by = (
             _held_by(claim, [other for other, _ in pairs], ill, shifted) if mode is NodeRepair.ON else ""
         )
         if held_by or mode is NodeRepair.REPORT:
-            found.append(Finding(claim, node, why, held_by=held_by, condition=kind))
+            repairs.append(Finding(claim, node, message, held_by=held_by, condition=kind))
             continue
-        deadlines = deadline_of(claim, shown.get(claim.name), now), _deadline(node, now)
-        ending = claim.terminating(UNHEALTHY, why, now, min(filter(None, deadlines)))
-        found.append(Finding(claim, node, why, ending, condition=kind))
-    return found
+        deadlines = deadline_of(claim, manifests.get(claim.name), now), _deadline(node, now)
+        ending = claim.terminating(UNHEALTHY, message, now, min(filter(None, deadlines)))
+        repairs.append(Finding(claim, node, message, ending, condition=kind))
+    return repairs
 
 
 def next_change(
@@ -159,8 +159,8 @@ def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str])
     all_claims = list(claims)
     pool = [c.name for c in all_claims if c.nodepool == claim.nodepool or not claim.nodepool]
     zone = [c.name for c in all_claims if c.zone == claim.zone]
-    where = f"NodePool {claim.nodepool}" if claim.nodepool else "the cluster"
-    for scope, names in ((where, pool), (f"zone {claim.zone}", zone)):
+    pool_scope = f"NodePool {claim.nodepool}" if claim.nodepool else "the cluster"
+    for scope, names in ((pool_scope, pool), (f"zone {claim.zone}", zone)):
         sick = len(ill.intersection(names))
         if sick > -(-len(names) * MOST_UNHEALTHY_PERCENT // 100):
             return (

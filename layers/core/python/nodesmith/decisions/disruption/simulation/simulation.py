@@ -92,18 +92,18 @@ class Fleet:
         shapes = list(dict.fromkeys(self._shapes.values()))
         self._respects_zones = rebalances_zones(pools_by_name.values())
         self._splits = Splits(context, claims, inputs.now)
-        asking = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
-        found = needs(context, inputs)
-        there = reserved(context, found.wanted, inputs)
+        movable = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
+        demand = needs(context, inputs)
+        room = reserved(context, demand.wanted, inputs)
         # Also room that gangs have booked.
-        hosted = (shape for existing in there.free for shape in existing.hosted)
-        met = dict.fromkeys([*shapes, *hosted])
-        self._planner = self.planner(inputs, offers, asking, met, for_zones=self._respects_zones)
+        hosted = (shape for existing in room.free for shape in existing.hosted)
+        known_shapes = dict.fromkeys([*shapes, *hosted])
+        self._planner = self.planner(inputs, offers, movable, known_shapes, for_zones=self._respects_zones)
         self._planner.tiers = tuple(tuple(map(_with_wide_lists, tier)) for tier in offers.tiers)
         self._on_their_way = frozenset(
-            p.key for p in context.pods if p.node in found.going and not p.deleting
+            p.key for p in context.pods if p.node in demand.going and not p.deleting
         )
-        free = self._with_pending_placed(there)
+        free = self._with_pending_placed(room)
         closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
         self._cluster_nodes = ClusterNodes(free, closed, shapes)
 
@@ -112,22 +112,22 @@ class Fleet:
         """What may be bought, with what is left of the NodePools' limits."""
         return self._planner.tiers
 
-    def _with_pending_placed(self, there: Reserved) -> list[ExistingNode]:
+    def _with_pending_placed(self, room: Reserved) -> list[ExistingNode]:
         """Return the existing nodes after every pod that needs a node is placed as far as possible."""
-        if there.fresh:
-            others = PreferenceMode.RULE if self._respects_zones else PreferenceMode.BUY
-            fresh = self._splits.narrowed(there.fresh).pods
-            assignment = self._planner.assign(fresh, there.free, others)
+        if room.fresh:
+            mode = PreferenceMode.RULE if self._respects_zones else PreferenceMode.BUY
+            fresh = self._splits.narrowed(room.fresh).pods
+            assignment = self._planner.assign(fresh, room.free, mode)
             self.promised = frozenset(assignment.placed)
             keys = {key for keys in assignment.placed.values() for key in keys}
-            expected = {pod.shape for pod in there.fresh if not pod.node and pod.key in keys}
+            expected = {pod.shape for pod in room.fresh if not pod.node and pod.key in keys}
             stuck = {pod.shape for pods, _ in assignment.stuck for pod in pods if not pod.node}
             self._needed = frozenset(
                 s
                 for s in {*self._shapes.values()}
                 if any(_may_require(s, e) for e in expected) or any(_keeps_away(s, e) for e in stuck)
             )
-        return there.free
+        return room.free
 
     def try_without(
         self, sources: Collection[Candidate], *, thorough: bool = False, good_enough: float = GOOD_ENOUGH
@@ -146,9 +146,11 @@ class Fleet:
         pods = split.pods
         free = self._cluster_nodes.without({source.node.name for source in sources}, shapes)
         search = Search(self._planner, pods, free, thorough=thorough, remembers=True, good_enough=good_enough)
-        chosen, left = self._chosen(search, shapes)
-        found = _trial(chosen, self._written_down(chosen.purchase, left), left, search.ways)
-        return replace(found, split=split.first(found.displaced)) if split.why else found
+        chosen, existing_nodes = self._chosen(search, shapes)
+        trial = _trial(
+            chosen, self._written_down(chosen.purchase, existing_nodes), existing_nodes, search.ways
+        )
+        return replace(trial, split=split.first(trial.displaced)) if split.why else trial
 
     def _is_needed(self, shape: Shape) -> bool:
         """Return whether a shape's pods stay: pending pods depend on that, or pods just moved have affinity to them."""
@@ -203,11 +205,13 @@ class Fleet:
                 ExistingNode(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True)
             )
 
-    def _written_down(self, purchase: Purchase, left: Sequence[ExistingNode]) -> tuple[PlannedNode, ...]:
+    def _written_down(
+        self, purchase: Purchase, existing_nodes: Sequence[ExistingNode]
+    ) -> tuple[PlannedNode, ...]:
         nodes = self._planner.written_down(purchase)
         if self._inputs.settings.preference_policy == PreferencePolicy.IGNORE:
             return nodes
-        return evenly(nodes, {t.name: t for t in self._planner.templates}, left, self._shapes)
+        return evenly(nodes, {t.name: t for t in self._planner.templates}, existing_nodes, self._shapes)
 
 
 def _may_require(shape: Shape, other: Shape) -> bool:
@@ -238,13 +242,15 @@ def _with_wide_lists(template: Template) -> Template:
     return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
 
 
-def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[ExistingNode], ways: int) -> Trial:
+def _trial(
+    chosen: Attempt, nodes: tuple[PlannedNode, ...], existing_nodes: Iterable[ExistingNode], ways: int
+) -> Trial:
     places = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
     for node in nodes:
         places.update(dict.fromkeys(node.claim.nominated, node.claim.name))
     displaced = tuple(sorted(pod.key for pod in chosen.left))
     tiers = tuple(tuple(tier) for tier in chosen.purchase.tiers)
-    touched = tuple(existing for existing in left if existing.name in chosen.assignment.placed)
+    touched = tuple(existing for existing in existing_nodes if existing.name in chosen.assignment.placed)
     return Trial(nodes, places, displaced, touched, tiers, ways)
 
 
@@ -256,9 +262,9 @@ def _no_destinations(
     now: datetime,
 ) -> frozenset[str]:
     """Return the names of nodes that take no pods of disrupted nodes: in-flight ones, and settling ones."""
-    found = {existing.name for existing in free if existing.in_flight}
+    names = {existing.name for existing in free if existing.in_flight}
     for claim in claims:
         node = context.node_of(claim)
         if node is not None and is_settling(claim, node, pools_by_name.get(claim.nodepool), now):
-            found.add(node.name)
-    return frozenset(found)
+            names.add(node.name)
+    return frozenset(names)

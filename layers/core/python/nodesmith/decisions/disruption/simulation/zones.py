@@ -78,21 +78,24 @@ class Zones:
         for key in on_their_way:
             self._await(shapes[key])
 
-    def surplus(self, one: Candidate) -> int:
+    def surplus(self, candidate: Candidate) -> int:
         """Return how many of a node's pods are in excess in its zone, at most the excess of each group there."""
-        zone, none = self._zone_of.get(one.node.name, ""), _Shift()
-        mine = Counter(group for pod in one.pods for group in self._counting(self._shapes[pod.key]))
+        zone, none = self._zone_of.get(candidate.node.name, ""), _Shift()
+        mine = Counter(group for pod in candidate.pods for group in self._counting(self._shapes[pod.key]))
         return sum(min(n, group.excess(zone, none)) for group, n in mine.items() if not group.is_moving)
 
     def gain(
-        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+        self,
+        sources: Sequence[Candidate],
+        destinations: Mapping[str, str],
+        replacements: Sequence[PlannedNode],
     ) -> int:
         """Return by how much a move reduces the number of excess pods; negative if it increases it.
 
         It is -1 if pods of an affected group are in transit. For a node that may launch in several zones, the worst is
         assumed.
         """
-        shift = self._shift(sources, destinations, bought)
+        shift = self._shift(sources, destinations, replacements)
         touched = list(dict.fromkeys(group for group, _ in shift))
         if any(group.is_moving for group in touched):
             return -1
@@ -100,10 +103,13 @@ class Zones:
         return sum(group.whole_excess(none) - group.whole_excess(shift) for group in touched)
 
     def settle(
-        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+        self,
+        sources: Sequence[Candidate],
+        destinations: Mapping[str, str],
+        replacements: Sequence[PlannedNode],
     ) -> None:
         """Count these nodes' pods as moved."""
-        for (group, zone), number in self._shift(sources, destinations, bought).items():
+        for (group, zone), number in self._shift(sources, destinations, replacements).items():
             group.counts[zone] = group.counts.get(zone, 0) + number
 
     def wait_for(self, sources: Iterable[Candidate]) -> None:
@@ -123,10 +129,13 @@ class Zones:
         return self._of[shape]
 
     def _shift(
-        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+        self,
+        sources: Sequence[Candidate],
+        destinations: Mapping[str, str],
+        replacements: Sequence[PlannedNode],
     ) -> _Shift:
         """Return by how much the number of pods of each group changes in each zone."""
-        shift, homes = _Shift(), {node.claim.name: node for node in bought}
+        shift, homes = _Shift(), {node.claim.name: node for node in replacements}
         for source in sources:
             zone = self._zone_of.get(source.node.name, "")
             for pod in source.pods if zone else ():
@@ -147,7 +156,7 @@ def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sol
 
     Equal spreads of pods that may be in the same zones count the same pods, so they form one group.
     """
-    found: set[tuple[str, str, int, tuple[str, ...]]] = set()
+    seen_keys: set[tuple[str, str, int, tuple[str, ...]]] = set()
     for shape in shapes:
         spreads = [s for s in shape.spreads if s.topology_key == ZONE and s.selector is not None]
         if not spreads or not shape.moves:
@@ -160,8 +169,8 @@ def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sol
             if spread.selector is None or not zones:
                 continue
             key = shape.namespace, spread.selector.key, spread.max_skew, tuple(sorted(zones))
-            if key not in found:
-                found.add(key)
+            if key not in seen_keys:
+                seen_keys.add(key)
                 yield _Group(shape.namespace, spread.selector, spread.max_skew, dict.fromkeys(key[3], 0))
 
 
@@ -180,32 +189,32 @@ def evenly(
     `templates` are by NodePool, `existing_nodes` are the nodes besides these, `shapes` are pods' shapes by
     namespace/name.
     """
-    asked = [_asked(shapes[key] for key in node.claim.nominated) for node in nodes]
-    if not any(asked):
+    spreads_by_node = [_zone_spreads(shapes[key] for key in node.claim.nominated) for node in nodes]
+    if not any(spreads_by_node):
         return tuple(nodes)
     hosted: _Hosted = Counter()
     for existing in existing_nodes:
         for shape, count in existing.hosted.items():
             hosted[existing.labels.get(ZONE, ""), shape] += count - existing.leaving[shape]
-    found = []
-    for node, spreads in zip(nodes, asked, strict=True):
+    settled_nodes = []
+    for node, spreads in zip(nodes, spreads_by_node, strict=True):
         settled = _settled(node, templates[node.claim.nodepool], spreads, hosted)
         zones = {override.zone for override in settled.request.overrides}
         if len(zones) == 1:
             hosted.update((zone, shapes[key]) for zone in zones for key in node.claim.nominated)
-        found.append(settled)
-    return tuple(found)
+        settled_nodes.append(settled)
+    return tuple(settled_nodes)
 
 
 def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Hosted) -> PlannedNode:
     zones = _cheapest_zones(node)
     if not spreads or len(zones) < 2:
         return node
-    zone = min(zones, key=lambda each: (_counted_pods(each, spreads, hosted), each))
+    zone = min(zones, key=lambda candidate: (_counted_pods(candidate, spreads, hosted), candidate))
     return only(node, [o for o in node.request.overrides if o.zone == zone], template) or node
 
 
-def _asked(shapes: Iterable[Shape]) -> _Asked:
+def _zone_spreads(shapes: Iterable[Shape]) -> _Asked:
     """Return the preferred spreads over zones (ScheduleAnyway), each with its namespace."""
     return [
         (shape.namespace, spread)
@@ -220,12 +229,12 @@ def _counted_pods(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
     return sum(
         count
         for namespace, spread in spreads
-        for (there, shape), count in hosted.items()
-        if there == zone and spread.selects(shape, namespace)
+        for (pod_zone, shape), count in hosted.items()
+        if pod_zone == zone and spread.selects(shape, namespace)
     )
 
 
 def _cheapest_zones(node: PlannedNode) -> list[str]:
     """Return the zones in which a node is available at its lowest price."""
-    most = node.request.cheapest.price_hourly_usd + _SAME_USD
-    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})
+    price_limit = node.request.cheapest.price_hourly_usd + _SAME_USD
+    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= price_limit})
