@@ -95,8 +95,8 @@ def due_concerns(
     ticked = [concern for concern, every in TICK_MINUTES.items() if minute % every == 0]
     if marks is None or records is None or is_away(marks.heartbeat, stale_after, at):
         return ticked
-    known = {record.concern: record for record in records}
-    waiting = {concern for concern in ticked if concern not in known or known[concern].is_due(at)}
+    by_concern = {record.concern: record for record in records}
+    waiting = {concern for concern in ticked if concern not in by_concern or by_concern[concern].is_due(at)}
     active = set() if is_quiet(marks, at) else set(ticked) - {Concern.OBSERVATION}
     return [concern for concern in ticked if concern in waiting | active]
 
@@ -146,8 +146,8 @@ def findings(
     Each of `registrations` comes with the time at which it was first seen; `since` is when this deployment began to
     check. A concern is expected to succeed only after its allowed time has passed.
     """
-    known = {(each.cluster, each.concern): each for each in records}
-    found = [finding for record in known.values() for finding in _symptoms(record, now)]
+    by_concern = {(r.cluster, r.concern): r for r in records}
+    symptoms = [finding for record in by_concern.values() for finding in _symptoms(record, now)]
     expected: list[tuple[str, Concern, int, datetime]] = [
         ("", concern, minutes, since) for concern, minutes in REGION_MINUTES.items()
     ]
@@ -157,9 +157,9 @@ def findings(
             for concern, minutes in (OBSERVED_TICK_MINUTES if registration.observed else TICK_MINUTES).items()
         ]
     for cluster, concern, minutes, begun in expected:
-        record = known.get((cluster, concern), Record(cluster, concern))
-        found += _silence(record, begun, allowed(minutes), now)
-    return sorted(found)
+        record = by_concern.get((cluster, concern), Record(cluster, concern))
+        symptoms += _silence(record, begun, allowed(minutes), now)
+    return sorted(symptoms)
 
 
 def awaited_since(record: Record, begun: datetime) -> datetime:
@@ -196,13 +196,13 @@ def _symptoms(record: Record, now: datetime) -> Iterator[Finding]:
 
 def judge_trial(trial: Trial, records: Iterable[Record], now: datetime) -> Trial:
     """Return the trial unchanged, or ended with the reason. `records` are those of its clusters."""
-    failing = sorted((each.cluster, each.concern) for each in records if fails(each, now))
+    failing = sorted((record.cluster, record.concern) for record in records if fails(record, now))
     if not failing:
         return trial
-    said = ", ".join(f"{concern} of {cluster}" for cluster, concern in failing)
+    failures = ", ".join(f"{concern} of {cluster}" for cluster, concern in failing)
     minutes = PATIENCE // timedelta(minutes=1)
-    ended = f"release {trial.release} failed for {minutes} minutes: {said}"
-    return replace(trial, clusters=frozenset(), ended=ended[:500])
+    message = f"release {trial.release} failed for {minutes} minutes: {failures}"
+    return replace(trial, clusters=frozenset(), ended=message[:500])
 
 
 def fails(record: Record, now: datetime) -> bool:
@@ -226,8 +226,8 @@ def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
             yield Finding("", "", "LimitUnreadable", f"{quota.fault}: {quota.remedy}")
             continue
         used = region.reported_use(limit, now)
-        for name, most in sorted(quota.limits.items()):
-            percent = used[name] * 100 // most if most else _WHOLE_PERCENT
+        for name, maximum in sorted(quota.limits.items()):
+            percent = used[name] * 100 // maximum if maximum else _WHOLE_PERCENT
             kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"
             if percent >= _NEARLY_PERCENT:
-                yield Finding("", "", kind, f"{quota.owner}: {amount_in_words(name, most)}")
+                yield Finding("", "", kind, f"{quota.owner}: {amount_in_words(name, maximum)}")

@@ -91,7 +91,7 @@ def superfluous(inventory: Inventory) -> list[tuple[Instance, str]]:
 
     If a claim that names no instance yet has two, provisioning adopts one; the other becomes superfluous after that.
     """
-    return sorted(_superfluous(inventory), key=lambda found: found[0].id)
+    return sorted(_superfluous(inventory), key=lambda pair: pair[0].id)
 
 
 def in_service(inventory: Inventory, instance: Instance) -> Node | None:
@@ -113,23 +113,23 @@ def _restored(inventory: Inventory, instance: Instance) -> Node | None:
     """
     claimed = inventory.claimed
     kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
-    lost = (
+    candidates = (
         node
         for node in inventory.snapshot.nodes
         if node.is_restored and node.name not in claimed and not is_foreign_node(node.labels)
     )
-    return next((node for node in lost if kind.items() <= node.labels.items()), None)
+    return next((node for node in candidates if kind.items() <= node.labels.items()), None)
 
 
 def _superfluous(inventory: Inventory) -> Iterator[tuple[Instance, str]]:
     claims = {claim.name: claim for claim in inventory.ledger.claims}
-    named = {claim.instance_id for claim in inventory.ledger.claims if claim.instance_gone_at is None}
+    claimed = {claim.instance_id for claim in inventory.ledger.claims if claim.instance_gone_at is None}
     awaited = {fleet for claim in inventory.pending if (fleet := fleet_of(claim.launch))}
-    karpenters = {provider_id(each) for each in inventory.snapshot.nodeclaims if is_karpenters(each)}
+    karpenters = {provider_id(m) for m in inventory.snapshot.nodeclaims if is_karpenters(m)}
     for instance in inventory.instances:
         if instance.provider_id in karpenters:
             continue  # it is being adopted: its tag comes before its claim
-        if instance.id in named or inventory.now - instance.launched_at < YOUNG:
+        if instance.id in claimed or inventory.now - instance.launched_at < YOUNG:
             continue
         if not instance.claim and instance.fleet in awaited:
             continue  # it is still to be assigned to a pending claim
@@ -142,19 +142,19 @@ def _superfluous(inventory: Inventory) -> Iterator[tuple[Instance, str]]:
 
 def unneeded(inventory: Inventory) -> list[Owned]:
     """Return what may be deleted, by kind and id."""
-    found: list[Owned] = []
+    resources: list[Owned] = []
     for kind in sorted(inventory.owned):
         needs = _needs(kind, inventory)
-        found += sorted((each for each in inventory.owned[kind] if not needs(each)), key=lambda o: o.id)
-    return found
+        resources += sorted((o for o in inventory.owned[kind] if not needs(o)), key=lambda o: o.id)
+    return resources
 
 
 def still_detached(
     before: Mapping[str, datetime], owned: Mapping[OwnedKind, Sequence[Owned]], now: datetime
 ) -> dict[str, datetime]:
     """Return since when each detached volume or interface has been seen, by id. EC2 does not record that."""
-    found = (*owned.get(OwnedKind.VOLUME, ()), *owned.get(OwnedKind.NETWORK_INTERFACE, ()))
-    return {each.id: before.get(each.id, now) for each in found}
+    detached = (*owned.get(OwnedKind.VOLUME, ()), *owned.get(OwnedKind.NETWORK_INTERFACE, ()))
+    return {resource.id: before.get(resource.id, now) for resource in detached}
 
 
 def _needs(kind: OwnedKind, inventory: Inventory) -> Needs:
@@ -171,16 +171,16 @@ def _needs(kind: OwnedKind, inventory: Inventory) -> Needs:
 
 def _needs_template(inventory: Inventory) -> Needs:
     """Return a predicate: templates that a pending claim requests, or that were made or used within the hour."""
-    asked = {name for claim in inventory.pending for name in _templates(claim)}
+    requested = {name for claim in inventory.pending for name in _templates(claim)}
     last_use: dict[str, datetime] = {}
     for instance in inventory.instances:
-        known = last_use.get(instance.template_id, instance.launched_at)
-        last_use[instance.template_id] = max(known, instance.launched_at)
+        previous = last_use.get(instance.template_id, instance.launched_at)
+        last_use[instance.template_id] = max(previous, instance.launched_at)
 
     def needs(template: Owned) -> bool:
         made_at = template.created_at or inventory.now
         used_at = max(made_at, last_use.get(template.id, made_at))
-        return template.name in asked or inventory.now - used_at < UNUSED
+        return template.name in requested or inventory.now - used_at < UNUSED
 
     return needs
 
@@ -191,9 +191,9 @@ def _needs_profile(inventory: Inventory) -> Needs:
     A future instance has the current profile of its EC2NodeClass. If that is unknown, all profiles that the
     EC2NodeClass ever had are needed. An EC2NodeClass may also name a profile that was created for another one.
     """
-    used = {instance.instance_profile for instance in inventory.instances}
-    used |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in inventory.ledger.claims}
-    used |= {
+    in_use = {instance.instance_profile for instance in inventory.instances}
+    in_use |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in inventory.ledger.claims}
+    in_use |= {
         str((manifest.get("spec") or {}).get("instanceProfile") or "")
         for manifest in inventory.snapshot.nodeclasses
     }
@@ -206,7 +206,7 @@ def _needs_profile(inventory: Inventory) -> Needs:
 
     def needs(profile: Owned) -> bool:
         if (
-            profile.name in {*used, *current.values()}
+            profile.name in {*in_use, *current.values()}
             or inventory.now - (profile.created_at or inventory.now) < UNUSED
         ):
             return True
@@ -220,11 +220,11 @@ def _needs_profile(inventory: Inventory) -> Needs:
 
 def _needs_detached(inventory: Inventory) -> Needs:
     """Return a predicate: resources that were detached lately, or that belong to an existing claim or instance."""
-    known = {claim.name for claim in inventory.ledger.claims} | {i.claim for i in inventory.instances}
+    claim_names = {claim.name for claim in inventory.ledger.claims} | {i.claim for i in inventory.instances}
 
     def needs(owned: Owned) -> bool:
         loose_since = inventory.detached_since.get(owned.id, inventory.now)
-        return inventory.now - loose_since < DETACHED or bool(owned.claim and owned.claim in known)
+        return inventory.now - loose_since < DETACHED or bool(owned.claim and owned.claim in claim_names)
 
     return needs
 
@@ -243,20 +243,20 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
     believed = {claim.instance_id for claim in ledger.claims if claim.phase in HOLDING}
     believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
     believed |= {instance_id(provider_id(manifest)) for manifest in snapshot.nodeclaims}
-    gone = {claim.instance_id for claim in ledger.claims if claim.instance_gone_at is not None}
-    return sorted(believed - {instance.id for instance in instances} - gone - {""})
+    gone_ids = {claim.instance_id for claim in ledger.claims if claim.instance_gone_at is not None}
+    return sorted(believed - {instance.id for instance in instances} - gone_ids - {""})
 
 
 def ended_claims(inventory: Inventory) -> Iterator[EndClaim]:
     """Yield ends for claims whose instance is gone but whose Node exists. Lifecycle handles claims without a Node."""
     alive = inventory.alive
     for claim in sorted(inventory.ledger.claims, key=lambda c: c.name):
-        shown = inventory.snapshot.nodes_of(claim)
-        if claim.phase not in HOLDING or claim.instance_id in alive or not shown:
+        nodes = inventory.snapshot.nodes_of(claim)
+        if claim.phase not in HOLDING or claim.instance_id in alive or not nodes:
             continue
-        if inventory.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
-            why = f"instance {claim.instance_id} is gone"
-            yield EndClaim(claim.terminating("InstanceTerminated", why, inventory.now))
+        if inventory.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in nodes):
+            message = f"instance {claim.instance_id} is gone"
+            yield EndClaim(claim.terminating("InstanceTerminated", message, inventory.now))
 
 
 def regrouped_claims(inventory: Inventory) -> Iterator[Correct]:
@@ -297,19 +297,19 @@ def left_nodeclaims(inventory: Inventory) -> Iterator[Lift]:
 
     NodeClaims that nodesmith has not launched belong to Karpenter, or to users who still wait for a launch.
     """
-    known, alive = {claim.name for claim in inventory.ledger.claims}, inventory.alive
-    shown = {node.provider_id for node in inventory.snapshot.nodes if NODECLASS in node.labels} - {""}
+    claim_names, alive = {claim.name for claim in inventory.ledger.claims}, inventory.alive
+    provider_ids = {node.provider_id for node in inventory.snapshot.nodes if NODECLASS in node.labels} - {""}
     for manifest in inventory.snapshot.nodeclaims:
         name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
-        if not is_marked(manifest) or name in known:
+        if not is_marked(manifest) or name in claim_names:
             continue
-        if instance_id(provider) not in alive and provider not in shown:
+        if instance_id(provider) not in alive and provider not in provider_ids:
             yield Lift(name)
 
 
 def _of_karpenter(snapshot: Snapshot) -> frozenset[str]:
     """Return the provider ids of the NodeClaims that Karpenter has created or launched."""
-    return frozenset(provider_id(each) for each in snapshot.nodeclaims if is_karpenters(each)) - {""}
+    return frozenset(provider_id(m) for m in snapshot.nodeclaims if is_karpenters(m)) - {""}
 
 
 def instance_id(provider_id: str) -> str:
@@ -330,25 +330,25 @@ def garbage(inventory: Inventory) -> tuple[list[Garbage], int]:
     others += [*left_nodes(inventory), *left_nodeclaims(inventory)]
     others += [Remove(owned) for owned in unneeded(inventory)]
     others += regrouped_claims(inventory)
-    taken = instances[:MOST]
-    left = len(instances) + len(others) - MOST
-    return [*_instances(inventory, taken), *others[: MOST - len(taken)]], max(0, left)
+    batch = instances[:MOST]
+    postponed = len(instances) + len(others) - MOST
+    return [*_instances(inventory, batch), *others[: MOST - len(batch)]], max(0, postponed)
 
 
-def _instances(inventory: Inventory, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
+def _instances(inventory: Inventory, instances: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
     """Terminate superfluous instances at once if they cannot have pods; drain the others like any other node.
 
     Only the Node of the instance that a claim names is ever registered, so a second instance has no pods.
     """
     served: dict[str, NodeClaim] = {}
     idle: dict[str, list[str]] = {}
-    for instance, why in found:
-        node = in_service(inventory, instance) if why == UNCLAIMED else None
+    for instance, reason in instances:
+        node = in_service(inventory, instance) if reason == UNCLAIMED else None
         if node is None:
-            idle.setdefault(why, []).append(instance.id)
+            idle.setdefault(reason, []).append(instance.id)
         else:
             served.setdefault(instance.claim, taken_back(instance, node, inventory.now))
-    yield from (Terminate(tuple(ids), why) for why, ids in sorted(idle.items()))
+    yield from (Terminate(tuple(ids), reason) for reason, ids in sorted(idle.items()))
     if served:
         yield TakeBack(inventory.ledger.version, tuple(served.values()))
 
@@ -356,8 +356,8 @@ def _instances(inventory: Inventory, found: Sequence[tuple[Instance, str]]) -> I
 def next_change(inventory: Inventory) -> datetime | None:
     """Return when time alone first turns something into garbage, once the garbage found now is removed; None for never.
 
-    It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
-    instance of which only the Node or the object is left, one whose Node is gone, a detached volume or interface.
+    That is now while something is under way that only EC2 or the record of this process shows: a launch, a termination,
+    an instance of which only the Node or the object is left, one without its Node, or a detached volume or interface.
     """
     is_lost = bool(without_node(inventory.snapshot, inventory.ledger))
     if inventory.pending or is_lost or _is_ending(inventory) or _has_orphans(inventory):
@@ -368,22 +368,22 @@ def next_change(inventory: Inventory) -> datetime | None:
 def _is_ending(inventory: Inventory) -> bool:
     """Return whether a node is ending or not Ready, or a NodeClaim object is left whose claim is forgotten."""
     claims, snapshot = inventory.ledger.claims, inventory.snapshot
-    known = {claim.name for claim in claims}
+    names = {claim.name for claim in claims}
     nodes = (node for claim in claims if claim.phase in HOLDING for node in snapshot.nodes_of(claim))
-    left = (m for m in snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
+    leftovers = (m for m in snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in names)
     return (
         any(claim.is_ending for claim in claims)
         or any(not node.is_ready for node in nodes)
-        or any(True for _ in left)
+        or any(True for _ in leftovers)
     )
 
 
 def _has_orphans(inventory: Inventory) -> bool:
     """Return whether a detached volume or network interface belongs to no existing claim or instance."""
-    known = {claim.name for claim in inventory.ledger.claims} | {one.claim for one in inventory.instances}
+    names = {claim.name for claim in inventory.ledger.claims} | {i.claim for i in inventory.instances}
     kinds = (OwnedKind.VOLUME, OwnedKind.NETWORK_INTERFACE)
     loose = (owned for kind in kinds for owned in inventory.owned.get(kind, ()))
-    return any(not (owned.claim and owned.claim in known) for owned in loose)
+    return any(not (owned.claim and owned.claim in names) for owned in loose)
 
 
 def _moments(inventory: Inventory) -> Iterator[datetime]:

@@ -112,12 +112,14 @@ def standby_conditions(nodepools: Iterable[Manifest], held: Standby) -> Iterator
     """
     for manifest in nodepools:
         metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
-        wanted = {"type": STANDBY, "status": "True", "reason": held.reason, "message": held.message}
-        shown = (each for each in status.get("conditions") or () if each.get("type") == STANDBY)
-        is_shown = any(wanted.items() <= each.items() for each in shown)
+        expected = {"type": STANDBY, "status": "True", "reason": held.reason, "message": held.message}
+        current = (
+            condition for condition in status.get("conditions") or () if condition.get("type") == STANDBY
+        )
+        is_shown = any(expected.items() <= condition.items() for condition in current)
         if metadata.get("uid") and not is_shown:
             generation = int(metadata.get("generation") or 0)
-            yield str(metadata["name"]), {**wanted, "observedGeneration": generation}
+            yield str(metadata["name"]), {**expected, "observedGeneration": generation}
 
 
 def shown_standby(nodepools: Iterable[Manifest]) -> str:
@@ -174,10 +176,10 @@ def instance_named(manifest: Manifest) -> str:
             "status.providerID is missing: it has no instance. Let Karpenter launch it, or delete the NodeClaim; "
             "nodesmith buys nodes for its pods"
         )
-    found = _PROVIDER_ID.fullmatch(stated)
-    if found is None:
+    match = _PROVIDER_ID.fullmatch(stated)
+    if match is None:
         raise Rejected(f"status.providerID is {stated[:80]!r}; expected aws:///ZONE/i-ID")
-    return found["instance"]
+    return match["instance"]
 
 
 def claim_of(manifest: Manifest, context: ClusterContext, now: datetime) -> NodeClaim:
@@ -230,31 +232,31 @@ def _instance(manifest: Manifest, context: ClusterContext) -> Instance:
     expected |= {NODECLAIM_TAG: name} if NODECLAIM_TAG in tags else {}
     for key, value in expected.items():
         if tags.get(key) != value:
-            found = repr(tags[key]) if key in tags else "no such tag"
-            raise Rejected(f"instance {id_}: tag {key} must be {value!r}, found {found}: it is another's")
+            actual = repr(tags[key]) if key in tags else "no such tag"
+            raise Rejected(f"instance {id_}: tag {key} must be {value!r}, found {actual}: it is another's")
     return instance
 
 
 def _refuse_unknown(claim: NodeClaim, pool: NodePool | None, context: ClusterContext) -> None:
     if claim.nodeclass.label != NODECLASS or claim.nodeclass.name not in context.nodeclasses:
-        known = ", ".join(sorted(context.nodeclasses)) or "none"
+        valid = ", ".join(sorted(context.nodeclasses)) or "none"
         raise Rejected(
             f"spec.nodeClassRef names {claim.nodeclass.kind} {claim.nodeclass.name!r}, which is not found or invalid "
-            f"(valid: {known})"
+            f"(valid: {valid})"
         )
     if claim.nodepool and pool is None:
-        known = ", ".join(sorted(context.pools)) or "none"
-        raise Rejected(f"NodePool {claim.nodepool!r} is not found or invalid (valid: {known})")
+        valid = ", ".join(sorted(context.pools)) or "none"
+        raise Rejected(f"NodePool {claim.nodepool!r} is not found or invalid (valid: {valid})")
 
 
 def _versions(annotations: Mapping[str, str]) -> dict[str, Any]:
     """Return the versions of a claim's hashes. Raises Rejected for a version whose rules are unknown."""
-    known = (
+    fields = (
         ("nodepool_hash_version", NODEPOOL_HASH, NODEPOOL_HASH_VERSION),
         ("nodeclass_hash_version", NODECLASS_HASH, NODECLASS_HASH_VERSION),
     )
-    found: dict[str, Any] = {}
-    for field, annotation, current in known:
+    versions: dict[str, Any] = {}
+    for field, annotation, current in fields:
         version = annotations.get(f"{annotation}-version", "") or (
             current if annotation not in annotations else "v1"
         )
@@ -263,14 +265,14 @@ def _versions(annotations: Mapping[str, str]) -> dict[str, Any]:
                 f"annotation {annotation}-version is {version[:20]!r}: this Karpenter is newer than nodesmith, which "
                 f"knows up to {current}. Upgrade nodesmith first"
             )
-        found[field] = version
-    return found
+        versions[field] = version
+    return versions
 
 
 def _on_instance(claim: NodeClaim, instance: Instance, catalog: Catalog | None) -> NodeClaim:
     offered = catalog.offerings.get(instance.instance_type, ()) if catalog else ()
-    sold = instance.zone, instance.capacity_type
-    price = next((o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == sold), 0.0)
+    place = instance.zone, instance.capacity_type
+    price = next((o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == place), 0.0)
     return replace(claim.on(instance), security_groups=instance.security_groups, price_hourly_usd=price)
 
 
@@ -279,17 +281,17 @@ def _grown(claim: NodeClaim, manifest: Manifest) -> NodeClaim:
 
     A NodeClaim with an instance is launched, even if Karpenter did not get to write the condition.
     """
-    shown = {str(c.get("type")): c for c in (manifest.get("status") or {}).get("conditions") or ()}
+    conditions = {str(c.get("type")): c for c in (manifest.get("status") or {}).get("conditions") or ()}
     history: list[Transition] = []
     for condition, phase in LIFE.items():
-        stage = shown.get(condition) or {}
+        stage = conditions.get(condition) or {}
         if phase is not Phase.LAUNCHED and stage.get("status") != "True":
             break
         at = _moment(stage.get("lastTransitionTime"), claim.created_at)
         reached: dict[str, Any] = {REACHED_AT[phase]: at}
         claim = replace(claim, phase=phase, phase_since=at, **reached)
         history.append(Transition(phase, at))
-    drifted = shown.get("Drifted") or {}
+    drifted = conditions.get("Drifted") or {}
     if drifted.get("status") == "True":
         at = _moment(drifted.get("lastTransitionTime"), claim.phase_since)
         claim = replace(claim, drift=str(drifted.get("reason") or ""), drifted_at=at)
@@ -329,11 +331,11 @@ def _annotations(manifest: Manifest) -> Mapping[str, str]:
 
 def holders_of(nodeclaims: Iterable[Manifest]) -> dict[str, list[str]]:
     """Return the names of the NodeClaims with each provider id."""
-    found: dict[str, list[str]] = {}
-    for each in nodeclaims:
-        if provider_id(each):
-            found.setdefault(provider_id(each), []).append(str(each["metadata"]["name"]))
-    return found
+    by_provider: dict[str, list[str]] = {}
+    for manifest in nodeclaims:
+        if provider_id(manifest):
+            by_provider.setdefault(provider_id(manifest), []).append(str(manifest["metadata"]["name"]))
+    return by_provider
 
 
 FINALIZER_GRACE = timedelta(minutes=5)
@@ -345,22 +347,22 @@ def held_nodeclasses(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datet
 
     One that a NodeClaim refers to is in use, whether nodesmith or Karpenter created the NodeClaim.
     """
-    return sorted(name for name, at in _held(snapshot, claims) if at <= now)
+    return sorted(name for name, at in _only_finalized(snapshot, claims) if at <= now)
 
 
 def next_hold(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
     """Return the first moment after `now` from which another EC2NodeClass counts as held, None if there is none."""
-    return first_after(now, (at for _, at in _held(snapshot, claims)))
+    return first_after(now, (at for _, at in _only_finalized(snapshot, claims)))
 
 
-def _held(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str, datetime]]:
+def _only_finalized(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str, datetime]]:
     """Yield the deleted EC2NodeClasses that only the finalizer keeps, each with the end of `FINALIZER_GRACE`."""
-    used = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
+    in_use = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
     for manifest in snapshot.nodeclasses:
         metadata = manifest["metadata"]
         deleted = metadata.get("deletionTimestamp")
         is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
-        if is_held and metadata["name"] not in used:
+        if is_held and metadata["name"] not in in_use:
             yield str(metadata["name"]), parse_time(deleted) + FINALIZER_GRACE
 
 

@@ -33,7 +33,7 @@ _Use = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Bill:
-    """What an owner bears of a node, while it is added up. `uses` are amounts times microseconds."""
+    """An owner's share of a node's cost, while it is added up. `uses` are amounts times microseconds."""
 
     uses: list[int] = field(default_factory=lambda: [0, 0, 0])
     costs: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -71,44 +71,46 @@ class Hour:
                 self._divide(node, period, bills)
         hourly = node.periods[-1].price.hourly if node.periods else 0
         share = self._committed(node)
-        made = [self._allocation(node, owner, bills[owner], hourly, share) for owner in bills]
-        return sorted(made, key=lambda one: one.key)
+        allocations = [self._allocation(node, owner, bills[owner], hourly, share) for owner in bills]
+        return sorted(allocations, key=lambda one: one.key)
 
     def _divide(self, node: BookedNode, period: Period, bills: dict[Owner, _Bill]) -> None:
         lasted = microseconds(period.end - period.start)
-        used = self._used(node, period, bills)
+        uses_by_owner = self._requested_use(node, period, bills)
         has = _amounts(node.capacity)
         parts = _parts(period.cost, has)
         idle = bills.setdefault(_IDLE, _Bill())
         idle.lasted += lasted
         for at, part in enumerate(parts):
-            all_used = sum(uses[at] for uses in used.values())
-            whole, left = max(has[at] * lasted, all_used), part
-            for owner, uses in used.items():
+            all_used = sum(uses[at] for uses in uses_by_owner.values())
+            total, unassigned = max(has[at] * lasted, all_used), part
+            for owner, uses in uses_by_owner.items():
                 bills[owner].uses[at] += uses[at]
-                borne = part * uses[at] // whole if whole else 0
+                borne = part * uses[at] // total if total else 0
                 bills[owner].costs[at] += borne
-                left -= borne
-            idle.costs[at] += left
-            idle.uses[at] += whole - all_used
-        for owner in (*used, _IDLE):
+                unassigned -= borne
+            idle.costs[at] += unassigned
+            idle.uses[at] += total - all_used
+        for owner in (*uses_by_owner, _IDLE):
             bills[owner].estimated = bills[owner].estimated or period.price.estimated
 
-    def _used(self, node: BookedNode, period: Period, bills: dict[Owner, _Bill]) -> dict[Owner, list[int]]:
+    def _requested_use(
+        self, node: BookedNode, period: Period, bills: dict[Owner, _Bill]
+    ) -> dict[Owner, list[int]]:
         """Return what owners request on a node in a period, as amounts times microseconds."""
-        found: dict[Owner, list[int]] = {}
+        uses_by_owner: dict[Owner, list[int]] = {}
         first = max(0, bisect_right([view.start for view in self._views], period.start) - 1)
         for view, pods in zip(self._views[first:], self._pods[first:], strict=True):
             lasted = microseconds(min(view.end, period.end) - max(view.start, period.start))
             if view.start >= period.end:
                 break
             for owner, (use, names) in pods.get(node.name, {}).items() if lasted > 0 else ():
-                bill, sums = bills.setdefault(owner, _Bill()), found.setdefault(owner, [0, 0, 0])
+                bill, sums = bills.setdefault(owner, _Bill()), uses_by_owner.setdefault(owner, [0, 0, 0])
                 bill.lasted += lasted
                 bill.pods |= names
                 for at, amount in enumerate(use):
                     sums[at] += amount * lasted
-        return found
+        return uses_by_owner
 
     def _committed(self, node: BookedNode) -> float:
         if node.capacity_type == RESERVED:
@@ -158,16 +160,16 @@ def _parts(cost: int, has: _Use) -> tuple[int, int, int]:
     """Divide a node's cost among its CPU, memory and GPUs. What is not known of is CPU."""
     cpu = has[0] * CPU_CORE_NANO_USD // 1000
     memory, gpus = has[1] * MEMORY_GIB_NANO_USD // 1024, has[2] * GPU_NANO_USD
-    whole = cpu + memory + gpus
-    if not whole:
+    total = cpu + memory + gpus
+    if not total:
         return cost, 0, 0
-    of_memory, of_gpus = cost * memory // whole, cost * gpus // whole
+    of_memory, of_gpus = cost * memory // total, cost * gpus // total
     return cost - of_memory - of_gpus, of_memory, of_gpus
 
 
 def _by_node(pods: Iterable[Pod], labels: Sequence[str]) -> dict[str, dict[Owner, tuple[_Use, set[str]]]]:
     """Return what the pods of each owner request on each node, and their names."""
-    found: dict[str, dict[Owner, tuple[_Use, set[str]]]] = {}
+    owners_by_node: dict[str, dict[Owner, tuple[_Use, set[str]]]] = {}
     owners: dict[int, tuple[Owner, _Use]] = {}
     for pod in pods:
         if not pod.node or is_planned(pod.key):
@@ -176,19 +178,24 @@ def _by_node(pods: Iterable[Pod], labels: Sequence[str]) -> dict[str, dict[Owner
         if id(shape) not in owners:
             owners[id(shape)] = _owner(pod, labels), _amounts(shape.requests)
         owner, use = owners[id(shape)]
-        on_node = found.setdefault(pod.node, {})
+        on_node = owners_by_node.setdefault(pod.node, {})
         sums, names = on_node.get(owner, ((0, 0, 0), set()))
         names.add(pod.key)
         on_node[owner] = (sums[0] + use[0], sums[1] + use[1], sums[2] + use[2]), names
-    return found
+    return owners_by_node
 
 
 def _owner(pod: Pod, labels: Sequence[str]) -> Owner:
     shape = pod.shape
     workload = shape.owner
-    if (found := _OF_DEPLOYMENT.fullmatch(workload)) is not None:
-        workload = f"Deployment/{found[1]}"
-    chosen = {key: clipped(shape.labels[key]) for key in labels if key in shape.labels}
+    if (match := _OF_DEPLOYMENT.fullmatch(workload)) is not None:
+        workload = f"Deployment/{match[1]}"
+    chosen_labels = {key: clipped(shape.labels[key]) for key in labels if key in shape.labels}
     kind = Kind.WORKLOAD if shape.moves else Kind.DAEMONSET
     workload = "" if shape.is_static else workload  # its owner is the node
-    return Owner(kind, clipped(shape.namespace), clipped(workload), FrozenMap(chosen) if chosen else NO_ITEMS)
+    return Owner(
+        kind,
+        clipped(shape.namespace),
+        clipped(workload),
+        FrozenMap(chosen_labels) if chosen_labels else NO_ITEMS,
+    )

@@ -1,4 +1,4 @@
-"""What each node cost in an hour, by the second and at the price of each moment, and what moves brought.
+"""The cost of each node in an hour, by the second and at the price of each moment, and the results of moves.
 
 Nodes of other software are booked as well, as long as the cluster shows them.
 """
@@ -69,26 +69,26 @@ class Prices:
     def at(self, key: str, moment: datetime) -> Price | None:
         """Return the price at a moment, None if it is unknown."""
         is_before = self.changed_at is not None and moment < self.changed_at
-        found = (self.before if is_before else self.latest).get(key)
-        return None if found == UNKNOWN else found
+        price = (self.before if is_before else self.latest).get(key)
+        return None if price == UNKNOWN else price
 
 
 def price_key(product: str, capacity_type: str, instance_type: str, zone: str) -> str:
     """Return what identifies a price. Reserved capacity has the on-demand price."""
-    sold = ON_DEMAND if capacity_type == RESERVED else capacity_type
-    return f"{product}/{sold}/{instance_type}/{zone}"
+    priced_as = ON_DEMAND if capacity_type == RESERVED else capacity_type
+    return f"{product}/{priced_as}/{instance_type}/{zone}"
 
 
 def prices_of(catalog: Catalog, keys: Iterable[str]) -> dict[str, Price]:
     """Return the catalogue's prices for those of these keys that it knows."""
-    found = {}
+    prices = {}
     for key in sorted(set(keys)):
-        product, sold, kind, zone = key.split("/", 3)
+        product, capacity_type, kind, zone = key.split("/", 3)
         for offering in sold_as(catalog, kind, product):
-            if (offering.zone, offering.capacity_type) == (zone, sold) and not offering.reservation:
-                found[key] = Price(nano_usd(offering.price_hourly_usd), offering.estimated)
+            if (offering.zone, offering.capacity_type) == (zone, capacity_type) and not offering.reservation:
+                prices[key] = Price(nano_usd(offering.price_hourly_usd), offering.estimated)
                 break
-    return found
+    return prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +155,19 @@ def ended_at(claim: NodeClaim) -> datetime | None:
         else None
     )
     given_up_at = claim.phase_since if claim.phase is Phase.GIVEN_UP else None
-    known = [each for each in (noticed_at, claim.terminated_at, claim.instance_gone_at) if each is not None]
-    return min(known, default=given_up_at)
+    moments = [
+        moment for moment in (noticed_at, claim.terminated_at, claim.instance_gone_at) if moment is not None
+    ]
+    return min(moments, default=given_up_at)
 
 
 def nodes_of(
     claims: Iterable[NodeClaim], views: Sequence[View], start: datetime, end: datetime
 ) -> list[BookedNode]:
     """Return all nodes of an hour with periods without prices: those of claims, and those of other software."""
-    own = [node for claim in claims if (node := _of_claim(claim, views, start, end)) is not None]
-    known = {node.provider_id for node in own} | {claim.provider_id for claim in claims}
-    return [*own, *_foreign(views, known)]
+    nodes_of_claims = [node for claim in claims if (node := _of_claim(claim, views, start, end)) is not None]
+    provider_ids = {node.provider_id for node in nodes_of_claims} | {claim.provider_id for claim in claims}
+    return [*nodes_of_claims, *_foreign(views, provider_ids)]
 
 
 def _of_claim(claim: NodeClaim, views: Sequence[View], start: datetime, end: datetime) -> BookedNode | None:
@@ -180,9 +182,9 @@ def _of_claim(claim: NodeClaim, views: Sequence[View], start: datetime, end: dat
         Period(max(since, start), min(until, ended, end), _own_price(claim, is_stopped), is_stopped)
         for (since, is_stopped), until in zip(turns, ends, strict=True)
     ]
-    shown = next((node for v in reversed(views) if (node := v.snapshot.node_of(claim)) is not None), None)
+    observed = next((node for v in reversed(views) if (node := v.snapshot.node_of(claim)) is not None), None)
     return BookedNode(
-        name=clipped(claim.node_name or (shown.name if shown else "") or claim.name),
+        name=clipped(claim.node_name or (observed.name if observed else "") or claim.name),
         instance_id=claim.instance_id,
         provider_id=claim.provider_id,
         nodepool=claim.nodepool,
@@ -191,7 +193,7 @@ def _of_claim(claim: NodeClaim, views: Sequence[View], start: datetime, end: dat
         capacity_type=claim.capacity_type,
         manager=MANAGER,
         product=product_of(claim.labels),
-        capacity=(shown.capacity if shown else NOTHING) or claim.capacity,
+        capacity=(observed.capacity if observed else NOTHING) or claim.capacity,
         claim=claim.name,
         periods=tuple(period for period in periods if period.end > period.start),
     )
@@ -203,22 +205,22 @@ def _own_price(claim: NodeClaim, is_stopped: bool) -> Price:
     return Price(nano_usd(usd), estimated=not usd)
 
 
-def _foreign(views: Sequence[View], known: set[str]) -> Iterator[BookedNode]:
+def _foreign(views: Sequence[View], known_ids: set[str]) -> Iterator[BookedNode]:
     """Yield the nodes without a claim. Each is paid for from its creation until the first view without it."""
-    found: dict[str, tuple[Node, list[Period]]] = {}
+    by_provider_id: dict[str, tuple[Node, list[Period]]] = {}
     for view in views:
         for node in view.snapshot.nodes:
-            if node.provider_id in known or not node.provider_id.startswith("aws:///"):
+            if node.provider_id in known_ids or not node.provider_id.startswith("aws:///"):
                 continue
-            shown, periods = found.get(node.provider_id, (node, []))
-            since = max(view.start, min(node.created_at, shown.created_at))
+            earlier, periods = by_provider_id.get(node.provider_id, (node, []))
+            since = max(view.start, min(node.created_at, earlier.created_at))
             if since < view.end:
                 periods.append(Period(since, view.end, UNKNOWN))
-            found[node.provider_id] = node, periods
-    for provider_id, (node, periods) in sorted(found.items()):
+            by_provider_id[node.provider_id] = node, periods
+    for provider_id, (node, periods) in sorted(by_provider_id.items()):
         labels = node.labels
         group = next((labels[key] for key in _NODE_GROUPS if key in labels), "")
-        sold = labels.get(CAPACITY_TYPE) or labels.get(_EKS_CAPACITY_TYPE, ON_DEMAND)
+        capacity_type = labels.get(CAPACITY_TYPE) or labels.get(_EKS_CAPACITY_TYPE, ON_DEMAND)
         yield BookedNode(
             name=clipped(node.name),
             instance_id=clipped(provider_id.rpartition("/")[2]),
@@ -226,7 +228,7 @@ def _foreign(views: Sequence[View], known: set[str]) -> Iterator[BookedNode]:
             nodepool=clipped(labels.get(NODEPOOL) or group),
             instance_type=clipped(labels.get(INSTANCE_TYPE, "")),
             zone=clipped(labels.get(ZONE, "")),
-            capacity_type=clipped(sold.lower().replace("_", "-")),
+            capacity_type=clipped(capacity_type.lower().replace("_", "-")),
             manager=_manager(labels, group),
             product=product_of(labels),
             capacity=node.capacity,
@@ -274,10 +276,10 @@ def priced(node: BookedNode, prices: Prices) -> BookedNode:
             periods.append(period)
             continue
         for part in _cut(period, prices.changed_at):
-            found = prices.at(node.price_key, part.start)
-            if found is None and part.price.estimated:  # the present price is closer than none
-                found = prices.latest.get(node.price_key)
-            periods.append(replace(part, price=found) if found is not None else part)
+            price = prices.at(node.price_key, part.start)
+            if price is None and part.price.estimated:  # the present price is closer than none
+                price = prices.latest.get(node.price_key)
+            periods.append(replace(part, price=price) if price is not None else part)
     return replace(node, periods=tuple(periods))
 
 
@@ -294,20 +296,22 @@ def billed_usage(nodes: Iterable[BookedNode]) -> dict[tuple[str, str], float]:
 
     Foreign nodes are left out: what runs beside nodesmith is read from EC2.
     """
-    found: dict[tuple[str, str], float] = {}
+    hours: dict[tuple[str, str], float] = {}
     for node in nodes:
         if node.is_committable and node.claim:
             key = node.instance_type, node.zone
             lasted = sum(microseconds(p.end - p.start) for p in node.periods if not p.is_stopped)
-            found[key] = found.get(key, 0.0) + lasted / microseconds(HOUR)
-    return found
+            hours[key] = hours.get(key, 0.0) + lasted / microseconds(HOUR)
+    return hours
 
 
 def opened(move: Move, claims: Mapping[str, NodeClaim]) -> MoveOutcome:
     """Return a move whose sources have begun to end, as it is first booked. `claims` are those known, by name."""
     prices = [claims[name].price_hourly_usd for name in move.sources if name in claims]
-    bought = [claims[name].price_hourly_usd for name in move.replacements if name in claims]
-    known = sum(prices) if len(prices) == len(move.sources) else move.saving_hourly_usd + sum(bought)
+    replacement_prices = [claims[name].price_hourly_usd for name in move.replacements if name in claims]
+    price_before = (
+        sum(prices) if len(prices) == len(move.sources) else move.saving_hourly_usd + sum(replacement_prices)
+    )
     return MoveOutcome(
         move.id,
         move.reason.value,
@@ -316,7 +320,7 @@ def opened(move: Move, claims: Mapping[str, NodeClaim]) -> MoveOutcome:
         move.sources,
         move.replacements,
         nano_usd(move.saving_hourly_usd),
-        nano_usd(known),
+        nano_usd(price_before),
     )
 
 

@@ -87,21 +87,21 @@ def launch_plan(
     nodeclass: EC2NodeClass,
     status: NodeClassStatus,
     cluster: ClusterInfo,
-    known: Templates | None = None,
+    cache: Templates | None = None,
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
     """Return the CreateFleet request of one claim, and the templates (ordered by name) that it refers to.
 
-    `known` is shared by the claims of one decision. `options` have one capacity type. Those in a zone without a subnet,
+    `cache` is shared by the claims of one decision. `options` have one capacity type. Those in a zone without a subnet,
     or of a type that no image boots, are left out. Raises Rejected if none is left, and ValueError if the capacity
     types differ.
     """
     capacity_type = _capacity_type(claim, options)
-    known = known or Templates()
+    cache = cache or Templates()
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
     dedicated = needs_dedicated_tenancy(claim)
-    bought = [option for option in options if option[1].has_tenancy(dedicated=dedicated)]
-    ways = list(islice(_ways(bought, status, known), MAX_OVERRIDES))
+    suitable = [option for option in options if option[1].has_tenancy(dedicated=dedicated)]
+    ways = list(islice(_ways(suitable, status, cache), MAX_OVERRIDES))
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:
@@ -112,9 +112,9 @@ def launch_plan(
         template = templates.get(build)
         if template is None:
             same = (nodeclass.name, capacity_type, build, *template_identity(claim))
-            if same not in known.made:
-                known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
-            template = templates[build] = known.made[same]
+            if same not in cache.made:
+                cache.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
+            template = templates[build] = cache.made[same]
         price, estimated = offering.price_hourly_usd, offering.estimated
         overlaid = offering.overlay, offering.listed_hourly_usd, offering.commitment
         overrides.append(
@@ -123,14 +123,14 @@ def launch_plan(
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
-    _take(known, overrides, {kind.name: addresses(kind.capacity.pods, cluster) for kind, *_ in ways})
-    used = {template.name: template for template in templates.values()}
+    _take(cache, overrides, {kind.name: addresses(kind.capacity.pods, cluster) for kind, *_ in ways})
+    by_name = {template.name: template for template in templates.values()}
     group = status.placement_group.id if status.placement_group else ""
     context = _context(claim, nodeclass)
     request = LaunchRequest(
         claim.name, capacity_type, tuple(overrides), tags, reserved, group=group, context=context
     )
-    return request, tuple(used[name] for name in sorted(used))
+    return request, tuple(by_name[name] for name in sorted(by_name))
 
 
 def as_launched(claim: NodeClaim, nodeclass: EC2NodeClass) -> NodeClaim:
@@ -149,22 +149,24 @@ def _context(claim: NodeClaim, nodeclass: EC2NodeClass) -> str:
 
 
 def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offering]]) -> str:
-    found = {offering.capacity_type for _, offering in options} | (
+    capacity_types = {offering.capacity_type for _, offering in options} | (
         {claim.capacity_type} if claim.capacity_type else set()
     )
-    if len(found) != 1:
-        raise ValueError(f"NodeClaim {claim.name}: one capacity type expected, found {sorted(found)}")
-    return found.pop()
+    if len(capacity_types) != 1:
+        raise ValueError(
+            f"NodeClaim {claim.name}: one capacity type expected, found {sorted(capacity_types)}"
+        )
+    return capacity_types.pop()
 
 
 def _ways(
     options: Iterable[tuple[InstanceType, Offering]],
     status: NodeClassStatus,
-    known: Templates,
+    cache: Templates,
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
     """Yield each type and zone that can be launched, once, in order of cost, type and zone."""
-    images = known.images
-    subnets = subnet_by_zone(status.subnets, known.taken)
+    images = cache.images
+    subnets = subnet_by_zone(status.subnets, cache.taken)
     seen: set[tuple[str, str]] = set()
     for kind, offering in sorted(options, key=lambda o: (*o[1].costs, o[0].name, o[1].zone)):
         booting = status.name, kind.name
@@ -176,13 +178,13 @@ def _ways(
             yield kind, offering, image, subnet
 
 
-def _take(known: Templates, overrides: Sequence[Override], taken: Mapping[str, int]) -> None:
+def _take(cache: Templates, overrides: Sequence[Override], taken: Mapping[str, int]) -> None:
     """Count the addresses that a node takes: in each subnet as many as its smallest type there."""
-    known.last.clear()
+    cache.last.clear()
     for row in overrides:
-        least = min(taken[row.instance_type], known.last.get(row.subnet_id, taken[row.instance_type]))
-        known.last[row.subnet_id] = least
-    known.taken.update(known.last)
+        least = min(taken[row.instance_type], cache.last.get(row.subnet_id, taken[row.instance_type]))
+        cache.last[row.subnet_id] = least
+    cache.taken.update(cache.last)
 
 
 def _nothing_left(
@@ -204,16 +206,16 @@ def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassS
     Subnets in back-off, and those of zones that the cluster is shifted away from, are left out. If a zone has several
     subnets, the addresses that claims have taken since the subnets were resolved, or may still take, are subtracted.
     """
-    held = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
+    backing_off = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
     away = ledger.shifted(now)
-    left = tuple(s for s in status.subnets if s.id not in held and s.zone not in away)
-    if len({subnet.zone for subnet in left}) < len(left):
-        taken = _taken(status, ledger)
-        left = tuple(
+    subnets = tuple(s for s in status.subnets if s.id not in backing_off and s.zone not in away)
+    if len({subnet.zone for subnet in subnets}) < len(subnets):
+        taken = _addresses_taken(status, ledger)
+        subnets = tuple(
             replace(subnet, free_ips=subnet.free_ips - taken[subnet.id]) if subnet.id in taken else subnet
-            for subnet in left
+            for subnet in subnets
         )
-    return status if left == status.subnets else replace(status, subnets=left)
+    return status if subnets == status.subnets else replace(status, subnets=subnets)
 
 
 def addresses(pods: int, cluster: ClusterInfo | None) -> int:
@@ -224,13 +226,13 @@ def addresses(pods: int, cluster: ClusterInfo | None) -> int:
 def subnet_by_zone(subnets: Iterable[Subnet], taken: Mapping[str, int] | None = None) -> dict[str, Subnet]:
     """Return, for each zone, the subnet with the most free addresses, less those `taken`; ties are broken by id."""
     used = taken or {}
-    chosen: dict[str, Subnet] = {}
+    by_zone: dict[str, Subnet] = {}
     for subnet in sorted(subnets, key=lambda s: (used.get(s.id, 0) - s.free_ips, s.id)):
-        chosen.setdefault(subnet.zone, subnet)
-    return chosen
+        by_zone.setdefault(subnet.zone, subnet)
+    return by_zone
 
 
-def _taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
+def _addresses_taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
     taken: Counter[str] = Counter()
     for claim in ledger.claims:
         if claim.launched_at and claim.launched_at > status.resolved_at:
@@ -250,12 +252,12 @@ def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
     """
     alike: dict[object, list[str]] = {}
     # Hashing overrides is slow, and nodes that are planned alike share the same tuple, so each tuple is hashed once.
-    known: dict[tuple[Override, ...], int] = {}
+    group_numbers: dict[tuple[Override, ...], int] = {}
     numbers: dict[int, int] = {}
     for request in requests:
         rows = request.overrides
         if id(rows) not in numbers:
-            numbers[id(rows)] = known.setdefault(rows, len(known))
+            numbers[id(rows)] = group_numbers.setdefault(rows, len(group_numbers))
         alike.setdefault((numbers[id(rows)], _kind(request)), []).append(request.claim)
     shares = {claim: share for claims in alike.values() for claim, share in _shares(sorted(claims))}
     return [replace(request, share=shares.get(request.claim)) for request in requests]
@@ -273,9 +275,9 @@ def matched(share: FleetShare, instances: Sequence[Instance]) -> Instance | None
 def _kind(request: LaunchRequest) -> object:
     if request.reservations == "capacity-block":
         return request.claim
-    own = claim_tags(request.claim, request.tags)
-    common = tuple(sorted((key, value) for key, value in request.tags.items() if key not in own))
-    return request.capacity_type, common, request.reservations, tuple(own), request.context
+    own_tags = claim_tags(request.claim, request.tags)
+    common = tuple(sorted((key, value) for key, value in request.tags.items() if key not in own_tags))
+    return request.capacity_type, common, request.reservations, tuple(own_tags), request.context
 
 
 def _shares(claims: Sequence[str]) -> list[tuple[str, FleetShare]]:
@@ -294,23 +296,23 @@ def launched_claim(
     """
     parts = read_gpu_parts(claim.annotations.get(GPU_PARTS, "")) if kind else None
     kind = with_parts(kind, parts) if kind and parts else kind
-    sold = _sold(instance, kind)
+    offered = _offering_of(instance, kind)
     offering = {
         labels.INSTANCE_TYPE: instance.instance_type,
         labels.ZONE: instance.zone,
         labels.CAPACITY_TYPE: instance.capacity_type,
         labels.EKS_CAPACITY_TYPE: labels.EKS_CAPACITY_TYPES[instance.capacity_type],
     }
-    if sold is not None and sold.zone_id:
-        offering[labels.ZONE_ID] = sold.zone_id
-    known = kind.labels if kind else {}
+    if offered is not None and offered.zone_id:
+        offering[labels.ZONE_ID] = offered.zone_id
+    type_labels = kind.labels if kind else {}
     capacity, allocatable = _room(claim, kind)
     return replace(
         claim.on(instance).advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
-        price_hourly_usd=_price(claim, instance, sold),
+        price_hourly_usd=_price(claim, instance, offered),
         capacity=capacity,
         allocatable=allocatable,
-        labels={**known, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
+        labels={**type_labels, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
         launch=_untagged(claim, instance),
     )
 
@@ -331,19 +333,19 @@ def _untagged(claim: NodeClaim, instance: Instance) -> FrozenMap[object]:
     return FrozenMap({TAGS_DUE: claim_tags(claim.name, tags)})
 
 
-def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
-    bought = instance.zone, instance.capacity_type
+def _offering_of(instance: Instance, kind: InstanceType | None) -> Offering | None:
+    key = instance.zone, instance.capacity_type
     offerings = kind.offerings if kind else ()
-    return next((o for o in offerings if (o.zone, o.capacity_type) == bought), None)
+    return next((o for o in offerings if (o.zone, o.capacity_type) == key), None)
 
 
-def _price(claim: NodeClaim, instance: Instance, sold: Offering | None) -> float:
+def _price(claim: NodeClaim, instance: Instance, offering: Offering | None) -> float:
     """Return AWS's price at which the instance's offering was requested: limits in dollars were compared with it.
 
     The claim's own price is that of the cheapest offering.
     """
-    asked = claim.launch.get("overrides") and instance.capacity_type != labels.RESERVED
-    bought = instance.instance_type, instance.zone
-    overrides = LaunchRequest.from_item(claim.name, claim.launch).overrides if asked else ()
-    prices = (o.paid_hourly_usd for o in overrides if (o.instance_type, o.zone) == bought)
-    return next(prices, sold.paid_hourly_usd if sold else claim.price_hourly_usd)
+    is_planned = claim.launch.get("overrides") and instance.capacity_type != labels.RESERVED
+    key = instance.instance_type, instance.zone
+    overrides = LaunchRequest.from_item(claim.name, claim.launch).overrides if is_planned else ()
+    prices = (o.paid_hourly_usd for o in overrides if (o.instance_type, o.zone) == key)
+    return next(prices, offering.paid_hourly_usd if offering else claim.price_hourly_usd)

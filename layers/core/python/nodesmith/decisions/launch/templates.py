@@ -158,10 +158,10 @@ def reservation_kind(reservation: str, status: NodeClassStatus) -> str:
     """Return the kind of a reservation: default, capacity-block or interruptible; empty for no reservation."""
     if not reservation:
         return ""
-    found = next((r for r in status.capacity_reservations if r.id == reservation), None)
-    if found is None:
+    capacity_reservation = next((r for r in status.capacity_reservations if r.id == reservation), None)
+    if capacity_reservation is None:
         return "default"
-    return "interruptible" if found.interruptible else found.kind
+    return "interruptible" if capacity_reservation.interruptible else capacity_reservation.kind
 
 
 def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
         "SnapshotId": ebs.snapshot_id or None,
         "VolumeInitializationRate": ebs.volume_initialization_rate,
     }
-    return {**written, "Ebs": _given(settings)}
+    return {**written, "Ebs": _set_fields(settings)}
 
 
 def _interfaces(
@@ -191,18 +191,18 @@ def _interfaces(
     Where the first card takes none, it has an ordinary interface, and the others have EFA without IP.
     """
     if nodeclass.network_interfaces:
-        wanted = [
+        interfaces = [
             (i.network_card_index, i.device_index, i.interface_type) for i in nodeclass.network_interfaces
         ]
     elif build.efa_interfaces and build.first_efa_card:
         cards = range(build.first_efa_card, build.first_efa_card + build.efa_interfaces)
-        wanted = [(0, 0, "interface"), *((card, 0, "efa-only") for card in cards)]
+        interfaces = [(0, 0, "interface"), *((card, 0, "efa-only") for card in cards)]
     elif build.efa_interfaces:
-        wanted = [(card, 1 if card else 0, "efa") for card in range(build.efa_interfaces)]
+        interfaces = [(card, 1 if card else 0, "efa") for card in range(build.efa_interfaces)]
     else:
-        wanted = [(0, 0, "interface")]
+        interfaces = [(0, 0, "interface")]
     groups = [group.id for group in status.security_groups]
-    addressing = _addressing(nodeclass, status, cluster, alone=len(wanted) == 1)
+    addressing = _addressing(nodeclass, status, cluster, alone=len(interfaces) == 1)
     return [
         {
             "NetworkCardIndex": card,
@@ -211,7 +211,7 @@ def _interfaces(
             "Groups": groups,
             **({} if kind == "efa-only" else addressing),
         }
-        for card, device, kind in sorted(wanted)
+        for card, device, kind in sorted(interfaces)
     ]
 
 
@@ -220,7 +220,7 @@ def _addressing(
 ) -> dict[str, Any]:
     """Return the settings of interfaces that use IP. In wavelength zones, addresses come from the carrier's network.
 
-    EC2 refuses to be told about public addresses of instances with several interfaces, and assigns them none.
+    EC2 rejects a setting for public addresses if an instance has several interfaces, and assigns it none.
     """
     ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
     tracking = nodeclass.connection_tracking
@@ -233,11 +233,11 @@ def _addressing(
         ("Ipv6PrefixCount" if ipv6 else "Ipv4PrefixCount"): prefixes,
         "ConnectionTrackingSpecification": _tracking(tracking) if tracking else None,
     }
-    return _given(settings)
+    return _set_fields(settings)
 
 
 def _tracking(tracking: ConnectionTracking) -> dict[str, Any]:
-    return _given(
+    return _set_fields(
         {
             "TcpEstablishedTimeout": tracking.tcp_established_timeout_seconds,
             "UdpStreamTimeout": tracking.udp_stream_timeout_seconds,
@@ -246,7 +246,7 @@ def _tracking(tracking: ConnectionTracking) -> dict[str, Any]:
     )
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _set_fields(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -64,11 +64,11 @@ def family_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
 
     Without that, it would be ignored, and nodes would differ from what their owner asked for.
     """
-    if nodeclass.ami_family in WINDOWS_FAMILIES and (found := _not_for_windows(nodeclass, cluster)):
-        return found
-    for field, why in _unmapped(nodeclass):
-        where = f"spec.kubelet.{field}"
-        return Obstacle("UnsupportedKubeletConfiguration", f"{where}: {why}", where)
+    if nodeclass.ami_family in WINDOWS_FAMILIES and (obstacle := _not_for_windows(nodeclass, cluster)):
+        return obstacle
+    for field, message in _unmapped(nodeclass):
+        path = f"spec.kubelet.{field}"
+        return Obstacle("UnsupportedKubeletConfiguration", f"{path}: {message}", path)
     return None
 
 
@@ -110,8 +110,8 @@ def _not_for_bottlerocket(kubelet: KubeletConfiguration) -> Iterator[tuple[str, 
     periods = kubelet.eviction_soft_grace_period
     for signal in sorted(periods):
         if not _DURATION.fullmatch(periods[signal]):
-            why = f"is {periods[signal]}, and Bottlerocket reads h, m, s and ms in this order: write 1m30s"
-            yield f"evictionSoftGracePeriod[{signal}]", why
+            text = f"is {periods[signal]}, and Bottlerocket reads h, m, s and ms in this order: write 1m30s"
+            yield f"evictionSoftGracePeriod[{signal}]", text
 
 
 def _unmapped(nodeclass: EC2NodeClass) -> Iterator[tuple[str, str]]:
@@ -269,9 +269,9 @@ class _Fault(NamedTuple):
 
 def volume_obstacle(mappings: Sequence[BlockDeviceMapping]) -> Obstacle | None:
     """Return the first fault of a NodeClass's own block device mappings, None if there is none."""
-    found = ((f"spec.blockDeviceMappings[{i}]", fault) for i, fault in _faults(mappings))
-    for where, fault in found:
-        field = f"{where}.{fault.field}"
+    faults = ((f"spec.blockDeviceMappings[{i}]", fault) for i, fault in _faults(mappings))
+    for path, fault in faults:
+        field = f"{path}.{fault.field}"
         return Obstacle(_VOLUME_REASON, f"{field} {fault.message}", field)
     return None
 
@@ -283,8 +283,8 @@ def _faults(mappings: Sequence[BlockDeviceMapping]) -> Iterator[tuple[int, _Faul
         if not name:
             yield number, _Fault("deviceName", "is missing: write a name such as /dev/xvda")
         elif names.setdefault(name, number) != number:
-            other = f"spec.blockDeviceMappings[{names[name]}]"
-            yield number, _Fault("deviceName", f"is {name}, as in {other}: give each volume its own name")
+            path = f"spec.blockDeviceMappings[{names[name]}]"
+            yield number, _Fault("deviceName", f"is {name}, as in {path}: give each volume its own name")
         if mapping.ebs is not None:
             yield from ((number, fault) for fault in _volume_faults(name, mapping.ebs))
 
@@ -310,10 +310,10 @@ def _volume_faults(device: str, ebs: BlockDevice) -> Iterator[_Fault]:
 
 
 def _size_faults(gibibytes: int | None, kind: str, limits: _Limits) -> Iterator[_Fault]:
-    least, most = limits.size
-    if gibibytes is not None and not least <= gibibytes <= most:
+    minimum, maximum = limits.size
+    if gibibytes is not None and not minimum <= gibibytes <= maximum:
         yield _Fault(
-            "ebs.volumeSize", f"is {gibibytes:,} GiB, but {kind} volumes have {least:,} to {most:,} GiB"
+            "ebs.volumeSize", f"is {gibibytes:,} GiB, but {kind} volumes have {minimum:,} to {maximum:,} GiB"
         )
 
 
@@ -326,12 +326,12 @@ def _iops_faults(gibibytes: int | None, ebs: BlockDevice, limits: _Limits) -> It
     if limits.iops is None:
         yield _Fault("ebs.iops", f"is {iops:,}, but {kind} volumes have none: leave it out, or use gp3")
         return
-    least, most = limits.iops
-    if not least <= iops <= most:
-        yield _Fault("ebs.iops", f"is {iops:,}, but {kind} volumes have {least:,} to {most:,}")
-    elif gibibytes is not None and iops > max(least, gibibytes * limits.iops_per_gib):
+    minimum, maximum = limits.iops
+    if not minimum <= iops <= maximum:
+        yield _Fault("ebs.iops", f"is {iops:,}, but {kind} volumes have {minimum:,} to {maximum:,}")
+    elif gibibytes is not None and iops > max(minimum, gibibytes * limits.iops_per_gib):
         needed = -(-iops // limits.iops_per_gib)
-        allowed = max(least, gibibytes * limits.iops_per_gib)
+        allowed = max(minimum, gibibytes * limits.iops_per_gib)
         yield _Fault(
             "ebs.iops",
             f"is {iops:,}, but {kind} volumes of {gibibytes:,} GiB have {allowed:,} at most "
@@ -340,19 +340,17 @@ def _iops_faults(gibibytes: int | None, ebs: BlockDevice, limits: _Limits) -> It
 
 
 def _throughput_faults(ebs: BlockDevice) -> Iterator[_Fault]:
-    throughput, (least, most) = ebs.throughput, _THROUGHPUT
+    field, throughput, (lowest, highest) = "ebs.throughput", ebs.throughput, _THROUGHPUT
     if throughput is None:
         return
     if ebs.volume_type != "gp3":
-        yield _Fault(
-            "ebs.throughput", f"is {throughput:,}, but only gp3 volumes have it: leave it out, or use gp3"
-        )
-    elif not least <= throughput <= most:
-        yield _Fault("ebs.throughput", f"is {throughput:,}, but gp3 volumes have {least:,} to {most:,} MiB/s")
+        yield _Fault(field, f"is {throughput:,}, but only gp3 volumes have it: leave it out, or use gp3")
+    elif not lowest <= throughput <= highest:
+        yield _Fault(field, f"is {throughput:,}, but gp3 volumes have {lowest:,} to {highest:,} MiB/s")
     elif throughput * _IOPS_PER_MIB > (ebs.iops or _GP3_BASELINE_IOPS):
         iops = f"{ebs.iops:,}" if ebs.iops else f"{_GP3_BASELINE_IOPS:,} (the default)"
         yield _Fault(
-            "ebs.throughput",
+            field,
             f"is {throughput:,} MiB/s, for which iops must be {throughput * _IOPS_PER_MIB:,} or more, "
             f"not {iops}",
         )

@@ -51,20 +51,20 @@ def endings(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Command]:
     pods by now is left to them.
     """
     claims = {claim.name: claim for claim in ledger.claims}
-    found: list[Command] = []
+    commands: list[Command] = []
     for gang in ledger.gangs:
         if gang.stage is not GangStage.ROLLING_BACK:
             continue
-        why = f"{said(gang.request)} is rolled back: {gang.message}"
+        message = f"{said(gang.request)} is rolled back: {gang.message}"
         for name in gang.claims:
             claim = claims.get(name)
             if claim is None or _is_in_use(claim, snapshot):
                 continue
             if claim.phase is Phase.LAUNCHED:
-                found.append(GiveUp(claim.given_up(ROLLED_BACK, why, now)))
+                commands.append(GiveUp(claim.given_up(ROLLED_BACK, message, now)))
             elif claim.phase in _STARTED:
-                found.append(End(claim.terminating(ROLLED_BACK, why, now)))
-    return found
+                commands.append(End(claim.terminating(ROLLED_BACK, message, now)))
+    return commands
 
 
 def _is_in_use(claim: NodeClaim, snapshot: Snapshot) -> bool:
@@ -78,25 +78,25 @@ def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:
     """Return the gangs that reach their next stage by time alone, because all of it has ended, or by deletion."""
     requests = {request.uid: request for request in snapshot.requests if not request.is_deleted}
     claims = {claim.name: claim for claim in ledger.claims}
-    found: list[Gang] = []
+    changed: list[Gang] = []
     for gang in ledger.gangs:
         request = requests.get(gang.id)
         if gang.stage is GangStage.ROLLING_BACK:
             living = (claims[name] for name in gang.claims if name in claims)
             if all(claim.phase in _ENDED or _is_in_use(claim, snapshot) for claim in living):
-                found.append(without_room(request, gang, gang.message, now))
+                changed.append(without_room(request, gang, gang.message, now))
         elif gang.stage is GangStage.LAUNCHING and request is None:
-            found.append(gang.at(GangStage.ROLLING_BACK, now, message="the request was deleted"))
+            changed.append(gang.at(GangStage.ROLLING_BACK, now, message="the request was deleted"))
         elif gang.stage is GangStage.PROVISIONED and not gang.keeps_room(now):
-            kept = "the room was kept for its pods for 10 minutes"
-            said = {"reason": BOOKING_OVER, "message": kept, "places": {}, "claims": ()}
-            found.append(gang.at(GangStage.EXPIRED, now, **said))
-    return found
+            message = "the room was kept for its pods for 10 minutes"
+            outcome = {"reason": BOOKING_OVER, "message": message, "places": {}, "claims": ()}
+            changed.append(gang.at(GangStage.EXPIRED, now, **outcome))
+    return changed
 
 
 def is_done(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether a gang can be forgotten: its request is gone, or shows how it ended."""
-    request = next((each for each in snapshot.requests if each.uid == gang.id), None)
+    request = next((candidate for candidate in snapshot.requests if candidate.uid == gang.id), None)
     if request is not None and request.is_pod_group:
         return gang.is_over  # and begins anew if its pods lack nodes again
     if request is not None and not request.is_deleted:
@@ -121,9 +121,9 @@ def _conditions(
     request: ProvisioningRequest, gang: Gang | None, snapshot: Snapshot, now: datetime
 ) -> Iterator[dict[str, Any]]:
     if gang is None:
-        why = obstacle(request, snapshot)
-        if why and (request.faults or now - request.created_at >= TEMPLATE_WITHIN):
-            yield _condition(request, FAILED, "True", NO_PODS, why)
+        message = obstacle(request, snapshot)
+        if message and (request.faults or now - request.created_at >= TEMPLATE_WITHIN):
+            yield _condition(request, FAILED, "True", NO_PODS, message)
         return
     yield _condition(request, ACCEPTED, "True", "Accepted", "nodesmith serves the request")
     if gang.stage in _TRUE:
@@ -156,12 +156,14 @@ def next_change(ledger: Ledger, snapshot: Snapshot, now: datetime, *, shared: bo
     ]
     moments += [now for gang in ledger.gangs if gang.stage in {GangStage.LAUNCHING, GangStage.ROLLING_BACK}]
     moments += [now for gang in ledger.gangs if gang.is_over]
-    known = {gang.id for gang in ledger.gangs}
-    new = [each for each in snapshot.requests if each.uid not in known and not each.is_pod_group]
+    gang_ids = {gang.id for gang in ledger.gangs}
+    new = [
+        request for request in snapshot.requests if request.uid not in gang_ids and not request.is_pod_group
+    ]
     moments += [
-        each.created_at + TEMPLATE_WITHIN
-        for each in new
-        if is_ours(each, ledger, shared=shared) and obstacle(each, snapshot)
+        request.created_at + TEMPLATE_WITHIN
+        for request in new
+        if is_ours(request, ledger, shared=shared) and obstacle(request, snapshot)
     ]
     return first(moments)
 

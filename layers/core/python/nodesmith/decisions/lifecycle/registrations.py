@@ -76,23 +76,23 @@ def registrations(
     commands: Iterable[Command], ledger: Ledger, pools: Mapping[str, NodePool], now: datetime
 ) -> dict[str, RegistrationHealth]:
     """Return the registration health of NodePools after these commands, by name; unchanged ones are left out."""
-    known = {
+    health_by_pool = {
         name: _renewed(ledger.health.get(name), _basis(pool, ledger), now) for name, pool in pools.items()
     }
     for command in commands:
         registered = _ending(command)
         claim = command.claim
-        if registered is not None and not claim.is_by_hand and claim.nodepool in known:
-            known[claim.nodepool] = _noted(known[claim.nodepool], claim, registered, now)
-    bought = _purchases(ledger, now)
-    known = {
+        if registered is not None and not claim.is_by_hand and claim.nodepool in health_by_pool:
+            health_by_pool[claim.nodepool] = _noted(health_by_pool[claim.nodepool], claim, registered, now)
+    purchases = _purchases(ledger, now)
+    health_by_pool = {
         name: _judged(_reset(health, pools[name], ledger, mine, now), mine, now)
-        for name, health in known.items()
-        for mine in [bought.get(name, [])]
+        for name, health in health_by_pool.items()
+        for mine in [purchases.get(name, [])]
     }
     return {
         name: health
-        for name, health in known.items()
+        for name, health in health_by_pool.items()
         if health != ledger.health.get(name, RegistrationHealth(health.basis))
     }
 
@@ -139,7 +139,7 @@ def _joined(before: RegistrationHealth, after: RegistrationHealth, claim: NodeCl
     key = _offering(claim)
     if not before.failures and len(before.endings) == REMEMBERED_NODES and key not in before.offerings:
         return before  # one more node that joined is not worth a write
-    offerings = {each: backoff for each, backoff in before.offerings.items() if each != key}
+    offerings = {offering: backoff for offering, backoff in before.offerings.items() if offering != key}
     return replace(after, backoff=None, offerings=offerings)
 
 
@@ -174,19 +174,22 @@ _IN_VAIN = {IN_VAIN: PurchaseFailure.UNUSED, WITHDRAWN: PurchaseFailure.WITHDRAW
 
 def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
     """Return the purchases by NodePool, from claims and departures."""
-    found: dict[str, list[_Purchase]] = {}
+    by_pool: dict[str, list[_Purchase]] = {}
     for claim in ledger.claims:
         if not claim.is_by_hand:
             serves = not claim.nominated and claim.initialized_at is not None
-            why, is_used = _in_vain(claim, now), claim.use == USED or serves
-            made = _Purchase(claim.name, claim.bought_at, why, is_used, claim.again)
-            found.setdefault(claim.nodepool, []).append(made)
-    for gone in ledger.departures:
-        if gone.bought_at is not None:
-            why, is_used = _IN_VAIN.get(gone.use) if _is_early(gone) else None, gone.use == USED
-            made = _Purchase(gone.claim, gone.bought_at, why, is_used, gone.again)
-            found.setdefault(gone.nodepool, []).append(made)
-    return found
+            failure, is_used = _in_vain(claim, now), claim.use == USED or serves
+            purchase = _Purchase(claim.name, claim.bought_at, failure, is_used, claim.again)
+            by_pool.setdefault(claim.nodepool, []).append(purchase)
+    for departure in ledger.departures:
+        if departure.bought_at is not None:
+            failure, is_used = (
+                _IN_VAIN.get(departure.use) if _is_early(departure) else None,
+                departure.use == USED,
+            )
+            purchase = _Purchase(departure.claim, departure.bought_at, failure, is_used, departure.again)
+            by_pool.setdefault(departure.nodepool, []).append(purchase)
+    return by_pool
 
 
 def _in_vain(claim: NodeClaim, now: datetime) -> PurchaseFailure | None:
@@ -199,13 +202,13 @@ def _in_vain(claim: NodeClaim, now: datetime) -> PurchaseFailure | None:
     return _IN_VAIN.get(claim.use) if counts_as_attempt(claim) and _is_early(claim) else None
 
 
-def _is_early(bought: NodeClaim | Departure) -> bool:
+def _is_early(purchase: NodeClaim | Departure) -> bool:
     """Return whether it is not a late attempt for a workload, which has a back-off of its own and stops nobody else."""
-    return max(bought.attempts.values(), default=1) <= FREE_ATTEMPTS
+    return max(purchase.attempts.values(), default=1) <= FREE_ATTEMPTS
 
 
 def _reset(
-    health: RegistrationHealth, pool: NodePool, ledger: Ledger, bought: Iterable[_Purchase], now: datetime
+    health: RegistrationHealth, pool: NodePool, ledger: Ledger, purchases: Iterable[_Purchase], now: datetime
 ) -> RegistrationHealth:
     """Return the health with new breakers if the user has asked for that, or has changed the NodePool since.
 
@@ -216,11 +219,11 @@ def _reset(
     is_asked = pool.options.reset_launches not in ("", health.reset)
     is_watched = health.launches != CLOSED or health.moves != CLOSED
     is_new = is_watched and bool(health.specs) and spec not in health.specs
-    if not is_watched and not any(each.again or each.why for each in bought):
+    if not is_watched and not any(purchase.again or purchase.why for purchase in purchases):
         after = replace(health, specs=())
     else:
-        known = health.specs if spec in health.specs else (*health.specs, spec)
-        after = replace(health, specs=known[-_KEPT_SPECS:])
+        specs = health.specs if spec in health.specs else (*health.specs, spec)
+        after = replace(health, specs=specs[-_KEPT_SPECS:])
     lately = [at for at in health.resets if now - at < IN_VAIN_WINDOW]
     if not (is_asked or is_new) or len(lately) >= MOST_RESETS:
         return after
@@ -228,39 +231,41 @@ def _reset(
     return replace(after, launches=CLOSED, moves=CLOSED, reset=reset, resets=(*lately, now))
 
 
-def _judged(health: RegistrationHealth, bought: Iterable[_Purchase], now: datetime) -> RegistrationHealth:
+def _judged(health: RegistrationHealth, purchases: Iterable[_Purchase], now: datetime) -> RegistrationHealth:
     """Return the health with its breakers as these purchases leave them."""
     since = max(now - IN_VAIN_WINDOW, health.reset_at or now - IN_VAIN_WINDOW)
-    bought = [each for each in bought if each.at >= since]
-    in_vain = [(each, each.why) for each in bought if each.why is not None]
-    looped = [(each, PurchaseFailure.MOVED_AGAIN) for each in bought if each.again >= MOST_IN_VAIN]
-    used = [each.at for each in bought if each.is_used]
-    launches = _of_launches(health.launches.noted(_wasted(in_vain), since), used, now)
+    purchases = [purchase for purchase in purchases if purchase.at >= since]
+    in_vain = [(purchase, purchase.why) for purchase in purchases if purchase.why is not None]
+    looped = [
+        (purchase, PurchaseFailure.MOVED_AGAIN) for purchase in purchases if purchase.again >= MOST_IN_VAIN
+    ]
+    used_at = [purchase.at for purchase in purchases if purchase.is_used]
+    launches = _of_launches(health.launches.noted(_wasted(in_vain), since), used_at, now)
     moves = _of_moves(health.moves.noted(_wasted(looped), since), now)
     return replace(health, launches=launches, moves=moves)
 
 
 def _wasted(purchases: Iterable[tuple[_Purchase, PurchaseFailure]]) -> list[Wasted]:
     """Return purchases by the time of their decision."""
-    found: dict[datetime, list[tuple[str, PurchaseFailure]]] = {}
-    for each, why in purchases:
-        found.setdefault(each.at, []).append((each.claim, why))
-    return [Wasted(at, len(mine), min(mine)[1], min(mine)[0]) for at, mine in sorted(found.items())]
+    by_time: dict[datetime, list[tuple[str, PurchaseFailure]]] = {}
+    for purchase, failure in purchases:
+        by_time.setdefault(purchase.at, []).append((purchase.claim, failure))
+    return [Wasted(at, len(mine), min(mine)[1], min(mine)[0]) for at, mine in sorted(by_time.items())]
 
 
 def _of_launches(breaker: Breaker, used: Sequence[datetime], now: datetime) -> Breaker:
     """Return a breaker after a look at it: tripped, tripped again, or closed because nodes are used."""
     lately = sum(now - at < _LATELY for at in used)
-    is_outnumbered = lately >= max(1, sum(each.nodes for each in breaker.wasted))
+    is_outnumbered = lately >= max(1, sum(purchase.nodes for purchase in breaker.wasted))
     if not breaker.is_tripped:
         if breaker.is_due and not is_outnumbered:
             return breaker.tripped(now)
-        recent = tuple(each for each in breaker.wasted if now - each.at < _LATELY)
+        recent = tuple(purchase for purchase in breaker.wasted if now - purchase.at < _LATELY)
         return replace(breaker, wasted=recent) if lately >= max(1, sum(e.nodes for e in recent)) else breaker
     until = breaker.until or now
     if is_outnumbered or any(at >= until for at in used):
         return CLOSED
-    return breaker.tripped(now) if now >= until and _tried(breaker) else breaker
+    return breaker.tripped(now) if now >= until and _failed_again(breaker) else breaker
 
 
 def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
@@ -269,13 +274,13 @@ def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
         return breaker
     if not breaker.wasted:
         return CLOSED
-    return breaker.tripped(now) if not breaker.is_tripped or _tried(breaker) else breaker
+    return breaker.tripped(now) if not breaker.is_tripped or _failed_again(breaker) else breaker
 
 
-def _tried(breaker: Breaker) -> bool:
+def _failed_again(breaker: Breaker) -> bool:
     """Return whether a purchase after its last wait was in vain as well."""
-    tried = (each for each in breaker.wasted if each.why is not PurchaseFailure.WITHDRAWN)
-    return any(breaker.until is not None and each.at >= breaker.until for each in tried)
+    attempts = (purchase for purchase in breaker.wasted if purchase.why is not PurchaseFailure.WITHDRAWN)
+    return any(breaker.until is not None and purchase.at >= breaker.until for purchase in attempts)
 
 
 def uses(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) -> dict[str, str]:
@@ -289,17 +294,17 @@ def uses(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) ->
     hosts = {pod.node for pod in snapshot.pods if pod.node and pod.shape.moves}
     keys = {pod.key for pod in snapshot.pods if not pod.node}
     waiting = keys | {names.of(pod) for pod in snapshot.pods if not pod.node}
-    found: dict[str, str] = {}
+    use_by_claim: dict[str, str] = {}
     for claim in due:
         node = snapshot.node_of(claim)
         if node is None or claim.initialized_at is None:
             continue
-        came = node.last_pod_event_at
-        if node.name in hosts or (came is not None and came >= claim.bought_at):
-            found[claim.name] = USED
+        last_event = node.last_pod_event_at
+        if node.name in hosts or (last_event is not None and last_event >= claim.bought_at):
+            use_by_claim[claim.name] = USED
         elif claim.is_ending or now - claim.initialized_at >= JUDGED:
-            found[claim.name] = (
+            use_by_claim[claim.name] = (
                 WITHDRAWN if waiting.isdisjoint((*claim.nominated, *claim.attempts)) else IN_VAIN
             )
-    changed = (c.name for c in due if found.get(c.name, c.use) != c.use)
-    return {name: found[name] for name in islice(changed, MOST_USES)}
+    changed = (c.name for c in due if use_by_claim.get(c.name, c.use) != c.use)
+    return {name: use_by_claim[name] for name in islice(changed, MOST_USES)}

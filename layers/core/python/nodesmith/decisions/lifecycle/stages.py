@@ -68,8 +68,8 @@ def register(
         )
         return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
     if now - claim.bought_at >= timeout:
-        why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
-        return GiveUp(claim.given_up(REGISTRATION_TIMEOUT, why, now))
+        message = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
+        return GiveUp(claim.given_up(REGISTRATION_TIMEOUT, message, now))
     still = (claim.reason, claim.message) if claim.phase is Phase.STARTING else NOT_REGISTERED
     return wait(claim, *(_misnamed(claim, impostors) if impostors else still))
 
@@ -107,10 +107,10 @@ def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Comma
     """
     stated = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
     reason = "InstanceInterrupted" if stated.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
-    why = f"instance {claim.instance_id} is gone" + (f": {stated}" if stated else "")
+    message = f"instance {claim.instance_id} is gone" + (f": {stated}" if stated else "")
     if claim.phase in _WITHOUT_PODS:
-        return GiveUp(claim.given_up(reason, why, now))
-    return End(claim.terminating(reason, why, now))
+        return GiveUp(claim.given_up(reason, message, now))
+    return End(claim.terminating(reason, message, now))
 
 
 def _misnamed(claim: NodeClaim, impostors: Iterable[Node]) -> tuple[str, str]:
@@ -156,9 +156,9 @@ def _unpublished(drivers: Sequence[str]) -> tuple[str, str] | None:
 def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:
     if not daemonsets:
         return None
-    more = f" and {len(daemonsets) - _MOST_NAMED} more" if len(daemonsets) > _MOST_NAMED else ""
+    suffix = f" and {len(daemonsets) - _MOST_NAMED} more" if len(daemonsets) > _MOST_NAMED else ""
     names = ", ".join(daemonsets[:_MOST_NAMED])
-    return "DaemonSetPodsPending", f"the Node is held for the pods of the DaemonSets {names}{more}"
+    return "DaemonSetPodsPending", f"the Node is held for the pods of the DaemonSets {names}{suffix}"
 
 
 def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
@@ -169,13 +169,13 @@ def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
 
 def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
     """Return the requested resources of which a Node shows less than 90 % of what its claim expects, with messages."""
-    found: dict[str, str] = {}
-    for name, asked in claim.requests.items():
-        expected, shown = claim.capacity.of(name), node.capacity.of(name)
-        if asked and not name.startswith(ATTACHABLE) and shown < _LEAST_SHARE * expected:
-            amounts = f"{format_amount(name, shown)} {name} of {format_amount(name, expected)}"
-            found[name] = f"the Node shows {amounts} that were expected"
-    return found
+    messages: dict[str, str] = {}
+    for name, requested in claim.requests.items():
+        expected, actual = claim.capacity.of(name), node.capacity.of(name)
+        if requested and not name.startswith(ATTACHABLE) and actual < _LEAST_SHARE * expected:
+            amounts = f"{format_amount(name, actual)} {name} of {format_amount(name, expected)}"
+            messages[name] = f"the Node shows {amounts} that were expected"
+    return messages
 
 
 def capacity_of(claim: NodeClaim, node: Node) -> Resources:
@@ -185,13 +185,15 @@ def capacity_of(claim: NodeClaim, node: Node) -> Resources:
     whether they were requested or not: a Node that shows too little does not leave room for more nodes.
     """
     expected = {name: claim.capacity.of(name) for name in (CPU, MEMORY, *shortfalls(claim, node))}
-    lacking = {name: most for name, most in expected.items() if node.capacity.of(name) < _LEAST_SHARE * most}
+    lacking = {
+        name: amount for name, amount in expected.items() if node.capacity.of(name) < _LEAST_SHARE * amount
+    }
     return Resources({**node.capacity, **lacking})
 
 
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:
     """Return the claim with a message on what its Node lacks, or the claim itself if nothing has changed."""
-    lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
+    lacking = "; ".join(message for _, message in sorted(shortfalls(claim, node).items()))
     return claim if lacking == claim.inconsistency else replace(claim, inconsistency=lacking)
 
 
@@ -206,21 +208,21 @@ def lacks_registration_label(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
     return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
 
 
-def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], shown: Manifest | None) -> bool:
+def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], manifest: Manifest | None) -> bool:
     """Return whether a Node in service lacks the labels, provider id, finalizer or owner that it should have.
 
     A user may have removed them. Nodes from older versions lack the label of their NodeClass, or their NodeClaim as
-    owner. A NodeClaim that was created again, and is `shown` with another uid, replaces the old one as owner.
+    owner. A NodeClaim that was created again, and is `manifest` with another uid, replaces the old one as owner.
     """
     if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
         return False
     node = nodes[0]
     is_known = bool(node.provider_id) and marks_of(claim).items() <= node.labels.items()
-    return not (TERMINATION_FINALIZER in node.finalizers and is_known and _is_owned(claim, node, shown))
+    return not (TERMINATION_FINALIZER in node.finalizers and is_known and _is_owned(claim, node, manifest))
 
 
-def _is_owned(claim: NodeClaim, node: Node, shown: Manifest | None) -> bool:
-    metadata = (shown or {}).get("metadata") or {}
+def _is_owned(claim: NodeClaim, node: Node, manifest: Manifest | None) -> bool:
+    metadata = (manifest or {}).get("metadata") or {}
     uid = metadata.get("uid")
     return not uid or bool(metadata.get("deletionTimestamp")) or node.owners.get(claim.name) == uid
 
@@ -249,9 +251,9 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
     labelled `karpenter.sh/do-not-sync-taints=true`, since its kubelet has set them, or to one that has registered
     before: taints that were removed since are not restored.
     """
-    theirs = node.labels if node is not None else {}
-    synced = theirs.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in theirs
-    held = claim.held_until is not None and labels.REGISTERED not in theirs
+    node_labels = node.labels if node is not None else {}
+    synced = node_labels.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in node_labels
+    is_held = claim.held_until is not None and labels.REGISTERED not in node_labels
     return NodePatch(
         labels={**labels_of(claim), labels.REGISTERED: "true"},
         annotations=annotations_of(claim),
@@ -260,19 +262,19 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         provider_id=claim.provider_id,
         add_finalizers=(labels.TERMINATION_FINALIZER,),
         owner=claim.name,
-        unschedulable=True if held else None,
+        unschedulable=True if is_held else None,
     )
 
 
 def initialization_patch(claim: NodeClaim) -> NodePatch:
     """Return the patch that marks the Node as ready for pods, and uncordons it if it was held."""
-    held = claim.held_until is not None
+    is_held = claim.held_until is not None
     return NodePatch(
         labels={labels.INITIALIZED: "true"},
         # The node controller would remove the taint as well, but later: pods nominated until then would fail.
-        remove_taints=(REGISTERED_UNSCHEDULABLE,) if held else (),
+        remove_taints=(REGISTERED_UNSCHEDULABLE,) if is_held else (),
         provider_id=claim.provider_id,
-        unschedulable=False if held else None,
+        unschedulable=False if is_held else None,
     )
 
 

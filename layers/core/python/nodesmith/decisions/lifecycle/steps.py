@@ -94,7 +94,7 @@ def next_steps(
     nominated pods onto any open Node. After that comes the next step of each claim, by claim name. `instances` are
     those found for the claims in `checked`.
     """
-    shown = snapshot.shown_nodeclaims()
+    manifests = snapshot.shown_nodeclaims()
     looked_at = frozenset(checked)
     owners = {owner_uid(manifest) for manifest in snapshot.nodepools}
     unaware, misled = to_nominate(claims, snapshot.pods, now), to_clear(claims, snapshot, now)
@@ -103,16 +103,16 @@ def next_steps(
     openings: list[Command] = []
     mended: list[Command] = []
     commands: list[Command] = []
-    for each in sorted(claims, key=lambda c: c.name):
-        claim = _owned(each, owners, shown)
+    for stored in sorted(claims, key=lambda c: c.name):
+        claim = _owned(stored, owners, manifests)
         if claim.name in misled:
             nominations.append(ClearNominations(claim, claim.node_name, misled[claim.name]))
-        found = instances.get(claim.name, ())
-        dead = claim.name in looked_at and not any(i.is_alive for i in found)
-        claim = _named(claim, found)
+        own_instances = instances.get(claim.name, ())
+        dead = claim.name in looked_at and not any(i.is_alive for i in own_instances)
+        claim = _with_dns_name(claim, own_instances)
         nodes = () if dead and _is_unnamed(claim) else snapshot.nodes_of(claim)
-        gone = end(claim, found, now) if dead else None
-        present = claim.name in shown
+        ending = end(claim, own_instances, now) if dead else None
+        present = claim.name in manifests
         if _was_withdrawn(claim, present, snapshot):
             commands.append(End(claim.terminating(DELETED, "its NodeClaim has been deleted", now)))
             continue
@@ -123,8 +123,8 @@ def next_steps(
             claim,
             nodes,
             snapshot.impostors_of(claim),
-            gone,
-            found,
+            ending,
+            own_instances,
             snapshot,
             options,
             daemonsets,
@@ -139,9 +139,9 @@ def next_steps(
         opening = _opening(claim, nodes, command)
         if opening is not None:
             openings.append(opening)
-        elif is_unmarked(claim, nodes, shown.get(claim.name)):
+        elif is_unmarked(claim, nodes, manifests.get(claim.name)):
             mended.append(Open(claim, nodes[0].name))
-        if command is None and _is_stale(claim, shown.get(claim.name)) and not _is_last(claim, shown):
+        if command is None and _is_stale(claim, manifests.get(claim.name)) and not _is_last(claim, manifests):
             command = Show(claim)
         if command is not None:
             commands.append(command)
@@ -153,10 +153,10 @@ def _unpublished(claim: NodeClaim, nodes: Sequence[Node], snapshot: Snapshot) ->
 
     A snapshot has no devices while no pod claims any: then nothing waits for them.
     """
-    wanted = claim.annotations.get(REQUESTED_DRIVERS)
-    if not wanted or snapshot.devices is None or len(nodes) != 1:
+    drivers = claim.annotations.get(REQUESTED_DRIVERS)
+    if not drivers or snapshot.devices is None or len(nodes) != 1:
         return ()
-    return tuple(sorted({*wanted.split(",")} - snapshot.devices.published(nodes[0].name)))
+    return tuple(sorted({*drivers.split(",")} - snapshot.devices.published(nodes[0].name)))
 
 
 def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -> Open | None:
@@ -166,14 +166,14 @@ def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -
     return Open(claim, nodes[0].name) if lacks_registration_label(claim, nodes) else None
 
 
-def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> NodeClaim:
+def _owned(claim: NodeClaim, owners: set[str], manifests: Mapping[str, object]) -> NodeClaim:
     """Return the claim without its owner if its NodePool is gone.
 
     Kubernetes deletes an object with a missing owner at once. That is right for a claim that the cluster has never
     shown: it would have been deleted with its NodePool. Any other claim has been deleted already, or must stay
     (`kubectl delete --cascade=orphan`).
     """
-    keep = claim.nodepool_uid in owners or claim.name not in shown
+    keep = claim.nodepool_uid in owners or claim.name not in manifests
     return claim if keep else replace(claim, nodepool_uid="")
 
 
@@ -184,9 +184,9 @@ def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:
     return snapshot.taken_at > claim.created_at
 
 
-def _named(claim: NodeClaim, found: Sequence[Instance]) -> NodeClaim:
+def _with_dns_name(claim: NodeClaim, instances: Sequence[Instance]) -> NodeClaim:
     """Return the claim with its instance's private DNS name, if EC2 returned it and it was unknown."""
-    name = next((i.private_dns_name for i in found if i.id == claim.instance_id), "")
+    name = next((i.private_dns_name for i in instances if i.id == claim.instance_id), "")
     return replace(claim, private_dns_name=name) if name and _is_unnamed(claim) else claim
 
 
@@ -199,8 +199,8 @@ def _next_step(
     claim: NodeClaim,
     nodes: Sequence[Node],
     impostors: Sequence[Node],
-    gone: Command | None,
-    found: Sequence[Instance],
+    ending: Command | None,
+    instances: Sequence[Instance],
     snapshot: Snapshot,
     options: Options,
     daemonsets: Sequence[str],
@@ -209,17 +209,17 @@ def _next_step(
 ) -> Command | None:
     match claim.phase:
         case Phase.WARMING | Phase.STOPPING | Phase.STOPPED:
-            return gone or warm_step(claim, nodes, found, snapshot, options, now)
+            return ending or warm_step(claim, nodes, instances, snapshot, options, now)
         case Phase.LAUNCHED if claim.is_warm and nodes:
             return prepare(claim, nodes, now)
         case Phase.LAUNCHED | Phase.STARTING:
-            return gone if gone and not nodes else register(claim, nodes, impostors, options, now)
+            return ending if ending and not nodes else register(claim, nodes, impostors, options, now)
         case Phase.REGISTERED:
-            return gone or initialize(claim, nodes, daemonsets, now, drivers)
+            return ending or initialize(claim, nodes, daemonsets, now, drivers)
         case Phase.INITIALIZED if len(nodes) == 1:
-            return gone or initialize_again(claim, nodes[0]) or check(claim, nodes[0])
+            return ending or initialize_again(claim, nodes[0]) or check(claim, nodes[0])
         case Phase.INITIALIZED:
-            return gone
+            return ending
         case Phase.GIVEN_UP:
             return Forget(claim)
         case Phase.PENDING:
@@ -228,23 +228,29 @@ def _next_step(
             return None  # termination handles these
 
 
-def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
+def _is_last(claim: NodeClaim, manifests: Mapping[str, object]) -> bool:
     """Return whether a claim is ending and its object is gone, so that it need not be shown again."""
-    return claim.is_ending and claim.name not in shown
+    return claim.is_ending and claim.name not in manifests
 
 
-def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
+def _is_stale(claim: NodeClaim, manifest: Manifest | None) -> bool:
     """Return whether the NodeClaim object differs from the ledger, or lacks its labels or finalizer."""
-    if shown is None:
+    if manifest is None:
         return True
-    metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
-    own, there = list(conditions_of(claim)), _conditions(status)
-    holding = {each.type: (each.status, each.reason) for each in own if not each.is_over}
-    if CONSISTENT not in there:  # older versions did not write it, and it is added with the next write
+    metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
+    own_conditions, shown_conditions = list(conditions_of(claim)), _conditions(status)
+    holding = {
+        condition.type: (condition.status, condition.reason)
+        for condition in own_conditions
+        if not condition.is_over
+    }
+    if (
+        CONSISTENT not in shown_conditions
+    ):  # older versions did not write it, and it is added with the next write
         holding.pop(CONSISTENT, None)
-    if not holding.items() <= there.items():  # other controllers may write further conditions
+    if not holding.items() <= shown_conditions.items():  # other controllers may write further conditions
         return True
-    if any(each.is_over and each.type in there for each in own):
+    if any(condition.is_over and condition.type in shown_conditions for condition in own_conditions):
         return True
     if (status.get("providerID") or "") != claim.provider_id:
         return True
@@ -270,21 +276,23 @@ def is_held(claim: NodeClaim) -> bool:
 
 def awaited(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, tuple[str, ...]]:
     """Return the DaemonSets (namespace/name) whose pods held Nodes wait for, by claim name; none after `held_until`."""
-    held = {c.node_name: c for c in claims if is_held(c) and c.held_until is not None and now < c.held_until}
-    if not held:
+    held_claims = {
+        c.node_name: c for c in claims if is_held(c) and c.held_until is not None and now < c.held_until
+    }
+    if not held_claims:
         return {}
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
-        if pod.node in held:
+        if pod.node in held_claims:
             pods.setdefault(pod.node, []).append(pod)
-    found: dict[str, tuple[str, ...]] = {}
+    daemonsets_by_claim: dict[str, tuple[str, ...]] = {}
     for node in snapshot.nodes:
-        claim = held.get(node.name)
+        claim = held_claims.get(node.name)
         if claim is not None and node.provider_id == claim.provider_id:
             missing = awaited_daemons(node, claim, pods.get(node.name, ()), snapshot.daemonsets)
-            names = {f"{each.namespace}/{each.owner.partition('/')[2]}" for each in missing}
-            found[claim.name] = tuple(sorted(names))
-    return found
+            names = {f"{daemonset.namespace}/{daemonset.owner.partition('/')[2]}" for daemonset in missing}
+            daemonsets_by_claim[claim.name] = tuple(sorted(names))
+    return daemonsets_by_claim
 
 
 def next_change(
@@ -297,11 +305,11 @@ def next_change(
     """
     if unclaimed(snapshot, ledger.claims) or any(_is_under_way(claim, snapshot) for claim in ledger.claims):
         return now
-    ours = {claim.node_name for claim in ledger.claims if claim.node_name}
+    node_names = {claim.node_name for claim in ledger.claims if claim.node_name}
     moments = [
         expiration.next_change(ledger, snapshot, pools, now),
         next_consolidatable_change(ledger.claims, snapshot, pools, now),
-        *(protected_until(pod) for pod in snapshot.pods if pod.node in ours),
+        *(protected_until(pod) for pod in snapshot.pods if pod.node in node_names),
     ]
     return first_after(now, moments)
 

@@ -43,8 +43,8 @@ def prepare(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Command |
     """Return the step of a launched claim whose Node has joined for the first time."""
     if len(nodes) > 1:
         return wait(claim, "MultipleNodesFound", "several Nodes have its providerID")
-    why = f"Node {nodes[0].name} prepares: it pulls images, and DaemonSets' pods start"
-    warming = claim.advanced(Phase.WARMING, now, "Warming", why)
+    message = f"Node {nodes[0].name} prepares: it pulls images, and DaemonSets' pods start"
+    warming = claim.advanced(Phase.WARMING, now, "Warming", message)
     return Prepare(replace(warming, node_name=nodes[0].name), nodes[0].name)
 
 
@@ -68,13 +68,13 @@ def preparing_patch(claim: NodeClaim) -> NodePatch:
 def warm_step(
     claim: NodeClaim,
     nodes: Sequence[Node],
-    found: Sequence[Instance],
+    instances: Sequence[Instance],
     snapshot: Snapshot,
     options: Options,
     now: datetime,
 ) -> Command | None:
-    """Return the next step of a claim that prepares, stops or is stopped. `found` are its instances in EC2."""
-    state = next((each.state for each in found if each.id == claim.instance_id), "")
+    """Return the next step of a claim that prepares, stops or is stopped. `instances` are its instances in EC2."""
+    state = next((instance.state for instance in instances if instance.id == claim.instance_id), "")
     match claim.phase:
         case Phase.WARMING:
             return _warming(claim, nodes, snapshot, options, now)
@@ -116,7 +116,7 @@ def _missing(claim: NodeClaim, node: Node | None, snapshot: Snapshot) -> str:
     pods = snapshot.pods_on(node.name)
     daemons = awaited_daemons(replace_held(node), claim, pods, snapshot.daemonsets)
     if daemons:
-        return f"Node {node.name} waits for pods of {', '.join(sorted(each.owner for each in daemons)[:5])}"
+        return f"Node {node.name} waits for pods of {', '.join(sorted(daemonset.owner for daemonset in daemons)[:5])}"
     pulling = next((pod for pod in pods if _pulls(pod)), None)
     if pulling is not None:
         return f"pod {pulling.key} pulls images"
@@ -135,8 +135,8 @@ def _pulls(pod: Pod) -> bool:
 
 def _stopping(claim: NodeClaim, state: str, now: datetime) -> Command | None:
     if state == "stopped":
-        why = f"instance {claim.instance_id} is stopped, for CapacityBuffer {claim.buffer}"
-        return Shelve(claim.advanced(Phase.STOPPED, now, "Stopped", why), claim.node_name)
+        message = f"instance {claim.instance_id} is stopped, for CapacityBuffer {claim.buffer}"
+        return Shelve(claim.advanced(Phase.STOPPED, now, "Stopped", message), claim.node_name)
     if now - claim.phase_since >= LONGEST_STOP:
         return GiveUp(claim.given_up("StopTimeout", f"instance {claim.instance_id} does not stop", now))
     return Stop(claim, is_new=False) if state in _RUNNING else None
@@ -148,11 +148,11 @@ def not_needed(
     """Return the ends of claims that keep warm capacity which nobody asks for, or which is replaced."""
     if not any(claim.is_warm for claim in ledger.claims):
         return []
-    taken = {command.claim.name for command in others}
+    handled = {command.claim.name for command in others}
     ends: list[Command] = []
     for warm in warm_capacity(snapshot, ledger.claims, now, ledger.shifted(now)):
         for claim, reason in warm.surplus():
-            if claim.name not in taken:
-                why = f"CapacityBuffer {claim.buffer} no longer needs it"
-                ends.append(GiveUp(claim.given_up(reason, why, now)))
+            if claim.name not in handled:
+                message = f"CapacityBuffer {claim.buffer} no longer needs it"
+                ends.append(GiveUp(claim.given_up(reason, message, now)))
     return ends

@@ -64,14 +64,14 @@ def launch_fault(
     EC2NodeClass count.
     """
     failing = [
-        known
+        pool_health
         for pool in sorted(pools, key=lambda pool: pool.name)
         if pool.nodeclass.name == nodeclass
-        and (known := health.get(pool.name)) is not None
-        and known.failures
-        and remedy(known.reason, known.message)
+        and (pool_health := health.get(pool.name)) is not None
+        and pool_health.failures
+        and remedy(pool_health.reason, pool_health.message)
     ]
-    failures = sum(known.failures for known in failing)
+    failures = sum(pool_health.failures for pool_health in failing)
     if failures < MANY:
         return None
     last = failing[-1]
@@ -106,9 +106,9 @@ def reaches(pool: NodePool, status: NodeClassStatus | None, shift: ZonalShift) -
     """Return whether nodes of the NodePool could be launched in the zone: it allows it, and there is a subnet."""
     if status is None or not any(subnet.zone == shift.zone for subnet in status.subnets):
         return False
-    wanted = ((ZONE, shift.zone), (ZONE_ID, shift.zone_id))
+    pairs = ((ZONE, shift.zone), (ZONE_ID, shift.zone_id))
     return all(
-        pool.requirements[key].allows(value) for key, value in wanted if value and key in pool.requirements
+        pool.requirements[key].allows(value) for key, value in pairs if value and key in pool.requirements
     )
 
 
@@ -127,8 +127,8 @@ def announcements(
 
 def _event(pool: NodePool, shift: ZonalShift) -> ObjectEvent:
     if shift.ended:
-        where = f"zone {shift.zone} ({shift.zone_id})"
-        message = f"the {shift.kind} away from {where} has ended: nodes may be launched there"
+        zone_text = f"zone {shift.zone} ({shift.zone_id})"
+        message = f"the {shift.kind} away from {zone_text} has ended: nodes may be launched there"
         return ObjectEvent("NodePool", pool.name, "ZonalShiftCleared", message)
     message = f"no node is launched or voluntarily disrupted: {shift}"
     return ObjectEvent("NodePool", pool.name, "ZonalShiftActive", message, warning=True)
@@ -149,17 +149,17 @@ def shift_condition(
     if reached:
         message = shortened("; ".join(map(str, reached)))
         return [StatusCondition(SHIFTED, "True", "ZonalShiftActive", message)]
-    shown = (manifest.get("status") or {}).get("conditions") or ()
-    was_shown = any(condition.get("type") == SHIFTED for condition in shown)
+    current = (manifest.get("status") or {}).get("conditions") or ()
+    was_shown = any(condition.get("type") == SHIFTED for condition in current)
     return [StatusCondition(SHIFTED, "False", "ZonalShiftCleared")] if was_shown else []
 
 
 def requirements_by_nodeclass(pools: Iterable[NodePool]) -> dict[str, list[Requirements]]:
     """Return the requirements of the NodePools that use an EC2NodeClass, ordered by NodePool, by its name."""
-    found: dict[str, list[Requirements]] = {}
+    by_name: dict[str, list[Requirements]] = {}
     for pool in sorted(pools, key=lambda pool: pool.name):
-        found.setdefault(pool.nodeclass.name, []).append(pool.requirements)
-    return found
+        by_name.setdefault(pool.nodeclass.name, []).append(pool.requirements)
+    return by_name
 
 
 NEAR_LIMIT = "NearLimit"
@@ -176,25 +176,25 @@ def limit_condition(
     `owner` is the object's own name among quotas. The message names the others.
     """
     findings = [
-        (percent, _used(usage, name, "" if usage.quota.owner == owner else f"{usage.quota.owner}: "))
+        (percent, _use_in_words(usage, name, "" if usage.quota.owner == owner else f"{usage.quota.owner}: "))
         for usage in usages
         for name, percent in _percents(usage).items()
         if percent >= _NEAR_PERCENT
     ]
     closed = (
-        each.quota for each in usages if each.quota.fault and each.quota.owner.startswith(SPENDING_LIMIT)
+        usage.quota for usage in usages if usage.quota.fault and usage.quota.owner.startswith(SPENDING_LIMIT)
     )
     findings += [(_WHOLE_PERCENT, f"{quota.owner} allows nothing: {quota.fault}") for quota in closed]
     if not findings:
-        shown = (manifest.get("status") or {}).get("conditions") or ()
-        was_shown = any(condition.get("type") == kind for condition in shown)
+        current = (manifest.get("status") or {}).get("conditions") or ()
+        was_shown = any(condition.get("type") == kind for condition in current)
         return [StatusCondition(kind, "False", "BelowLimit")] if was_shown else []
     reached = _WHOLE_PERCENT if max(findings)[0] >= _WHOLE_PERCENT else _NEAR_PERCENT
-    message = shortened("; ".join(said for _, said in findings))
+    message = shortened("; ".join(sentence for _, sentence in findings))
     return [StatusCondition(kind, "True", _EVENT_REASONS[reached], message)]
 
 
-def _used(usage: Usage, name: str, prefix: str) -> str:
+def _use_in_words(usage: Usage, name: str, prefix: str) -> str:
     return f"{prefix}{used_in_words(name, usage.used.of(name), usage.quota.limits[name])} used"
 
 
@@ -210,12 +210,12 @@ def limit_events(
     kind: str, name: str, manifest: Mapping[str, Any], conditions: Iterable[StatusCondition]
 ) -> list[ObjectEvent]:
     """Return the Events about limits that are nearly or wholly used, unless the object shows that already."""
-    shown = (manifest.get("status") or {}).get("conditions") or ()
-    known = {str(condition.get("type")): condition.get("reason") for condition in shown}
+    current = (manifest.get("status") or {}).get("conditions") or ()
+    reasons = {str(condition.get("type")): condition.get("reason") for condition in current}
     return [
-        ObjectEvent(kind, name, each.reason, each.message, warning=True)
-        for each in conditions
-        if each.status == "True" and known.get(each.type) != each.reason
+        ObjectEvent(kind, name, condition.reason, condition.message, warning=True)
+        for condition in conditions
+        if condition.status == "True" and reasons.get(condition.type) != condition.reason
     ]
 
 
@@ -227,12 +227,12 @@ def breaker_condition(
     health: RegistrationHealth | None, manifest: Mapping[str, Any], now: datetime
 ) -> list[StatusCondition]:
     """Return whether nodes of a NodePool were bought in vain, and what waits for that; nothing if they never were."""
-    tripped = [each for each in (health.launches, health.moves) if each.is_tripped] if health else []
+    tripped = [breaker for breaker in (health.launches, health.moves) if breaker.is_tripped] if health else []
     if tripped:
-        message = shortened("; ".join((*(each.said(now) for each in tripped), RESET_HINT)))
+        message = shortened("; ".join((*(breaker.said(now) for breaker in tripped), RESET_HINT)))
         return [StatusCondition(BOUGHT_IN_VAIN, "True", str(tripped[0].why or "NodesTried"), message)]
-    shown = (manifest.get("status") or {}).get("conditions") or ()
-    was_shown = any(condition.get("type") == BOUGHT_IN_VAIN for condition in shown)
+    current = (manifest.get("status") or {}).get("conditions") or ()
+    was_shown = any(condition.get("type") == BOUGHT_IN_VAIN for condition in current)
     return [StatusCondition(BOUGHT_IN_VAIN, "False", "NodesUsed")] if was_shown else []
 
 
@@ -240,12 +240,12 @@ def breaker_events(
     name: str, manifest: Mapping[str, Any], conditions: Iterable[StatusCondition]
 ) -> list[ObjectEvent]:
     """Return the Events about a breaker that trips, trips again or closes, unless the object shows that already."""
-    shown = (manifest.get("status") or {}).get("conditions") or ()
-    known: Mapping[str, Any] = next((c for c in shown if c.get("type") == BOUGHT_IN_VAIN), {})
-    for each in conditions:
-        if each.status == "True" and known.get("message") != each.message:
-            return [ObjectEvent("NodePool", name, BOUGHT_IN_VAIN, each.message, warning=True)]
-        if each.status == "False" and known.get("status") == "True":
+    current = (manifest.get("status") or {}).get("conditions") or ()
+    previous: Mapping[str, Any] = next((c for c in current if c.get("type") == BOUGHT_IN_VAIN), {})
+    for condition in conditions:
+        if condition.status == "True" and previous.get("message") != condition.message:
+            return [ObjectEvent("NodePool", name, BOUGHT_IN_VAIN, condition.message, warning=True)]
+        if condition.status == "False" and previous.get("status") == "True":
             return [
                 ObjectEvent("NodePool", name, "LaunchesResumed", "its breaker was reset, or nodes are used")
             ]
@@ -265,11 +265,11 @@ def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetim
     """Return the EC2NodeClasses whose resolution is missing, based on other content, or old."""
     due: list[EC2NodeClass] = []
     for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
-        known = ledger.nodeclasses.get(nodeclass.name)
-        if known is None or known.content != nodeclass.content:
+        status = ledger.nodeclasses.get(nodeclass.name)
+        if status is None or status.content != nodeclass.content:
             due.append(nodeclass)
             continue
-        if now >= _resolve_again_at(nodeclass, known):
+        if now >= _resolve_again_at(nodeclass, status):
             due.append(nodeclass)
     return due
 
@@ -278,14 +278,14 @@ def next_resolution(
     nodeclasses: Iterable[EC2NodeClass], statuses: Mapping[str, NodeClassStatus]
 ) -> datetime | None:
     """Return when the first of the EC2NodeClasses must be resolved again, None if none has a status."""
-    known = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
-    return first(_resolve_again_at(nodeclass, status) for nodeclass, status in known if status is not None)
+    pairs = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
+    return first(_resolve_again_at(nodeclass, status) for nodeclass, status in pairs if status is not None)
 
 
-def _resolve_again_at(nodeclass: EC2NodeClass, known: NodeClassStatus) -> datetime:
-    counted = known.placement_group is not None or nodeclass.capacity_reservation_selector_terms
-    changes = not known.is_ready or bool(counted)
-    return known.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)
+def _resolve_again_at(nodeclass: EC2NodeClass, status: NodeClassStatus) -> datetime:
+    counted = status.placement_group is not None or nodeclass.capacity_reservation_selector_terms
+    changes = not status.is_ready or bool(counted)
+    return status.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)
 
 
 class Statement(NamedTuple):
@@ -305,16 +305,16 @@ def unstated(
     """
     match parsed:
         case NodePool():
-            kind, wanted = "NodePool", stated_hash(NODEPOOL_HASH, parsed.hash, NODEPOOL_HASH_VERSION)
+            kind, expected = "NodePool", stated_hash(NODEPOOL_HASH, parsed.hash, NODEPOOL_HASH_VERSION)
         case EC2NodeClass():
             in_cluster = parsed.hash_in(ca_bundle)
-            kind, wanted = "EC2NodeClass", stated_hash(NODECLASS_HASH, in_cluster, NODECLASS_HASH_VERSION)
+            kind, expected = "EC2NodeClass", stated_hash(NODECLASS_HASH, in_cluster, NODECLASS_HASH_VERSION)
         case _:
             return None
     says = manifest["metadata"].get("annotations") or {}
-    if all(says.get(name) == value for name, value in wanted.items()):
+    if all(says.get(name) == value for name, value in expected.items()):
         return None
-    return Statement(kind, parsed.name, wanted)
+    return Statement(kind, parsed.name, expected)
 
 
 def rehashed(

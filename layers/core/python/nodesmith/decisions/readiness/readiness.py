@@ -61,8 +61,8 @@ class StatusUpdate:
     def events(self) -> list[ObjectEvent]:
         """The warnings as Events."""
         return [
-            ObjectEvent(self.kind, self.name, "ValidationFailed", each, warning=True)
-            for each in self.warnings
+            ObjectEvent(self.kind, self.name, "ValidationFailed", warning, warning=True)
+            for warning in self.warnings
         ]
 
 
@@ -82,15 +82,15 @@ def nodeclass_update(
     name, generation = name_of(manifest), _generation(manifest)
     if parsed.value is None:
         conditions = [_invalid("NodeClassValidationFailed", parsed.problems)]
-        wanted: dict[str, Any] = {}
+        new_status: dict[str, Any] = {}
     elif status is None:
-        conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", *AWAITING)], {}
+        conditions, new_status = [StatusCondition("ValidationSucceeded", "Unknown", *AWAITING)], {}
     else:
-        conditions, wanted = list(status.conditions), _resolved(status)
-    if not _is_denied(manifest, [_shown(c, generation, now) for c in conditions]):
+        conditions, new_status = list(status.conditions), _resolved(status)
+    if not _is_denied(manifest, [_condition_item(c, generation, now) for c in conditions]):
         conditions.append(_root(conditions))
-    wanted["conditions"] = [_shown(c, generation, now) for c in (*conditions, *launches)]
-    return _update("EC2NodeClass", name, manifest, wanted, parsed.problems)
+    new_status["conditions"] = [_condition_item(c, generation, now) for c in (*conditions, *launches)]
+    return _update("EC2NodeClass", name, manifest, new_status, parsed.problems)
 
 
 def nodepool_update(
@@ -123,12 +123,12 @@ def nodepool_update(
     conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest), *shifted]
     if any(c.get("type") == STANDBY for c in (manifest.get("status") or {}).get("conditions") or ()):
         conditions.append(StatusCondition(STANDBY, "False", "Serving"))
-    wanted = {
+    new_status = {
         **usage(name, claims, snapshot),
         **_observed(pool, snapshot),
-        "conditions": [_shown(c, generation, now) for c in conditions],
+        "conditions": [_condition_item(c, generation, now) for c in conditions],
     }
-    return _update("NodePool", name, manifest, wanted, parsed.problems)
+    return _update("NodePool", name, manifest, new_status, parsed.problems)
 
 
 def nodeoverlay_update(
@@ -146,8 +146,8 @@ def nodeoverlay_update(
         warnings = shortened("; ".join(map(str, parsed.problems)))
         conditions = [StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings)]
     conditions.append(_root(conditions))
-    name, wanted = name_of(manifest), [_shown(c, _generation(manifest), now) for c in conditions]
-    update = _update("NodeOverlay", name, manifest, {"conditions": wanted}, parsed.problems)
+    items = [_condition_item(c, _generation(manifest), now) for c in conditions]
+    update = _update("NodeOverlay", name_of(manifest), manifest, {"conditions": items}, parsed.problems)
     return replace(update, warnings=(*update.warnings, contradiction)) if update and contradiction else update
 
 
@@ -169,26 +169,26 @@ def quota_update(
     two differ, another controller writes `status.used`, and it is left to that controller.
     """
     used = {} if usage is None or usage.quota.fault else format_limits(usage.used)
-    shown = manifest.get("status") or {}
+    current = manifest.get("status") or {}
     enforced_condition: Mapping[str, Any] = next(
-        (c for c in shown.get("conditions") or () if c.get("type") == ENFORCED), {}
+        (c for c in current.get("conditions") or () if c.get("type") == ENFORCED), {}
     )
-    there = (shown.get("used") or {}).get("resources") or {}
-    is_elsewhere = bool(there) and str(enforced_condition.get("message") or "") != _used_in_words(there)
+    reported = (current.get("used") or {}).get("resources") or {}
+    is_elsewhere = bool(reported) and str(enforced_condition.get("message") or "") != _used_in_words(reported)
     if parsed.fatal:
-        why = "; ".join(map(str, parsed.fatal))
+        faults = "; ".join(map(str, parsed.fatal))
         enforced = StatusCondition(
-            ENFORCED, "False", "Invalid", shortened(f"no node is bought that it may select: {why}")
+            ENFORCED, "False", "Invalid", shortened(f"no node is bought that it may select: {faults}")
         )
     else:
         message = _ELSEWHERE if is_elsewhere else _used_in_words(used)
         enforced = StatusCondition(ENFORCED, "True", "Enforced", message)
-    wanted: dict[str, Any] = {
-        "conditions": [_shown(c, _generation(manifest), now) for c in (enforced, *near)]
+    new_status: dict[str, Any] = {
+        "conditions": [_condition_item(c, _generation(manifest), now) for c in (enforced, *near)]
     }
     if used and not is_elsewhere:
-        wanted["used"] = {"resources": used}
-    return _update(CAPACITY_QUOTA.name, name_of(manifest), manifest, wanted, parsed.problems)
+        new_status["used"] = {"resources": used}
+    return _update(CAPACITY_QUOTA.name, name_of(manifest), manifest, new_status, parsed.problems)
 
 
 def _used_in_words(used: Mapping[str, Any]) -> str:
@@ -197,8 +197,8 @@ def _used_in_words(used: Mapping[str, Any]) -> str:
 
 def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:
     """Return a NodePool's status as its Provisioner shows it: with the time when its number of nodes last changed."""
-    shown = manifest.get("status") or {}
-    has_scaled = update.status["nodes"] != (shown.get("nodes") or 0)
+    current = manifest.get("status") or {}
+    has_scaled = update.status["nodes"] != (current.get("nodes") or 0)
     scaled = {"lastScaleTime": format_time(now)} if has_scaled else {}
     return replace(update, kind="Provisioner", status={**update.status, **scaled})
 
@@ -209,21 +209,21 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
         message = f"EC2NodeClass {name_of(manifest)!r} is being deleted"
         return StatusCondition("Ready", "False", "NodeClassTerminating", message)
     statuses = (update.status if update else {}, manifest.get("status") or {})
-    conditions: Iterable[Mapping[str, Any]] = chain(*(each.get("conditions") or () for each in statuses))
-    found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
+    conditions: Iterable[Mapping[str, Any]] = chain(*(status.get("conditions") or () for status in statuses))
+    ready: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
     return StatusCondition(
         "Ready",
-        str(found.get("status", "Unknown")),
-        str(found.get("reason", "")),
-        str(found.get("message", "")),
+        str(ready.get("status", "Unknown")),
+        str(ready.get("reason", "")),
+        str(ready.get("message", "")),
     )
 
 
 def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
     """Return the observed generation of a NodePool's EC2NodeClass as a status field, empty if there is none."""
     of = pool.nodeclass.name if pool and pool.nodeclass.label == NODECLASS else ""
-    found = next((_generation(each) for each in snapshot.nodeclasses if name_of(each) == of), 0)
-    return {"nodeClassObservedGeneration": found} if found else {}
+    generation = next((_generation(m) for m in snapshot.nodeclasses if name_of(m) == of), 0)
+    return {"nodeClassObservedGeneration": generation} if generation else {}
 
 
 def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> StatusCondition:
@@ -235,8 +235,8 @@ def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> S
         return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
     state = states.get(ref.name)
     if state is None:
-        known = ", ".join(sorted(states)) or "none"
-        message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (existing: {known})"
+        existing = ", ".join(sorted(states)) or "none"
+        message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (existing: {existing})"
         return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
     if state.status == "True":
         return StatusCondition("NodeClassReady", "True", "NodeClassReady")
@@ -261,9 +261,9 @@ def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCon
     """Return whether disruption is paused; nothing if it never was. This does not affect Ready."""
     if paused is not None:
         return [StatusCondition(PAUSED, "True", "Paused", str(paused), paused.since)]
-    shown = (manifest.get("status") or {}).get("conditions") or ()
+    current = (manifest.get("status") or {}).get("conditions") or ()
     return (
-        [StatusCondition(PAUSED, "False", "Resumed")] if any(c.get("type") == PAUSED for c in shown) else []
+        [StatusCondition(PAUSED, "False", "Resumed")] if any(c.get("type") == PAUSED for c in current) else []
     )
 
 
@@ -284,11 +284,11 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
     return StatusCondition("Ready", failing.status, reason, shortened(message))
 
 
-def _is_denied(manifest: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an object shows all `wanted` conditions as True, but Ready as not True."""
-    shown, rests_on = _conditions(manifest.get("status") or {}), _conditions({"conditions": wanted})
-    says_no = shown.get("Ready", ("True",))[0] != "True"
-    return says_no and all(c[0] == "True" and shown.get(type_) == c for type_, c in rests_on.items())
+def _is_denied(manifest: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an object shows all of `conditions` as True, but Ready as not True."""
+    current, rests_on = _conditions(manifest.get("status") or {}), _conditions({"conditions": conditions})
+    is_denied = current.get("Ready", ("True",))[0] != "True"
+    return is_denied and all(c[0] == "True" and current.get(type_) == c for type_, c in rests_on.items())
 
 
 def _resolved(status: NodeClassStatus) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def _resolved(status: NodeClassStatus) -> dict[str, Any]:
             for i in status.images
         ],
         **({"instanceProfile": status.instance_profile} if status.instance_profile else {}),
-        "capacityReservations": [_reservation(each) for each in status.capacity_reservations],
+        "capacityReservations": [_reservation(reservation) for reservation in status.capacity_reservations],
     }
 
 
@@ -328,7 +328,7 @@ def _reservation(reservation: CapacityReservation) -> dict[str, Any]:
     }
 
 
-def _shown(condition: StatusCondition, generation: int, now: datetime) -> dict[str, Any]:
+def _condition_item(condition: StatusCondition, generation: int, now: datetime) -> dict[str, Any]:
     return {
         "type": condition.type,
         "status": condition.status,
@@ -343,16 +343,16 @@ def _update(
     kind: str,
     name: str,
     manifest: Mapping[str, Any],
-    wanted: dict[str, Any],
+    new_status: dict[str, Any],
     problems: Sequence[Problem],
 ) -> StatusUpdate | None:
-    shown = manifest.get("status") or {}
-    says, fields = _conditions(shown), wanted.keys() - {"conditions"}
+    current = manifest.get("status") or {}
+    current_conditions, fields = _conditions(current), new_status.keys() - {"conditions"}
     # Other content of the status, such as other controllers' conditions, stays there and counts as no difference.
-    conditions_hold = all(says.get(type_) == c for type_, c in _conditions(wanted).items())
-    if conditions_hold and all((wanted[f] or None) == (shown.get(f) or None) for f in fields):
+    conditions_hold = all(current_conditions.get(type_) == c for type_, c in _conditions(new_status).items())
+    if conditions_hold and all((new_status[f] or None) == (current.get(f) or None) for f in fields):
         return None
-    return StatusUpdate(kind, name, wanted, tuple(str(p) for p in problems))
+    return StatusUpdate(kind, name, new_status, tuple(str(p) for p in problems))
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -385,11 +385,12 @@ def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dic
     Nodes that are terminating do not count, as in Karpenter. A Node without a claim counts with the capacity it shows.
     """
     claimed = {claim.provider_id for claim in claims}
-    found = [each.capacity for each in claims if each.nodepool == nodepool and each.phase in HOLDING]
-    found += [
+    capacities = [claim.capacity for claim in claims if claim.nodepool == nodepool and claim.phase in HOLDING]
+    capacities += [
         node.capacity
         for node in snapshot.nodes_in(nodepool)
         if node.provider_id not in claimed and not node.deleting
     ]
-    resources = total([_ALWAYS_SHOWN, *map(without_attachable, found), Resources({"nodes": len(found)})])
-    return {"nodes": len(found), "resources": format_resources(resources)}
+    number = len(capacities)
+    resources = total([_ALWAYS_SHOWN, *map(without_attachable, capacities), Resources({"nodes": number})])
+    return {"nodes": number, "resources": format_resources(resources)}

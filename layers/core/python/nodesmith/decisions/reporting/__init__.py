@@ -1,1 +1,1 @@
-"""What users are told: Events on objects, and notifications on EventBridge."""
+"""Reports to users: Events on objects, and notifications on EventBridge."""

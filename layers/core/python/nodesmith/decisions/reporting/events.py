@@ -82,30 +82,30 @@ def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]
     return list(_both(sources, reason, f"it stays: {move.why}"))
 
 
-def of_staying(found: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
+def of_staying(proposals: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
     """Return Events with the reason why nodes stay, those that stay only for a moment last."""
-    lasting = {name: one for name, one in found.blocked.items() if one.rule not in _TEMPORARY}
-    passing = {name: one for name, one in found.blocked.items() if one.rule in _TEMPORARY}
+    lasting = {name: blocker for name, blocker in proposals.blocked.items() if blocker.rule not in _TEMPORARY}
+    passing = {name: blocker for name, blocker in proposals.blocked.items() if blocker.rule in _TEMPORARY}
     needed = [
         event
         for claim in claims
-        if claim.name in found.needed
-        for event in _both([claim], "Unconsolidatable", found.needed[claim.name])
+        if claim.name in proposals.needed
+        for event in _both([claim], "Unconsolidatable", proposals.needed[claim.name])
     ]
     return [*_of_blocked(lasting, claims), *needed, *_of_blocked(passing, claims)]
 
 
 def _of_blocked(blocked: Mapping[str, Blocker], claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    found: list[ObjectEvent] = []
+    events: list[ObjectEvent] = []
     for claim in claims:
         blocker = blocked.get(claim.name)
         if blocker is None or blocker.rule in _UNTOLD:
             continue
         if blocker.rule == BUDGET:
-            found.append(ObjectEvent("NodePool", claim.nodepool, "DisruptionBlocked", blocker.message))
+            events.append(ObjectEvent("NodePool", claim.nodepool, "DisruptionBlocked", blocker.message))
         reason = "Unconsolidatable" if blocker.rule in _CONSOLIDATION_ONLY else "DisruptionBlocked"
-        found += _both([claim], reason, f"{blocker.message} ({blocker.object})")
-    return found
+        events += _both([claim], reason, f"{blocker.message} ({blocker.object})")
+    return events
 
 
 def _both(claims: Iterable[NodeClaim], reason: str, message: str) -> Iterator[ObjectEvent]:
@@ -123,11 +123,11 @@ def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
     """Return Events on NodeClaim and Node with the deadline of the drain, none if there is no deadline."""
     if claim.deadline is None:
         return []
-    why = (
+    message = (
         f"remaining pods are deleted in time for their grace periods to end by {format_time(claim.deadline)}"
     )
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
-    return [ObjectEvent(*about, "TerminationGracePeriodExpiring", why, warning=True) for about in objects]
+    return [ObjectEvent(*about, "TerminationGracePeriodExpiring", message, warning=True) for about in objects]
 
 
 def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
@@ -145,8 +145,8 @@ def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
     return events
 
 
-def _failed_draining(node: str, why: str) -> ObjectEvent:
-    return ObjectEvent("Node", node, "FailedDraining", why, warning=True)
+def _failed_draining(node: str, message: str) -> ObjectEvent:
+    return ObjectEvent("Node", node, "FailedDraining", message, warning=True)
 
 
 def of_evictions(
@@ -158,8 +158,8 @@ def of_evictions(
     for pod in pods:
         match answers.get(pod.pod):
             case Evicted(uid, before=False):
-                why = f"evicted: Node {pod.node} is being terminated ({claim.cause})"
-                events.append(ObjectEvent("Pod", pod.pod, "Evicted", why, uid=uid))
+                text = f"evicted: Node {pod.node} is being terminated ({claim.cause})"
+                events.append(ObjectEvent("Pod", pod.pod, "Evicted", text, uid=uid))
             case EvictionRefused(_, message) if pod.node not in refused:
                 refused.add(pod.node)
                 events.append(_failed_draining(pod.node, f"pod {pod.pod} stays for now: {message}"))
@@ -175,8 +175,8 @@ def of_deletions(
     for pod in pods:
         match answers.get(pod.pod):
             case Evicted(uid, before=False):
-                why = f"deleted: the termination grace period of Node {pod.node} ends{end}"
-                events.append(ObjectEvent("Pod", pod.pod, "Disrupted", why, uid=uid))
+                message = f"deleted: the termination grace period of Node {pod.node} ends{end}"
+                events.append(ObjectEvent("Pod", pod.pod, "Disrupted", message, uid=uid))
             case _:
                 pass
     return events
@@ -200,30 +200,30 @@ def of_interruption(claim: NodeClaim, node: str) -> list[ObjectEvent]:
     reason = _INTERRUPTIONS.get(claim.cause)
     if reason is None:
         return []
-    why = claim.cause_of(Phase.TERMINATING) or claim.cause
+    message = claim.cause_of(Phase.TERMINATING) or claim.cause
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
     is_certain = claim.cause != InterruptionCause.REBALANCE
-    return [ObjectEvent(*about, reason, why, warning=is_certain) for about in objects]
+    return [ObjectEvent(*about, reason, message, warning=is_certain) for about in objects]
 
 
 def pod_events(claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime) -> Iterator[ObjectEvent]:
     """Yield Events on pods without a node that a claim was bought for, and on pods with annotations about nodes."""
     claims = list(claims)
-    bought = nominations(claims, now)
-    ours = {claim.node_name for claim in claims if claim.node_name}
+    nominated = nominations(claims, now)
+    node_names = {claim.node_name for claim in claims if claim.node_name}
     for pod in pods:
         if pod.deleting:
             continue
-        if not pod.node and pod.key in bought:
+        if not pod.node and pod.key in nominated:
             yield ObjectEvent(
-                "Pod", pod.key, "Nominated", f"Pod should schedule on: nodeclaim/{bought[pod.key]}"
+                "Pod", pod.key, "Nominated", f"Pod should schedule on: nodeclaim/{nominated[pod.key]}"
             )
         delay = pod.shape.annotations.get(SCALE_UP_DELAY)
         if not pod.node and delay is not None and scale_up_delay(delay) is None:
-            why = f"{SCALE_UP_DELAY} is {delay[:_QUOTED]!r} and delays nothing: it must be a duration such as 5m"
-            yield ObjectEvent("Pod", pod.key, "InvalidScaleUpDelayAnnotation", why, warning=True)
+            message = f"{SCALE_UP_DELAY} is {delay[:_QUOTED]!r} and delays nothing: it must be a duration such as 5m"
+            yield ObjectEvent("Pod", pod.key, "InvalidScaleUpDelayAnnotation", message, warning=True)
         value = pod.shape.annotations.get(DO_NOT_DISRUPT)
-        if value is not None and value != "true" and pod.node in ours:
+        if value is not None and value != "true" and pod.node in node_names:
             yield from _of_protection(pod, value, now)
 
 
@@ -235,31 +235,31 @@ def scale_up_events(
     claims: Sequence[NodeClaim], pods: Iterable[Pod], pools: Mapping[str, NodePool], now: datetime
 ) -> Iterator[ObjectEvent]:
     """Yield Cluster Autoscaler's Event on each pod that a claim was bought for, with NodePools as node groups."""
-    bought, by_name = nominations(claims, now), {claim.name: claim for claim in claims}
+    nominated, by_name = nominations(claims, now), {claim.name: claim for claim in claims}
     for pod in pods:
-        claim = by_name[bought[pod.key]] if pod.key in bought else None
+        claim = by_name[nominated[pod.key]] if pod.key in nominated else None
         if claim is not None and claim.nodepool and not (pod.node or pod.deleting):
             mine = [c for c in claims if c.nodepool == claim.nodepool and not (c.is_ending or c.is_warm)]
             before = sum(other.bought_at < claim.bought_at for other in mine)
             after = sum(other.bought_at <= claim.bought_at for other in mine)
             pool = pools.get(claim.nodepool)
-            most = pool.limits.of(NODES) if pool is not None and NODES in pool.limits else _UNLIMITED
-            message = f"pod triggered scale-up: [{{{claim.nodepool} {before}->{after} (max: {most})}}]"
+            maximum = pool.limits.of(NODES) if pool is not None and NODES in pool.limits else _UNLIMITED
+            message = f"pod triggered scale-up: [{{{claim.nodepool} {before}->{after} (max: {maximum})}}]"
             yield ObjectEvent("Pod", pod.key, "TriggeredScaleUp", message)
 
 
-def not_scaled_up(pod: str, why: str) -> ObjectEvent:
+def not_scaled_up(pod: str, message: str) -> ObjectEvent:
     """Return Cluster Autoscaler's Event on a pod (namespace/name) that no node is bought for."""
-    return ObjectEvent("Pod", pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")
+    return ObjectEvent("Pod", pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {message}")
 
 
 def _of_protection(pod: Pod, value: str, now: datetime) -> Iterator[ObjectEvent]:
     span = protected_for(value)
     if span is None:
-        why = (
+        message = (
             f"{DO_NOT_DISRUPT} is {value!r} and protects nothing: it must be true, or a duration such as 30m"
         )
-        yield ObjectEvent("Pod", pod.key, "InvalidDoNotDisruptAnnotation", why, warning=True)
+        yield ObjectEvent("Pod", pod.key, "InvalidDoNotDisruptAnnotation", message, warning=True)
         return
     if pod.started_at is None:
         return
@@ -267,5 +267,7 @@ def _of_protection(pod: Pod, value: str, now: datetime) -> Iterator[ObjectEvent]
     if now < until:
         yield ObjectEvent("Pod", pod.key, "DoNotDisruptUntil", f"not disrupted before {format_time(until)}")
     elif now - until < LATELY:
-        why = f"no longer protected from disruption since {format_time(until)}: {DO_NOT_DISRUPT} was {value}"
-        yield ObjectEvent("Pod", pod.key, "DoNotDisruptGracePeriodElapsed", why)
+        message = (
+            f"no longer protected from disruption since {format_time(until)}: {DO_NOT_DISRUPT} was {value}"
+        )
+        yield ObjectEvent("Pod", pod.key, "DoNotDisruptGracePeriodElapsed", message)

@@ -64,9 +64,9 @@ class View:
 
         These are all but those that belong to their node, and those on nodes without a known price.
         """
-        unknown = {seen.node.name for seen in self.nodes if seen.price is None}
-        found = [p for p in self.inputs.snapshot.pods if p.shape.moves and p.node not in unknown]
-        return sorted(found, key=lambda pod: (pod.created_at, pod.key))
+        unknown = {observed.node.name for observed in self.nodes if observed.price is None}
+        pods = [p for p in self.inputs.snapshot.pods if p.shape.moves and p.node not in unknown]
+        return sorted(pods, key=lambda pod: (pod.created_at, pod.key))
 
 
 def view_of(
@@ -78,10 +78,10 @@ def view_of(
     assumed: Assumptions | None = None,
 ) -> View:
     """Return what a step sees in a snapshot. `boot_seconds` is what earlier steps have learned, 0 if nothing."""
-    known = assumed or Assumptions()
+    assumptions = assumed or Assumptions()
     nodes = seen_nodes(snapshot.nodes, catalog)
     pool, nodeclass = others(assumed_nodeclass(OTHERS))
-    seen = replace(
+    adapted = replace(
         snapshot,
         nodepools=(*snapshot.nodepools, pool),
         nodeclasses=(*snapshot.nodeclasses, nodeclass),
@@ -93,19 +93,21 @@ def view_of(
         karpenter=None,
     )
     cluster = ClusterInfo(snapshot.cluster, "https://cluster.invalid", "", _SERVICES, _VERSION)
-    resolved = statuses(seen.nodeclasses, _zones(nodes, catalog))
-    ledger = as_read(Ledger(nodeclasses=resolved, cluster=cluster), seen)
-    inputs = Inputs(seen, ledger, catalog, settings.in_cluster(cluster), now, ASSUMED)
-    return View(inputs, nodes, timedelta(seconds=boot_seconds or known.boot_seconds), known)
+    resolved = statuses(adapted.nodeclasses, _zones(nodes, catalog))
+    ledger = as_read(Ledger(nodeclasses=resolved, cluster=cluster), adapted)
+    inputs = Inputs(adapted, ledger, catalog, settings.in_cluster(cluster), now, ASSUMED)
+    return View(inputs, nodes, timedelta(seconds=boot_seconds or assumptions.boot_seconds), assumptions)
 
 
 def _zones(nodes: Sequence[ObservedNode], catalog: Catalog) -> tuple[str, ...]:
     """Return the zones that are assumed to have subnets if no EC2NodeClass shows any: those of the nodes."""
-    found = sorted({seen.node.labels.get(ZONE, "") for seen in nodes if seen.price is not None} - {""})
-    if found:
-        return tuple(found)
-    sold = {offering.zone for offerings in catalog.offerings.values() for offering in offerings}
-    return tuple(sorted(sold, key=lambda zone: (len(zone), zone))[:_ZONES])
+    zones = sorted(
+        {observed.node.labels.get(ZONE, "") for observed in nodes if observed.price is not None} - {""}
+    )
+    if zones:
+        return tuple(zones)
+    offered = {offering.zone for offerings in catalog.offerings.values() for offering in offerings}
+    return tuple(sorted(offered, key=lambda zone: (len(zone), zone))[:_ZONES])
 
 
 def workload_of(pod: Pod) -> str:
@@ -118,50 +120,50 @@ def boot_shown(snapshot: Snapshot) -> float:
 
     A node whose kubelet was away becomes Ready again much later, which is no boot.
     """
-    begun = _begun(snapshot)
-    found: list[tuple[datetime, float]] = []
+    starts = _creation_times(snapshot)
+    boots: list[tuple[datetime, float]] = []
     for node in snapshot.nodes:
         ready = node.conditions.get("Ready")
         if ready is None or ready.status != "True" or ready.since is None:
             continue
-        seconds = (ready.since - _paid_since(node, begun)).total_seconds()
+        seconds = (ready.since - _paid_since(node, starts)).total_seconds()
         if _SHORTEST_BOOT <= seconds <= _LONGEST_BOOT:
-            found.append((node.created_at, seconds))
-    youngest = sorted(found, reverse=True)[:_MOST_BOOTS]
+            boots.append((node.created_at, seconds))
+    youngest = sorted(boots, reverse=True)[:_MOST_BOOTS]
     return float(median(seconds for _, seconds in youngest)) if youngest else 0.0
 
 
-def _begun(snapshot: Snapshot) -> Mapping[str, datetime]:
+def _creation_times(snapshot: Snapshot) -> Mapping[str, datetime]:
     """Return when NodeClaims were created, by provider id."""
-    found = {}
+    starts = {}
     for manifest in snapshot.nodeclaims:
         created = (manifest.get("metadata") or {}).get("creationTimestamp")
         try:
-            found[provider_id(manifest)] = parse_time(str(created))
+            starts[provider_id(manifest)] = parse_time(str(created))
         except ValueError:
             continue
-    return found
+    return starts
 
 
-def _paid_since(node: Node, begun: Mapping[str, datetime]) -> datetime:
-    return min(begun.get(node.provider_id, node.created_at - JOINS), node.created_at)
+def _paid_since(node: Node, starts: Mapping[str, datetime]) -> datetime:
+    return min(starts.get(node.provider_id, node.created_at - JOINS), node.created_at)
 
 
 def actual(before: Shadow, snapshot: Snapshot, view: View) -> tuple[Tally, float]:
     """Return what the cluster itself came to since the last look, and the node-seconds without a known price."""
     now = view.now
     since = max(before.at, now - LONGEST_STEP)
-    begun, usd, spot, seconds, unpriced, launches = _begun(snapshot), 0.0, 0.0, 0.0, 0.0, 0
-    for seen in view.nodes:
-        is_new = seen.node.created_at > since
-        start = _paid_since(seen.node, begun) if is_new else since
+    starts, usd, spot, seconds, unpriced, launches = _creation_times(snapshot), 0.0, 0.0, 0.0, 0.0, 0
+    for observed in view.nodes:
+        is_new = observed.node.created_at > since
+        start = _paid_since(observed.node, starts) if is_new else since
         span = max(0.0, (now - start).total_seconds())
-        if seen.price is None:
+        if observed.price is None:
             unpriced += span
             continue
         launches += is_new
-        usd += seen.price * span / 3600
-        spot += seen.price * span / 3600 if seen.node.labels.get(CAPACITY_TYPE) == SPOT else 0.0
+        usd += observed.price * span / 3600
+        spot += observed.price * span / 3600 if observed.node.labels.get(CAPACITY_TYPE) == SPOT else 0.0
         seconds += span
     return Tally(
         usd=usd,
@@ -184,8 +186,8 @@ def _pending_seconds(before: Shadow, view: View, since: datetime) -> float:
 
 def _evictions(before: Shadow, view: View) -> int:
     """Return how many pods have left nodes that were about to end."""
-    there = {pod.key for pod in view.pods() if not pod.deleting}
-    return len(before.closing - there)
+    present = {pod.key for pod in view.pods() if not pod.deleting}
+    return len(before.closing - present)
 
 
 def waiting(view: View) -> frozenset[str]:
@@ -195,7 +197,7 @@ def waiting(view: View) -> frozenset[str]:
 
 def closing(view: View) -> frozenset[str]:
     """Return the pods on nodes that are about to end: being deleted, cordoned, or tainted by an autoscaler."""
-    ends = {seen.node.name for seen in view.nodes if _is_ending(seen.node)}
+    ends = {observed.node.name for observed in view.nodes if _is_ending(observed.node)}
     return frozenset(pod.key for pod in view.pods() if pod.node in ends and not pod.deleting)
 
 
@@ -205,24 +207,24 @@ def _is_ending(node: Node) -> bool:
 
 def faults_of(snapshot: Snapshot, view: View) -> list[str]:
     """Return what could not be used or is doubtful, each in a sentence."""
-    found = [
-        f"Node/{seen.node.name}: {seen.why}: it counts for neither side"
-        for seen in view.nodes
-        if seen.price is None
+    faults = [
+        f"Node/{observed.node.name}: {observed.why}: it counts for neither side"
+        for observed in view.nodes
+        if observed.price is None
     ]
-    shown = {node.provider_id for node in snapshot.nodes} - {""}
+    provider_ids = {node.provider_id for node in snapshot.nodes} - {""}
     for manifest in snapshot.nodeclaims:
         name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
         if not provider:
-            found.append(f"NodeClaim/{name}: it has no instance, so it counts for neither side")
-        elif provider not in shown:
-            found.append(f"NodeClaim/{name}: its instance has no Node, so it counts for neither side")
+            faults.append(f"NodeClaim/{name}: it has no instance, so it counts for neither side")
+        elif provider not in provider_ids:
+            faults.append(f"NodeClaim/{name}: its instance has no Node, so it counts for neither side")
     if not snapshot.nodepools:
-        found.append(
+        faults.append(
             "there is no NodePool, so the shadows buy nothing and only remove nodes: apply those of `nodesmith migrate`"
             " or of `nodesmith savings --write-nodepools`"
         )
-    return [*found, *_two_autoscalers(snapshot), *snapshot.problems]
+    return [*faults, *_two_autoscalers(snapshot), *snapshot.problems]
 
 
 def _two_autoscalers(snapshot: Snapshot) -> list[str]:
@@ -232,5 +234,5 @@ def _two_autoscalers(snapshot: Snapshot) -> list[str]:
     older = sum("karpenter.sh/provisioner-name" in labels for labels in nodes)
     if not (current and older):
         return []
-    counted = f"{current} nodes belong to NodePools and {older} to Provisioners"
-    return [f"two Karpenters: {counted}; the cluster's own side counts the nodes of both"]
+    counts = f"{current} nodes belong to NodePools and {older} to Provisioners"
+    return [f"two Karpenters: {counts}; the cluster's own side counts the nodes of both"]

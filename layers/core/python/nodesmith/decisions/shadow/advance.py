@@ -79,8 +79,8 @@ def _proposals(inputs: Inputs) -> Sequence[Proposal]:
 
 
 def _command(inputs: Inputs) -> Sequence[Proposal]:
-    found = one_command(inputs)
-    return [found] if found is not None else []
+    command = one_command(inputs)
+    return [command] if command is not None else []
 
 
 OURS = Policy(NODESMITH, decide, _proposals, bounded=True)
@@ -197,10 +197,12 @@ class _Deciding(ShadowState):
     def _buy(self, node: Node, pool: str, nominated: tuple[str, ...]) -> None:
         """Buy a node for pods at the time at which a function would have, which is earlier than this step."""
         assumed = self._view.assumed
-        asked = max((self._seats[key].since or self._now for key in nominated), default=self._now)
-        if asked > self._now:  # the pods still run until the end of a notice
-            asked = self._now
-        bought_at = min(self._now, max(asked + timedelta(seconds=assumed.latency_seconds), self._before.at))
+        asked_at = max((self._seats[key].since or self._now for key in nominated), default=self._now)
+        if asked_at > self._now:  # the pods still run until the end of a notice
+            asked_at = self._now
+        bought_at = min(
+            self._now, max(asked_at + timedelta(seconds=assumed.latency_seconds), self._before.at)
+        )
         claim = self._claim(node, pool, bought_at, Phase.LAUNCHED)
         self._claims[claim.name] = replace(claim, nominated=nominated)
         ready_at = self._ready_at[claim.name] = bought_at + self._view.boot
@@ -228,7 +230,7 @@ class _Deciding(ShadowState):
 
     def _keep_current_nodes(self) -> None:
         """Let pods that no NodePool accepts run on a copy of the node that they have in the cluster."""
-        homes = {seen.node.name: seen for seen in self._view.nodes if seen.price is not None}
+        homes = {observed.node.name: observed for observed in self._view.nodes if observed.price is not None}
         for key in self._waiting():
             home = homes.get(self._pods[key].node)
             if home is None or self._pods[key].deleting:
@@ -251,12 +253,12 @@ class _Deciding(ShadowState):
         affordable = min(_MOST_ROUNDS, _MOST_SEARCHED // max(1, len(self._claims)))
         for _ in range(max(1, min(rounds, affordable))):
             inputs = self._inputs()
-            found = self._policy.search(inputs)
-            if not found:
+            proposals = self._policy.search(inputs)
+            if not proposals:
                 self._rested_at = self._now
                 return
             types = types_of(inputs)
-            for proposal in found:
+            for proposal in proposals:
                 self._move(proposal, types)
 
     def _move(self, proposal: Proposal, types: Mapping[tuple[str, str], InstanceType]) -> None:
@@ -283,12 +285,12 @@ class _Deciding(ShadowState):
         """Find what all pods would cost at least, from time to time."""
         if self._bounded_at is not None and self._now - self._bounded_at < BOUND_EVERY:
             return
-        there = {c.name for c in self._claims.values() if c.phase is Phase.INITIALIZED}
-        plan = decide(self._inputs(going=there))
+        ready = {c.name for c in self._claims.values() if c.phase is Phase.INITIALIZED}
+        plan = decide(self._inputs(going=ready))
         placed = {key for node in plan.nodes for key in node.claim.nominated}
         placed |= {key for keys in (plan.placed or {}).values() for key in keys}
-        kept = {seat.node for key, seat in self._seats.items() if seat.node in there and key not in placed}
-        rest = fsum(self._price(self._claims[name]) for name in sorted(kept))
-        coming = fsum(self._price(c) for c in self._claims.values() if c.name not in there)
-        self._bound = min(plan.bound_hourly_usd, plan.price_hourly_usd) + rest + coming
+        used = {seat.node for key, seat in self._seats.items() if seat.node in ready and key not in placed}
+        kept_usd = fsum(self._price(self._claims[name]) for name in sorted(used))
+        coming = fsum(self._price(c) for c in self._claims.values() if c.name not in ready)
+        self._bound = min(plan.bound_hourly_usd, plan.price_hourly_usd) + kept_usd + coming
         self._bounded_at = self._now

@@ -79,8 +79,8 @@ def named(node: Node) -> tuple[Node, bool]:
     """Return a node with the current labels, and whether its capacity type is assumed."""
     labels = {normalised(key): value for key, value in node.labels.items()}
     labels.setdefault(ZONE, zone_of_provider(node))
-    sold, assumed = _sold_as(labels)
-    return replace(node, labels=FrozenMap({**node.labels, **labels, CAPACITY_TYPE: sold})), assumed
+    capacity_type, assumed = _sold_as(labels)
+    return replace(node, labels=FrozenMap({**node.labels, **labels, CAPACITY_TYPE: capacity_type})), assumed
 
 
 def _sold_as(labels: Mapping[str, str]) -> tuple[str, bool]:
@@ -115,9 +115,9 @@ def hourly_usd(labels: Mapping[str, str], catalog: Catalog) -> float | None:
     """
     if labels.get(CAPACITY_TYPE) == RESERVED:
         return 0.0
-    bought = labels.get(ZONE), labels.get(CAPACITY_TYPE)
+    place = labels.get(ZONE), labels.get(CAPACITY_TYPE)
     offered = sold_as(catalog, labels.get(INSTANCE_TYPE, ""), product_of(labels))
-    return next((o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == bought), None)
+    return next((o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == place), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +131,21 @@ class ObservedNode:
 
 def seen_nodes(nodes: Iterable[Node], catalog: Catalog) -> list[ObservedNode]:
     """Return every node with its price, by name."""
-    found = []
-    for node in sorted(nodes, key=lambda each: each.name):
-        known, _ = named(node)
-        why = unpriced(known, catalog)
-        price = None if why else hourly_usd(known.labels, catalog)
-        if price is None and not why:
-            sold, kind, zone = (known.labels.get(key, "") for key in (CAPACITY_TYPE, INSTANCE_TYPE, ZONE))
-            why = (
-                f"the catalogue of {catalog.region} has no {sold} price for {kind} in zone {zone[:40] or '?'}"
+    observed = []
+    for node in sorted(nodes, key=lambda n: n.name):
+        labelled, _ = named(node)
+        fault = unpriced(labelled, catalog)
+        price = None if fault else hourly_usd(labelled.labels, catalog)
+        if price is None and not fault:
+            capacity_type, kind, zone = (
+                labelled.labels.get(key, "") for key in (CAPACITY_TYPE, INSTANCE_TYPE, ZONE)
             )
-        found.append(ObservedNode(known, price, why))
-    return found
+            fault = (
+                f"the catalogue of {catalog.region} has no {capacity_type} price for {kind} in zone"
+                f" {zone[:40] or '?'}"
+            )
+        observed.append(ObservedNode(labelled, price, fault))
+    return observed
 
 
 def claim_of(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
@@ -231,30 +234,30 @@ def statuses(
 
     What its manifest does not show is assumed: a subnet in each of `zones`, and `images_of`.
     """
-    found: dict[str, NodeClassStatus] = {}
+    by_name: dict[str, NodeClassStatus] = {}
     for manifest in manifests:
         nodeclass = parse_nodeclass(manifest).value
         if nodeclass is not None:
-            found[nodeclass.name] = _status(nodeclass, manifest.get("status") or {}, zones, images_of)
-    return found
+            by_name[nodeclass.name] = _status(nodeclass, manifest.get("status") or {}, zones, images_of)
+    return by_name
 
 
 def _status(
     nodeclass: EC2NodeClass,
-    shown: Manifest,
+    status: Manifest,
     zones: Sequence[str],
     images_of: Callable[[EC2NodeClass], Iterable[Image]],
 ) -> NodeClassStatus:
     subnets = tuple(
-        Subnet(str(s["id"]), str(s["zone"]), str(s.get("zoneID") or "")) for s in shown.get("subnets") or ()
+        Subnet(str(s["id"]), str(s["zone"]), str(s.get("zoneID") or "")) for s in status.get("subnets") or ()
     )
     images = tuple(
         Image(str(a["id"]), str(a.get("name") or ""), read_requirements(a.get("requirements") or ()))
-        for a in shown.get("amis") or ()
+        for a in status.get("amis") or ()
     )
     failing = tuple(
         StatusCondition(str(c["type"]), "False", str(c.get("reason") or ""), str(c.get("message") or ""))
-        for c in shown.get("conditions") or ()
+        for c in status.get("conditions") or ()
         if c.get("status") == "False" and c.get("type") not in {"Ready", LAUNCHES}
     )
     return NodeClassStatus(
@@ -267,7 +270,7 @@ def _status(
         images=images or tuple(images_of(nodeclass)),
         instance_profile=ASSUMED,
         conditions=failing or (_READY,),
-        capacity_reservations=tuple(map(_reservation, shown.get("capacityReservations") or ())),
+        capacity_reservations=tuple(map(_reservation, status.get("capacityReservations") or ())),
         content=nodeclass.content,
         placement_group=_assumed_group(nodeclass),
     )
@@ -281,18 +284,18 @@ def _assumed_group(nodeclass: EC2NodeClass) -> PlacementGroup | None:
     return PlacementGroup(selector.id or "pg-assumed", selector.name, strategy="")
 
 
-def _reservation(shown: Manifest) -> CapacityReservation:
+def _reservation(manifest: Manifest) -> CapacityReservation:
     """Parse a capacity reservation. Assumes one free instance if the number is unknown."""
     return CapacityReservation(
-        id=str(shown["id"]),
-        instance_type=str(shown["instanceType"]),
-        zone=str(shown["availabilityZone"]),
-        available=int(shown.get(AVAILABLE, 1)),
-        kind=str(shown.get("reservationType") or "default"),
-        match_criteria=str(shown.get("instanceMatchCriteria") or "targeted"),
-        owner_id=str(shown.get("ownerID") or ""),
-        interruptible=bool(shown.get("interruptible")),
-        expiring=shown.get("state") == "expiring",
+        id=str(manifest["id"]),
+        instance_type=str(manifest["instanceType"]),
+        zone=str(manifest["availabilityZone"]),
+        available=int(manifest.get(AVAILABLE, 1)),
+        kind=str(manifest.get("reservationType") or "default"),
+        match_criteria=str(manifest.get("instanceMatchCriteria") or "targeted"),
+        owner_id=str(manifest.get("ownerID") or ""),
+        interruptible=bool(manifest.get("interruptible")),
+        expiring=manifest.get("state") == "expiring",
     )
 
 
@@ -309,14 +312,14 @@ def launched(
     planned: PlannedNode, types: Mapping[tuple[str, str], InstanceType], now: datetime
 ) -> tuple[Node, str]:
     """Return the node that a planned node becomes at its cheapest offering, and its NodePool."""
-    claim, first = planned.claim, planned.request.cheapest
-    kind = types[claim.nodeclass.name, first.instance_type]
+    claim, cheapest = planned.claim, planned.request.cheapest
+    kind = types[claim.nodeclass.name, cheapest.instance_type]
     labels = {
         **kind.labels,
         **claim.requirements.settled,
         **claim.labels,
-        INSTANCE_TYPE: first.instance_type,
-        ZONE: first.zone,
+        INSTANCE_TYPE: cheapest.instance_type,
+        ZONE: cheapest.zone,
         CAPACITY_TYPE: planned.request.capacity_type,
         INITIALIZED: "true",
         HOSTNAME: claim.name,

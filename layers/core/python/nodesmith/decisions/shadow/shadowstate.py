@@ -48,7 +48,7 @@ class ShadowState:
             self._now,
             tuple(self._claims[name] for name in sorted(names)),
             dict(sorted(self._seats.items())),
-            tuple(each for each in self._leaving if each.until > self._now),
+            tuple(departure for departure in self._leaving if departure.until > self._now),
             {name: at for name, at in sorted(self._ready_at.items()) if name in names},
             {name: at for name, at in sorted(self._touched.items()) if name in names},
             self._rested_at,
@@ -61,27 +61,27 @@ class ShadowState:
     def begin(self) -> None:
         """Copy the cluster's nodes, with their pods."""
         homes = {pod.node for pod in self._pods.values() if pod.node}
-        for seen in self._view.nodes:
-            if seen.price is not None and (seen.node.name in homes or not seen.node.deleting):
-                self._adopt(seen)
+        for observed in self._view.nodes:
+            if observed.price is not None and (observed.node.name in homes or not observed.node.deleting):
+                self._adopt(observed)
         for pod in self._pods.values():
             is_there = pod.node in self._claims
             since = None if is_there else pod.created_at
             self._seats[pod.key] = PodLocation(workload_of(pod), pod.node if is_there else "", since)
 
-    def _adopt(self, seen: ObservedNode) -> None:
-        node = seen.node
+    def _adopt(self, observed: ObservedNode) -> None:
+        node = observed.node
         pool = node.labels.get(NODEPOOL, "")
-        known = {key: value for key, value in node.labels.items() if key != NODEPOOL or pool in self._pools}
+        labels = {key: value for key, value in node.labels.items() if key != NODEPOOL or pool in self._pools}
         lasting = tuple(t for t in node.taints if not (is_ephemeral(t) or t.identity in _NOT_COPIED))
         node = replace(
             node,
-            labels=FrozenMap({**known, INITIALIZED: "true"}),
+            labels=FrozenMap({**labels, INITIALIZED: "true"}),
             taints=lasting,
             provider_id=node.provider_id or f"shadow:///{node.name}",
         )
         claim = lasting_claim(node, pool if pool in self._pools else OTHERS, self._pools)
-        self._claims[node.name] = replace(claim, price_hourly_usd=seen.price or 0.0)
+        self._claims[node.name] = replace(claim, price_hourly_usd=observed.price or 0.0)
         self._touched[node.name] = node.last_pod_event_at or self._now
         self._changed()
 
@@ -121,9 +121,9 @@ class ShadowState:
         for claim in self._claims.values():
             spot = claim.capacity_type == SPOT
             self._charge(self._price(claim), start, now, spot=spot, ready_at=self._ready_at.get(claim.name))
-        for each in self._leaving:
-            end = min(each.until, now)
-            self._charge(each.hourly_usd, start, end, spot=each.is_spot, ready_at=end)
+        for departure in self._leaving:
+            end = min(departure.until, now)
+            self._charge(departure.hourly_usd, start, end, spot=departure.is_spot, ready_at=end)
         seconds = (now - start).total_seconds()
         self._add(pod_seconds=seconds * sum(bool(seat.node) for seat in self._seats.values()))
         if self._is_bounded and self._bounded_at is not None:
@@ -159,16 +159,16 @@ class ShadowState:
 
         Otherwise, what the cluster's own autoscaler evicts would move in the shadow, too.
         """
-        left: dict[str, list[str]] = {}
+        places_left: dict[str, list[str]] = {}
         for key in sorted(self._seats):
             pod = self._pods.get(key)
             if pod is None or pod.deleting:
-                left.setdefault(self._seats[key].workload, []).append(key)
+                places_left.setdefault(self._seats[key].workload, []).append(key)
         for pod in self._pods.values():
             if pod.key in self._seats or pod.deleting:
                 continue
             workload = workload_of(pod)
-            places = left.get(workload) if pod.shape.owner else None
+            places = places_left.get(workload) if pod.shape.owner else None
             if places:
                 old = places.pop(0)
                 seat = self._seats.pop(old)
@@ -217,7 +217,7 @@ class ShadowState:
 
     def _inputs(self, *, going: Iterable[str] = ()) -> Inputs:
         """Return the inputs of a decision about the shadow. The nodes in `going` are going away, without claims."""
-        seen, gone = self._view.inputs, frozenset(going)
+        inputs, removed = self._view.inputs, frozenset(going)
         self._steps += 1
         pods = []
         for key, pod in self._pods.items():
@@ -228,15 +228,15 @@ class ShadowState:
             pods.append(replace(pod, node=seat.node, unschedulable=waits, nominated_node=""))
         nodes = [self._node(c) for c in self._claims.values() if c.phase is Phase.INITIALIZED]
         snapshot = replace(
-            seen.snapshot,
+            inputs.snapshot,
             taken_at=self._now,
             pods=tuple(sorted(pods, key=lambda pod: pod.key)),
-            nodes=tuple(replace(n, deleting=n.name in gone) for n in sorted(nodes, key=lambda n: n.name)),
+            nodes=tuple(replace(n, deleting=n.name in removed) for n in sorted(nodes, key=lambda n: n.name)),
         )
-        claims = tuple(self._claims[name] for name in sorted(self._claims) if name not in gone)
+        claims = tuple(self._claims[name] for name in sorted(self._claims) if name not in removed)
         decision = f"{self._name}-{self._now:%Y%m%d%H%M%S}-{self._steps}"
-        ledger = replace(seen.ledger, claims=claims)
-        return replace(seen, snapshot=snapshot, ledger=ledger, decision=decision)
+        ledger = replace(inputs.ledger, claims=claims)
+        return replace(inputs, snapshot=snapshot, ledger=ledger, decision=decision)
 
     def _node(self, claim: NodeClaim) -> Node:
         return Node(

@@ -27,26 +27,26 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
     """Return the terminations that begin now, in order of claim name."""
     objects = snapshot.shown_nodeclaims()
     pace = _Pace(claims, snapshot, now)
-    found = []
+    ends = []
     for claim in sorted(claims, key=lambda c: c.name):
         if claim.is_ending or claim.phase is Phase.GIVEN_UP:
             continue
         node = snapshot.node_of(claim)
-        why = _why(claim, objects.get(claim.name), node)
-        if not why:
+        reason = _deletion_reason(claim, objects.get(claim.name), node)
+        if not reason:
             continue
         deadline = deadline_of(claim, objects.get(claim.name), now)
         hurried = (node is not None and node.deleting) or (deadline is not None and deadline <= now)
         if hurried or pace.allows(claim):
-            found.append(End(claim.terminating(DELETED, why, now, deadline)))
-    return found
+            ends.append(End(claim.terminating(DELETED, reason, now, deadline)))
+    return ends
 
 
 def to_end_later(claims: Sequence[NodeClaim], snapshot: Snapshot) -> bool:
     """Return whether a deleted claim, or one whose Node is deleted, still waits for its budgets to begin to end."""
     objects = snapshot.shown_nodeclaims()
     serving = (claim for claim in claims if not claim.is_ending and claim.phase is not Phase.GIVEN_UP)
-    return any(_why(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
+    return any(_deletion_reason(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
 
 
 class _Pace:
@@ -70,15 +70,15 @@ class _Pace:
         pool = claim.nodepool
         if pool in self._pools or not claim.instance_id:
             return True
-        left = allowed(claim.budgets, DELETED, self._nodes[pool], self._ending[pool], self._now)
-        if left == 0 and self._ending[pool]:
+        allowance = allowed(claim.budgets, DELETED, self._nodes[pool], self._ending[pool], self._now)
+        if allowance == 0 and self._ending[pool]:
             return False
         self._ending[pool] += 1
         return True
 
 
-def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -> str:
-    if shown is not None and shown["metadata"].get("deletionTimestamp"):
+def _deletion_reason(claim: NodeClaim, manifest: Mapping[str, Any] | None, node: Node | None) -> str:
+    if manifest is not None and manifest["metadata"].get("deletionTimestamp"):
         return f"NodeClaim {claim.name} was deleted"
     if node is not None and node.deleting:
         return f"Node {node.name} was deleted"
@@ -89,30 +89,30 @@ _LONG_AGO, _FAR_AHEAD = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, t
 """No deadline lies outside, because the graces of pods are subtracted from it, and an overshoot is added."""
 
 
-def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime) -> datetime | None:
+def deadline_of(claim: NodeClaim, manifest: Mapping[str, Any] | None, now: datetime) -> datetime | None:
     """Return when the instance is terminated at the latest, None for no deadline.
 
     This is the NodePool's terminationGracePeriod after the deletion. The annotation
     `karpenter.sh/nodeclaim-termination-timestamp` on the NodeClaim may set an earlier time.
     """
     grace = duration_seconds(claim.termination_grace_period)
-    deleted = _deleted_at(shown) or claim.terminating_at or now
+    deleted = _deleted_at(manifest) or claim.terminating_at or now
     candidates = [
         claim.deadline,
-        _annotated(shown),
+        _annotated(manifest),
         deleted + timedelta(seconds=grace) if grace is not None else None,
     ]
-    found = min((moment for moment in candidates if moment is not None), default=None)
-    return None if found is None else min(max(found, _LONG_AGO), _FAR_AHEAD)
+    deadline = min((moment for moment in candidates if moment is not None), default=None)
+    return None if deadline is None else min(max(deadline, _LONG_AGO), _FAR_AHEAD)
 
 
-def _deleted_at(shown: Mapping[str, Any] | None) -> datetime | None:
-    return _moment(((shown or {}).get("metadata") or {}).get("deletionTimestamp"))
+def _deleted_at(manifest: Mapping[str, Any] | None) -> datetime | None:
+    return _moment(((manifest or {}).get("metadata") or {}).get("deletionTimestamp"))
 
 
-def _annotated(shown: Mapping[str, Any] | None) -> datetime | None:
+def _annotated(manifest: Mapping[str, Any] | None) -> datetime | None:
     return _moment(
-        (((shown or {}).get("metadata") or {}).get("annotations") or {}).get(TERMINATION_TIMESTAMP)
+        (((manifest or {}).get("metadata") or {}).get("annotations") or {}).get(TERMINATION_TIMESTAMP)
     )
 
 

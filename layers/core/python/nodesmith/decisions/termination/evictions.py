@@ -62,15 +62,17 @@ def drain(
     grace until the deadline, or `head_start` sooner. Pods whose eviction was `denied` lately are tried again, but do
     not use up what their budgets allow.
     """
-    left = sorted(
+    remaining = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
         key=lambda pod: (tier(pod), pod.key),
     )
-    if not left:
+    if not remaining:
         return Drain()
-    overdue = [] if deadline is None else [pod for pod in left if _is_overdue(pod, deadline, now, head_start)]
+    overdue = (
+        [] if deadline is None else [pod for pod in remaining if _is_overdue(pod, deadline, now, head_start)]
+    )
     forced = {pod.key for pod in overdue}
-    current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
+    current = [pod for pod in remaining if tier(pod) == tier(remaining[0]) and pod.key not in forced]
     evict = [
         pod
         for pod in current
@@ -80,7 +82,7 @@ def drain(
         and (allowances.is_evictable(pod) if pod.key in denied else allowances.take(pod))
     ]
     return Drain(
-        tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
+        tuple(remaining), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
     )
 
 
@@ -91,10 +93,10 @@ def must_go(shape: Shape) -> bool:
     """
     if shape.is_static or shape.is_room:
         return False
-    asked = shape.annotations.get(DAEMON_EVICTION) if shape.is_daemon else None
-    if asked == "false":
+    annotation = shape.annotations.get(DAEMON_EVICTION) if shape.is_daemon else None
+    if annotation == "false":
         return False
-    return asked == "true" or not _tolerates(shape)
+    return annotation == "true" or not _tolerates(shape)
 
 
 def is_successor(pod: Pod, begun: datetime) -> bool:
@@ -152,15 +154,17 @@ def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:
     """Return the names of the volumes that must be detached from a drained node, without those of pods that stay."""
-    held = snapshot.attachments_on(node)
-    if not held:
+    attachments = snapshot.attachments_on(node)
+    if not attachments:
         return []
     staying = {
         pod.key
         for pod in snapshot.pods_on(node)
         if not must_go(pod.shape) or (pod.shape.is_daemon and _tolerates(pod.shape))  # it comes back
     }
-    return sorted(attachment.volume for attachment in held if not staying.intersection(attachment.pods))
+    return sorted(
+        attachment.volume for attachment in attachments if not staying.intersection(attachment.pods)
+    )
 
 
 def protected_for(annotation: str | None) -> timedelta | None:

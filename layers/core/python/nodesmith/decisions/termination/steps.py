@@ -104,12 +104,12 @@ def next_steps(
     )
     commands: list[TerminationCommand] = []
     for claim in ending:
-        known = instances.get(claim.name, ()) if claim.name in looked_at else None
+        own_instances = instances.get(claim.name, ()) if claim.name in looked_at else None
         view = views[claim.name]
         patient = awaits_replacement(claim, view.node, view.pods, claims, now)
         drain_time = drain_times.get(claim.nodepool)
         usual = drain_time.left(now) if drain_time else timedelta(0)
-        commands += _steps(view, known, snapshot, allowances, now, denied, usual, patient=patient)
+        commands += _steps(view, own_instances, snapshot, allowances, now, denied, usual, patient=patient)
     return commands
 
 
@@ -126,13 +126,13 @@ class _View:
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = snapshot.shown_nodeclaims()
     ending = [(claim, snapshot.node_of(claim)) for claim in claims if claim.is_ending]
-    found = {}
+    views = {}
     for claim, node in ending:
         begun = claim.terminating_at or claim.phase_since
-        there = snapshot.pods_on(node.name) if node else ()
-        pods = tuple(pod for pod in there if not is_successor(pod, begun))
-        found[claim.name] = _View(claim, node, objects.get(claim.name), pods)
-    return found
+        on_node = snapshot.pods_on(node.name) if node else ()
+        pods = tuple(pod for pod in on_node if not is_successor(pod, begun))
+        views[claim.name] = _View(claim, node, objects.get(claim.name), pods)
+    return views
 
 
 def _steps(
@@ -148,7 +148,7 @@ def _steps(
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
     if claim.instance_gone_at is None and instances is not None and _is_gone(claim, instances, now):
-        claim = _ended(replace(claim, instance_gone_at=now), instances, now)
+        claim = _with_end_time(replace(claim, instance_gone_at=now), instances, now)
     if claim.instance_gone_at is not None:
         return [*_deletion_of_dead_pods(view), *_release_steps(claim, node)]
     if claim.phase is Phase.TERMINATED:
@@ -157,9 +157,9 @@ def _steps(
         return [TerminateInstances(claim, running)] if running else []
     deadline = deadline_of(claim, view.shown, now)
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
-    found = Drain()
+    draining = Drain()
     if claim.phase is Phase.TERMINATING:
-        found = drain(
+        draining = drain(
             view.pods,
             allowances,
             deadline,
@@ -169,20 +169,22 @@ def _steps(
             usual=usual,
             head_start=head_start(claim),
         )
-    if node and found.evict:
-        going = (PodOnNode(p.key, node.name, budget=allowances.budget(p)) for p in found.evict)
-        commands.append(Evict(claim, tuple(going)))
-    if node and found.delete:
-        commands.append(DeletePods(claim, tuple(PodOnNode(p.key, node.name, s) for p, s in found.delete)))
-    onward = _advanced(replace(claim, deadline=deadline), view, found, snapshot, now)
+    if node and draining.evict:
+        evicted = (PodOnNode(p.key, node.name, budget=allowances.budget(p)) for p in draining.evict)
+        commands.append(Evict(claim, tuple(evicted)))
+    if node and draining.delete:
+        commands.append(DeletePods(claim, tuple(PodOnNode(p.key, node.name, s) for p, s in draining.delete)))
+    onward = _advanced(replace(claim, deadline=deadline), view, draining, snapshot, now)
     if onward.phase is Phase.TERMINATED:
         alive = tuple(sorted({claim.instance_id, *(i.id for i in instances or () if i.is_alive)} - {""}))
-        return [*commands, TerminateInstances(_ended(onward, instances or (), now), alive)]
+        return [*commands, TerminateInstances(_with_end_time(onward, instances or (), now), alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
-    elif not (found.evict or found.delete):  # while pods go, the reason for waiting need not be recorded
+    elif not (
+        draining.evict or draining.delete
+    ):  # while pods go, the reason for waiting need not be recorded
         waiting = (
-            replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances, found.left)
+            replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances, draining.left)
         )
         commands += _wait(waiting, onward)
     return commands
@@ -219,7 +221,7 @@ def _is_gone(claim: NodeClaim, instances: Sequence[Instance], now: datetime) -> 
     return all(i.state == "terminated" for i in instances) and _is_settled(claim, now)
 
 
-def _ended(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> NodeClaim:
+def _with_end_time(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> NodeClaim:
     """Return the claim with EC2's time of its instance's end, if that is before the time that the claim has.
 
     It is if EC2 took the instance, or if a function died between its call to EC2 and the record.
@@ -250,15 +252,15 @@ def _is_closed(view: _View) -> bool:
     )
 
 
-def _advanced(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
+def _advanced(claim: NodeClaim, view: _View, draining: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
     """Return the claim advanced as many phases as possible."""
     is_late = claim.deadline is not None and now >= claim.deadline
     begun = claim.terminating_at or claim.phase_since
     if claim.phase is Phase.TERMINATING:
-        is_draining = found.left or now - begun < SHORTEST_DRAIN or not _is_seen_tainted(view.node)
+        is_draining = draining.left or now - begun < SHORTEST_DRAIN or not _is_seen_tainted(view.node)
         if view.node is not None and is_draining and not is_late:
             return claim
-        claim = claim.advanced(Phase.DRAINED, now, *_cut_short(len(found.left), "pods"))
+        claim = claim.advanced(Phase.DRAINED, now, *_cut_short(len(draining.left), "pods"))
     if claim.phase is Phase.DRAINED:
         volumes = attached(view.node.name, snapshot) if view.node is not None else []
         if volumes and not is_late:
@@ -271,9 +273,9 @@ def _advanced(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, n
     return claim.advanced(Phase.TERMINATED, now)
 
 
-def _cut_short(left: int, what: str) -> tuple[str, ...]:
+def _cut_short(left: int, subject: str) -> tuple[str, ...]:
     """Return the reason and message for what a phase left undone at the deadline, empty if everything is done."""
-    return (DEADLINE_PASSED, f"{what} left at the deadline: {left}") if left else ()
+    return (DEADLINE_PASSED, f"{subject} left at the deadline: {left}") if left else ()
 
 
 def _is_seen_tainted(node: Node | None) -> bool:
@@ -305,9 +307,9 @@ def next_change(
     Such moments are the end of a wait for a replacement or for other controllers, the end of a pod's
     `karpenter.sh/do-not-disrupt` duration, a deadline, and the last moments before it that leave pods their grace.
     """
-    shown = snapshot.shown_nodeclaims()
+    manifests = snapshot.shown_nodeclaims()
     ending = [
-        replace(claim, deadline=deadline_of(claim, shown.get(claim.name), now))
+        replace(claim, deadline=deadline_of(claim, manifests.get(claim.name), now))
         for claim in claims
         if claim.is_ending
     ]

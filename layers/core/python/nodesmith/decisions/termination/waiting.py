@@ -70,11 +70,11 @@ def why_not_gone(
     snapshot: Snapshot,
     now: datetime,
     allowances: Allowances | None = None,
-    left: Sequence[Pod] | None = None,
+    pods: Sequence[Pod] | None = None,
 ) -> Waiting | None:
     """Return what an ending claim waits for, None if it is not ending or goes on at the next look.
 
-    `allowances` are what nodes ahead of it have left of the snapshot's budgets; without them, everything counts. `left`
+    `allowances` are what nodes ahead of it have left of the snapshot's budgets; without them, everything counts. `pods`
     are the pods that must still go, if that is known already.
     """
     node = snapshot.node_of(claim)
@@ -82,8 +82,8 @@ def why_not_gone(
         return awaiting_node(claim, node.name, node.finalizers)
     match claim.phase:
         case Phase.TERMINATING:
-            left = _left(claim, snapshot, now) if left is None else left
-            return _drain(claim, left, now, allowances or Allowances(snapshot.budgets))
+            pods = _remaining_pods(claim, snapshot, now) if pods is None else pods
+            return _drain(claim, pods, now, allowances or Allowances(snapshot.budgets))
         case Phase.DRAINED:
             return _volumes(claim, snapshot)
         case Phase.DETACHED:
@@ -134,42 +134,42 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
     volumes = attached(_node_name(claim, snapshot), snapshot)
     if not volumes:
         return None
-    more = f" and {len(volumes) - 1} more" if len(volumes) > 1 else ""
+    suffix = f" and {len(volumes) - 1} more" if len(volumes) > 1 else ""
     return Waiting(
         VOLUMES,
-        f"volume {volumes[0]}{more} is still attached",
+        f"volume {volumes[0]}{suffix} is still attached",
         f"PersistentVolume/{volumes[0]}",
         claim.phase_since,
         "wait some minutes; then check the CSI driver's controller",
     )
 
 
-def _left(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> list[Pod]:
+def _remaining_pods(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> list[Pod]:
     name, begun = _node_name(claim, snapshot), claim.terminating_at or claim.phase_since
-    there = (pod for pod in snapshot.pods_on(name) if not is_successor(pod, begun))
-    return [pod for pod in there if must_go(pod.shape) and not is_stuck(pod, now)]
+    on_node = (pod for pod in snapshot.pods_on(name) if not is_successor(pod, begun))
+    return [pod for pod in on_node if must_go(pod.shape) and not is_stuck(pod, now)]
 
 
-def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: Allowances) -> Waiting | None:
-    if not left:
+def _drain(claim: NodeClaim, pods: Sequence[Pod], now: datetime, allowances: Allowances) -> Waiting | None:
+    if not pods:
         return None
-    first = min(map(tier, left))
-    current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
+    current_tier = min(map(tier, pods))
+    current = sorted((pod for pod in pods if tier(pod) == current_tier), key=lambda pod: pod.key)
     since = claim.terminating_at or claim.phase_since
-    held = guarded(current, allowances, since) if not any(map(allowances.is_evictable, current)) else None
-    return protected(current, since, now) or held or _ending(current, since)
+    waiting = guarded(current, allowances, since) if not any(map(allowances.is_evictable, current)) else None
+    return protected(current, since, now) or waiting or _ending(current, since)
 
 
 def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
     """Return the wait for the first of these pods that refuses disruption, None if none does."""
-    held = [pod for pod in pods if not pod.deleting and refuses_disruption(pod, now)]
-    if not held:
+    refusing = [pod for pod in pods if not pod.deleting and refuses_disruption(pod, now)]
+    if not refusing:
         return None
-    value = held[0].shape.annotations[DO_NOT_DISRUPT]
+    value = refusing[0].shape.annotations[DO_NOT_DISRUPT]
     return Waiting(
         "DoNotDisrupt",
-        f"pod {held[0].key}{_more(held)} is annotated {DO_NOT_DISRUPT}={value}",
-        f"Pod/{held[0].key}",
+        f"pod {refusing[0].key}{_more(refusing)} is annotated {DO_NOT_DISRUPT}={value}",
+        f"Pod/{refusing[0].key}",
         since,
         "delete the pod or the annotation, or let the pod finish",
     )
@@ -177,23 +177,24 @@ def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | 
 
 def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
     """Return the wait for the budgets that allow none of these pods to go, None if one of them may go."""
-    held = [pod for pod in pods if not pod.deleting]
-    if not held or any(allowances.permits(pod) for pod in held):
+    remaining = [pod for pod in pods if not pod.deleting]
+    if not remaining or any(map(allowances.permits, remaining)):
         return None
-    guards = allowances.guards(held[0].shape)
+    guards = allowances.guards(remaining[0].shape)
+    pod = f"pod {remaining[0].key}{_more(remaining)}"
     if len(guards) > 1:
         names = " and ".join(budget.key for budget in guards)
-        message = f"pod {held[0].key}{_more(held)} is guarded by {len(guards)} budgets, {names}: no eviction is allowed"
+        message = f"{pod} is guarded by {len(guards)} budgets, {names}: no eviction is allowed"
         return Waiting(
             "MultiplePodDisruptionBudgets",
             message,
-            f"Pod/{held[0].key}",
+            f"Pod/{remaining[0].key}",
             since,
             "let one PodDisruptionBudget select it",
         )
     budget = guards[0]
-    why = arithmetic(budget) + ("; used by nodes ahead of it" if budget.disruptions_allowed > 0 else "")
-    message = f"pod {held[0].key}{_more(held)} is guarded by PodDisruptionBudget {budget.key}: {why}"
+    detail = arithmetic(budget) + ("; used by nodes ahead of it" if budget.disruptions_allowed > 0 else "")
+    message = f"{pod} is guarded by PodDisruptionBudget {budget.key}: {detail}"
     return Waiting("PodDisruptionBudget", message, f"PodDisruptionBudget/{budget.key}", since, _fix(budget))
 
 
@@ -209,13 +210,13 @@ def _fix(budget: PodDisruptionBudget) -> str:
 
 def arithmetic(budget: PodDisruptionBudget) -> str:
     """Return how many evictions a budget allows, with the figures that explain it."""
-    asked = (
+    spec = (
         f"maxUnavailable {budget.max_unavailable}"
         if budget.max_unavailable
         else f"minAvailable {budget.min_available}"
     )
     count = (
-        f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} needed ({asked}), "
+        f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} needed ({spec}), "
         f"{budget.disruptions_allowed} may go"
     )
     return count + ("; it never allows any" if budget.never_allows else "")
@@ -263,9 +264,9 @@ def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
         guards = allowances.guards(pod.shape)
         if len(guards) > 1 or any(budget.never_allows for budget in guards):
             by_guards.setdefault(tuple(budget.key for budget in guards), []).append(pod)
-    found = [protected(forever, now, now)]
-    found += [guarded(by_guards[keys], Allowances(snapshot.budgets), now) for keys in sorted(by_guards)]
-    return [waiting for waiting in found if waiting is not None]
+    candidates = [protected(forever, now, now)]
+    candidates += [guarded(by_guards[keys], Allowances(snapshot.budgets), now) for keys in sorted(by_guards)]
+    return [waiting for waiting in candidates if waiting is not None]
 
 
 EXPIRED = "Expired"

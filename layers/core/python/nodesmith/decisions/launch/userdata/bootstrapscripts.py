@@ -56,10 +56,10 @@ def is_mime(text: str) -> bool:
 
 def part(kind: str, payload: str) -> Message:
     """Return a part with this Content-Type."""
-    made = Message()
-    made["Content-Type"] = kind
-    made.set_payload(payload)
-    return made
+    message = Message()
+    message["Content-Type"] = kind
+    message.set_payload(payload)
+    return message
 
 
 def bare_part(text: str) -> Message:
@@ -68,20 +68,21 @@ def bare_part(text: str) -> Message:
     return part("text/cloud-config" if is_config else SHELL, text)
 
 
-def mime_parts(text: str, known: frozenset[str] = CLOUD_INIT_TYPES) -> list[Message]:
+def mime_parts(text: str, known_types: frozenset[str] = CLOUD_INIT_TYPES) -> list[Message]:
     """Return the parts of a MIME document. Raises MalformedUserData for one that nothing on the node would read.
 
-    `known` are the types that something reads. A document that has its own handlers may have any type.
+    `known_types` are the types that something reads. A document that has its own handlers may have any type.
     """
     try:
         parts = _top_parts(Parser().parsestr(text.lstrip("\n")))
-        kinds = [each.get_content_type() for outer in parts for each in outer.walk()]
+        kinds = [message_part.get_content_type() for outer in parts for message_part in outer.walk()]
     except RecursionError:
         raise MalformedUserData(_DEEP) from None
     for kind in kinds if _HANDLERS not in kinds else ():
-        if kind not in known and kind not in _ENVELOPES and not kind.startswith("multipart/"):
+        if kind not in known_types and kind not in _ENVELOPES and not kind.startswith("multipart/"):
             hint = (
-                did_you_mean(kind, known) or f": use {', '.join((_USUAL, *sorted(known - CLOUD_INIT_TYPES)))}"
+                did_you_mean(kind, known_types)
+                or f": use {', '.join((_USUAL, *sorted(known_types - CLOUD_INIT_TYPES)))}"
             )
             raise MalformedUserData(
                 f"nothing on the node reads a MIME part of type {kind}{hint}", _line(text, kind)
@@ -91,20 +92,20 @@ def mime_parts(text: str, known: frozenset[str] = CLOUD_INIT_TYPES) -> list[Mess
 
 def mime(parts: Iterable[Message]) -> str:
     """Return a MIME document of these parts."""
-    made: list[Message | str] = [*parts]
-    boundary, written = "//", [_written(each) for each in made if isinstance(each, Message)]
-    while any(f"--{boundary}" in each for each in written):
+    payload: list[Message | str] = [*parts]
+    boundary, written = "//", [_written(message) for message in payload if isinstance(message, Message)]
+    while any(f"--{boundary}" in text for text in written):
         boundary += "/"
     document = Message()
     document["MIME-Version"] = "1.0"
     document["Content-Type"] = f'multipart/mixed; boundary="{boundary}"'
-    document.set_payload(made)
+    document.set_payload(payload)
     return _written(document)
 
 
 def _top_parts(message: Message) -> list[Message]:
     if message.is_multipart():
-        return [_bare(each) for each in message.get_payload() if isinstance(each, Message)]
+        return [_bare(submessage) for submessage in message.get_payload() if isinstance(submessage, Message)]
     if message.get_content_maintype() == "multipart":
         raise MalformedUserData("the MIME document has no parts: its boundary occurs nowhere in the body")
     return [_bare(message)]
@@ -130,8 +131,8 @@ def _written(message: Message) -> str:
 
 
 def _line(text: str, kind: str) -> int:
-    found = re.search(re.escape(kind), text, re.IGNORECASE)
-    return line_at(text, found.start()) if found else 0
+    match = re.search(re.escape(kind), text, re.IGNORECASE)
+    return line_at(text, match.start()) if match else 0
 
 
 _LOG = "exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1"
@@ -173,46 +174,46 @@ _OPTION = re.compile(r"<(persist|powershellArguments|runAsLocalSystem|detach)>[^
 
 def windows_user_data(start: Start) -> str:
     """Return the user data. Raises MalformedUserData."""
-    own, options = _own(start.nodeclass.user_data)
+    own, options = _script_and_options(start.nodeclass.user_data)
     lines = ["<powershell>", *own, _SCRIPT, f"& $EKSBootstrapScriptFile {_arguments(start)}", "</powershell>"]
     return "\n".join([*lines, *options]) + "\n"
 
 
 def _arguments(start: Start) -> str:
     cluster, dns = start.cluster, start.dns_addresses
-    named = {
+    arguments = {
         "EKSClusterName": cluster.name,
         "APIServerEndpoint": cluster.endpoint,
         "Base64ClusterCA": cluster.ca_bundle,
         "KubeletExtraArgs": kubelet_flags(start),
         "DNSClusterIP": dns[0] if dns else "",
     }
-    return parameters({name: value for name, value in named.items() if value})
+    return parameters({name: value for name, value in arguments.items() if value})
 
 
-def _own(text: str) -> tuple[list[str], list[str]]:
+def _script_and_options(text: str) -> tuple[list[str], list[str]]:
     """Return the user's script and EC2Launch's options after it, each empty or one text.
 
     The script may be within `<powershell>`. Any other tag of EC2Launch would end it, or start a second one.
     """
-    whole = _WHOLE.match(text)
-    script, rest, begins = (whole[1], whole[2], whole.start(1)) if whole else (text, "", 0)
+    match = _WHOLE.match(text)
+    script, trailer, begins = (match[1], match[2], match.start(1)) if match else (text, "", 0)
     stray = _TAG.search(script)
     if stray:
-        where = "write PowerShell alone, or all of it between <powershell> and </powershell>"
+        advice = "write PowerShell alone, or all of it between <powershell> and </powershell>"
         raise MalformedUserData(
-            f"{stray[0]} cannot stand here: {where}", line_at(text, begins + stray.start())
+            f"{stray[0]} cannot stand here: {advice}", line_at(text, begins + stray.start())
         )
-    after = _OPTION.sub("", rest).strip()
+    after = _OPTION.sub("", trailer).strip()
     if after:
         line = line_at(text, text.rindex(after.split()[0]))
         raise MalformedUserData(
             f"{after.split()[0][:40]!r} follows </powershell>: move it into the script", line
         )
-    return _given(script), _given(rest)
+    return _stripped(script), _stripped(trailer)
 
 
-def _given(text: str) -> list[str]:
+def _stripped(text: str) -> list[str]:
     stripped = text.replace("\r\n", "\n").strip("\n")
     return [stripped] if stripped.strip() else []
 
@@ -254,9 +255,9 @@ _QUOTES = re.compile("['\u2018\u2019\u201a\u201b]")
 
 def quoted(text: str) -> str:
     """Return a verbatim string: nothing in it is expanded, and a quote in it is doubled."""
-    return f"'{_QUOTES.sub(lambda found: found[0] * 2, text)}'"
+    return f"'{_QUOTES.sub(lambda match: match[0] * 2, text)}'"
 
 
-def parameters(named: Mapping[str, str]) -> str:
+def parameters(arguments: Mapping[str, str]) -> str:
     """Return the parameters of a command, each with its quoted value."""
-    return " ".join(f"-{name} {quoted(value)}" for name, value in named.items())
+    return " ".join(f"-{name} {quoted(value)}" for name, value in arguments.items())

@@ -60,7 +60,7 @@ def pulling_script(images: Sequence[str]) -> str:
 
     cloud-init runs it at the first boot only. An image that cannot be pulled does not keep the node from joining.
     """
-    regions = (found[1] if (found := _ECR.match(image)) else "" for image in images)
+    regions = (match[1] if (match := _ECR.match(image)) else "" for image in images)
     pulls = [f"pull '{image}' '{region}' &" for image, region in zip(images, regions, strict=True)]
     return "\n".join([_PULLING.rstrip("\n"), *pulls, "wait", "exit 0", ""])
 
@@ -115,12 +115,12 @@ def check_node_configs(text: str) -> None:
         begins = line_at(text, max(0, text.find(config.strip("\n"))))
         before = begins - 1 - (len(config) - len(config.lstrip("\n")))
         fields = _fields(config, before)
-        for name, wanted in (("apiVersion", _API_VERSION), ("kind", "NodeConfig")):
+        for name, expected in (("apiVersion", _API_VERSION), ("kind", "NodeConfig")):
             value, line = fields.get(name, (None, 0))
-            if value != wanted:
-                found = "missing" if value is None else repr(value)
+            if value != expected:
+                actual = "missing" if value is None else repr(value)
                 raise MalformedUserData(
-                    f"{name} of the NodeConfig is {found}: write {wanted}", line or begins
+                    f"{name} of the NodeConfig is {actual}: write {expected}", line or begins
                 )
         spec, line = fields.get("spec", (_A_MAP, 0))
         if spec != _A_MAP:
@@ -129,7 +129,9 @@ def check_node_configs(text: str) -> None:
 
 def _node_configs(text: str) -> Iterator[str]:
     for outer in own_parts(text):
-        yield from (_payload(each) for each in outer.walk() if each.get_content_type() == NODE_CONFIG_TYPE)
+        yield from (
+            _payload(message) for message in outer.walk() if message.get_content_type() == NODE_CONFIG_TYPE
+        )
 
 
 def _payload(message: Message) -> str:
@@ -276,9 +278,9 @@ def _mounting(start: Start) -> dict[str, Any]:
 def _bottlerocket_version(start: Start) -> tuple[int, ...]:
     """Return the version of the node's image: of the alias if it has one, else by the image's name; () if unknown."""
     aliases = (term.alias for term in start.nodeclass.ami_selector_terms if term.alias)
-    known = (f"v{alias.partition('@')[2].removeprefix('v')}" for alias in aliases)
-    found = next(filter(None, map(_VERSION.search, (*known, start.image_name))), None)
-    return tuple(map(int, found.groups())) if found else ()
+    alias_versions = (f"v{alias.partition('@')[2].removeprefix('v')}" for alias in aliases)
+    match = next(filter(None, map(_VERSION.search, (*alias_versions, start.image_name))), None)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _read_toml(text: str) -> dict[str, Any]:

@@ -81,10 +81,10 @@ def full_name(image: str) -> str:
     The names come from the cluster and go into scripts that run as root, so nothing but letters, digits and `._-/:@` is
     let through.
     """
-    found = _IMAGE.fullmatch(image) if len(image) <= _LONGEST_IMAGE else None
-    if found is None:
+    match = _IMAGE.fullmatch(image) if len(image) <= _LONGEST_IMAGE else None
+    if match is None:
         return ""
-    name, tag, digest = found["name"], found["tag"] or "", found["digest"] or ""
+    name, tag, digest = match["name"], match["tag"] or "", match["digest"] or ""
     host, slash, _ = name.partition("/")
     if not slash or not ("." in host or ":" in host or host == "localhost"):
         name = f"docker.io/{name if slash else f'library/{name}'}"
