@@ -162,10 +162,10 @@ def release(command: Release, store: Store, cluster: Cluster) -> bool:
         store.forget(claim)
         return True
     waiting = awaiting_node(claim, command.node, held_by)
-    left = claim.waiting(waiting.reason, waiting.message)
-    if left is not claim:
-        _save_and_show(left, store, cluster)
-        cluster.publish(of_waiting(left))
+    waiting_claim = claim.waiting(waiting.reason, waiting.message)
+    if waiting_claim is not claim:
+        _save_and_show(waiting_claim, store, cluster)
+        cluster.publish(of_waiting(waiting_claim))
     return False
 
 

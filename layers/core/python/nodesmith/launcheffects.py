@@ -159,9 +159,9 @@ def start(
                 store.save(claim.freed(nothing_begun=True))
             continue
         reason = "InsufficientCapacity" if refusal.is_short else "StartRefused"
-        why = f"EC2 refuses to start instance {claim.instance_id}: {refusal.code}: {refusal.message}"
+        message = f"EC2 refuses to start instance {claim.instance_id}: {refusal.code}: {refusal.message}"
         with suppress(Conflict):
-            store.save(claim.given_up(reason, why, now))
+            store.save(claim.given_up(reason, message, now))
         settled.given_up.append(claim.name)
     return settled
 
@@ -205,16 +205,16 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     if short:
         store.save_unavailable(short)
     lost = lost_zones(short, now)
-    throttled = any(isinstance(each, Deferred) and each.nothing_begun for each in outcomes)
+    throttled = any(isinstance(outcome, Deferred) and outcome.nothing_begun for outcome in outcomes)
     if lost or throttled:
         until = max((backoff.until for backoff in short.values()), default=now)
         store.record_scarcity(Scarcity(throttled, dict.fromkeys(sorted(lost), until)), now)
     full = subnet_backoffs(outcomes, now)
     if full:
         store.save_subnet_backoffs(full)
-    known = served(outcomes) & set(ledger.unavailable)
+    available = served(outcomes) & set(ledger.unavailable)
     # That a pool has capacity again does not show that its instances last longer.
-    recovered = sorted(key for key in known if ledger.unavailable[key].reason not in INTERRUPTIONS)
+    recovered = sorted(key for key in available if ledger.unavailable[key].reason not in INTERRUPTIONS)
     if recovered:
         store.clear_unavailable(recovered)
 
@@ -268,9 +268,9 @@ def _give_up(
                 store.save_nodepool_backoff(claim.nodepool, refused)
             ended = claim.given_up(outcome.reason, outcome.message, now)
         case Unfulfilled():
-            why = f"{outcome.reason}: {outcome.message}"
-            ended = claim.given_up(TEMPORARILY_UNAVAILABLE, why, now)
-            settled.postponed.append(f"NodeClaim {claim.name}: {why}")
+            message = f"{outcome.reason}: {outcome.message}"
+            ended = claim.given_up(TEMPORARILY_UNAVAILABLE, message, now)
+            settled.postponed.append(f"NodeClaim {claim.name}: {message}")
         case _:
             assert_never(outcome)
     store.save(ended)
@@ -285,12 +285,12 @@ def _make_anew(
     Raises Conflict.
     """
     if outcome.is_answered:
-        why = "a launch template of the request did not exist in EC2"
-        store.save(claim.given_up("LaunchTemplateNotFound", why, now))
+        message = "a launch template of the request did not exist in EC2"
+        store.save(claim.given_up("LaunchTemplateNotFound", message, now))
         settled.given_up.append(claim.name)
     else:
-        why = "a launch template is missing and will be created again"
-        settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
+        message = "a launch template is missing and will be created again"
+        settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", message))
         store.save(claim.freed(nothing_begun=False))
 
 
@@ -376,15 +376,15 @@ class Allowance:
         if self.until is None:
             self.left = 0
         elif self.is_short:
-            wanted = calls - self.left
-            self.left += self.store.take_calls(wanted, now)
+            missing = calls - self.left
+            self.left += self.store.take_calls(missing, now)
             if self.left < calls:
-                self._prolong(self._spending.turn(wanted, now))
+                self._prolong(self._spending.turn(missing, now))
         elif is_first:
             self.left = self.store.take_calls(MANY_CALLS - made, now)
 
     def _prolong(self, until: datetime) -> None:
-        """Keep the lock until the cluster's turn in line: decisions before that are in vain."""
+        """Keep the lock until the cluster's turn in line: decisions before that achieve nothing."""
         if self._locked_until is not None and until > self._locked_until:
             self.store.release_lock(Concern.PROVISIONING, self._locked_until)
             self.store.take_lock(Concern.PROVISIONING, self.clock(), until)

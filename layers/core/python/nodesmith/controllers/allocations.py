@@ -1,8 +1,8 @@
 """The controller of cost allocation: book each hour that is over, write its object, and merge hours, days and months.
 
 An hour has one object under its own name, so a run that repeats what another has done replaces it by the same. The
-state of booking is written after it, on condition that no other run has done so. What the ledger keeps of ended nodes
-and moves for the booking is deleted last.
+state of booking is written after it, on condition that no other run has done so. The ledger's records of ended nodes
+and moves, which the booking needs, are deleted last.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, Catalogs, Store, VersionedBlobs
 
 SETTLED_AFTER = timedelta(minutes=2)
-"""How long after its end an hour is booked. What was under way at its end has reached the ledger by then."""
+"""How long after its end an hour is booked. By then, everything that was under way at its end has reached the
+ledger."""
 MOST_HOURS = 6
 """The most hours in one run; the next run books those that are left."""
 LONGEST_GAP = timedelta(days=7)
@@ -148,10 +149,10 @@ class State:
     @classmethod
     def from_json(cls, data: bytes) -> State:
         """Read what `to_json` wrote. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
-        found: Any = json.loads(data)
-        prices = {key: Price(int(row[0]), bool(row[1])) for key, row in found["prices"].items()}
-        moves = tuple(map(MoveOutcome.from_row, found["moves"]))
-        return cls(parse_time(found["through"]), str(found["catalog"]), prices, moves)
+        document: Any = json.loads(data)
+        prices = {key: Price(int(row[0]), bool(row[1])) for key, row in document["prices"].items()}
+        moves = tuple(map(MoveOutcome.from_row, document["moves"]))
+        return cls(parse_time(document["through"]), str(document["catalog"]), prices, moves)
 
 
 def book_hours(run: Booking) -> BookingReport:
@@ -159,13 +160,13 @@ def book_hours(run: Booking) -> BookingReport:
 
     Another run that books at the same time is not disturbed: the one that is later stops.
     """
-    report, last = BookingReport(), hour_of(run.clock() - SETTLED_AFTER)
-    if run.memory.through is not None and run.memory.through >= last:
+    report, last_hour = BookingReport(), hour_of(run.clock() - SETTLED_AFTER)
+    if run.memory.through is not None and run.memory.through >= last_hour:
         return report
-    tag, state = _state(run, last, report)
-    if state.through < last:
+    tag, state = _state(run, last_hour, report)
+    if state.through < last_hour:
         books = _HourBooking(run, report)
-        for _ in range(min(MOST_HOURS, (last - state.through) // HOUR)):
+        for _ in range(min(MOST_HOURS, (last_hour - state.through) // HOUR)):
             after = books.hour(state)
             try:
                 tag = run.blobs.replace(booked_key(run.cluster_name), after.to_json(), tag)
@@ -178,9 +179,9 @@ def book_hours(run: Booking) -> BookingReport:
     return report
 
 
-def _state(run: Booking, last: datetime, report: BookingReport) -> tuple[str, State]:
+def _state(run: Booking, last_hour: datetime, report: BookingReport) -> tuple[str, State]:
     """Return the state and its version. Without one, booking begins with the last hour that is over."""
-    key, begins = booked_key(run.cluster_name), State(last - HOUR)
+    key, begins = booked_key(run.cluster_name), State(last_hour - HOUR)
     version = run.blobs.read(key)
     if version.data is None:
         return version.tag, begins
@@ -189,8 +190,8 @@ def _state(run: Booking, last: datetime, report: BookingReport) -> tuple[str, St
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         report.faults.append(f"{key}: cannot be read ({error!r}); booking begins with the last hour")
         return version.tag, begins
-    if last - state.through > LONGEST_GAP:
-        oldest = last - LONGEST_GAP
+    if last_hour - state.through > LONGEST_GAP:
+        oldest = last_hour - LONGEST_GAP
         report.faults.append(f"{key}: the hours from {state.through} to {oldest} are too old to be booked")
         state = replace(state, through=oldest)
     return version.tag, state
@@ -204,8 +205,8 @@ class _HourBooking:
         # Before the ended nodes: a node that ends in between is found twice, not never.
         ledger = run.store.load()
         self._ended, self._moves = run.unbooked.all()
-        named = {claim.name: claim for claim in (*ledger.claims, *self._ended)}
-        self._claims = {name: named[name] for name in sorted(named)}
+        by_name = {claim.name: claim for claim in (*ledger.claims, *self._ended)}
+        self._claims = {name: by_name[name] for name in sorted(by_name)}
         self._newest = self._newest_snapshot()
         self._written: Sequence[tuple[datetime, str]] | None = None
         self._snapshots: dict[str, Snapshot | None] = {}
@@ -216,19 +217,19 @@ class _HourBooking:
         run, start = self._run, state.through
         views = list(self._views(start, start + HOUR, state))
         nodes = nodes_of(self._claims.values(), views, start, start + HOUR)
-        prices, tag, known = self._prices(nodes, state, start)
+        prices, tag, known_prices = self._prices(nodes, state, start)
         nodes = [priced(node, prices) for node in nodes]
         hour = Hour(views, start, run.labels, self._shares(nodes))
         rows = sorted((row for node in nodes for row in hour.allocations(node)), key=lambda row: row.key)
         window = f"{start:%Y-%m-%d/%H}"
         run.blobs.put(allocations_key(HOURS, run.cluster_name, window), _document(rows))
         moves = self._follow(state.moves, nodes, start)
-        recorded = [each for each in moves if each.settled_at or each.id not in {m.id for m in state.moves}]
+        recorded = [move for move in moves if move.settled_at or move.id not in {m.id for m in state.moves}]
         if recorded:
             run.blobs.put(allocations_key(MOVES, run.cluster_name, window), _document(recorded))
         self._complete(start)
-        open_moves = tuple(each for each in moves if not each.settled_at)
-        return State(start + HOUR, tag, known, open_moves)
+        open_moves = tuple(move for move in moves if not move.settled_at)
+        return State(start + HOUR, tag, known_prices, open_moves)
 
     def forget(self, through: datetime) -> None:
         """Delete what the ledger keeps of nodes and moves that are booked.
@@ -259,11 +260,11 @@ class _HourBooking:
         if self._written is None:
             self._written = self._run.history.written(snapshot_key(self._run.cluster_name), state.through)
         chosen = chosen_versions(self._written, start, end)
-        found = [(at, snapshot) for at, id_ in chosen if (snapshot := self._snapshot(id_)) is not None]
-        if not found and self._newest is not None:  # the nearest that is left
+        versions = [(at, snapshot) for at, id_ in chosen if (snapshot := self._snapshot(id_)) is not None]
+        if not versions and self._newest is not None:  # the nearest that is left
             yield View(start, end, self._newest)
-        ends = [*(at for at, _ in found[1:]), end]
-        for (at, snapshot), until in zip(found, ends, strict=bool(found)):
+        ends = [*(at for at, _ in versions[1:]), end]
+        for (at, snapshot), until in zip(versions, ends, strict=bool(versions)):
             yield View(max(at, start), until, snapshot)
 
     def _snapshot(self, version: str) -> Snapshot | None:
@@ -287,17 +288,21 @@ class _HourBooking:
         The catalogue is only read if it is new or lacks a price.
         """
         keys = {node.price_key for node in nodes if node.periods}
-        known = {key: state.prices[key] for key in sorted(keys & state.prices.keys())}
+        known_prices = {key: state.prices[key] for key in sorted(keys & state.prices.keys())}
         tag = self._run.blobs.read(catalog_key(self._run.region), state.catalog_tag).tag
-        catalog = None if tag == state.catalog_tag and keys <= known.keys() else self._read_catalog()
+        catalog = None if tag == state.catalog_tag and keys <= known_prices.keys() else self._read_catalog()
         if catalog is None:
-            return Prices(known), state.catalog_tag, known
+            return Prices(known_prices), state.catalog_tag, known_prices
         latest = {**dict.fromkeys(keys, UNKNOWN), **prices_of(catalog, keys)}
-        if tag == state.catalog_tag or not known or catalog.made_at <= start:
+        if tag == state.catalog_tag or not known_prices or catalog.made_at <= start:
             return Prices(latest), tag, latest
-        prices = Prices(latest, known, catalog.made_at)
+        prices = Prices(latest, known_prices, catalog.made_at)
         # The next hour must see the change, too, if this one ends before it.
-        return (prices, tag, latest) if catalog.made_at < start + HOUR else (prices, state.catalog_tag, known)
+        return (
+            (prices, tag, latest)
+            if catalog.made_at < start + HOUR
+            else (prices, state.catalog_tag, known_prices)
+        )
 
     def _read_catalog(self) -> Catalog | None:
         """Return the catalogue, None if it cannot be used: prices are then the known ones, or those at the launch."""
@@ -331,14 +336,14 @@ class _HourBooking:
         return applied(book.pools(now), usage, prices).share_of
 
     def _follow(
-        self, known: Sequence[MoveOutcome], nodes: Iterable[BookedNode], start: datetime
+        self, earlier: Sequence[MoveOutcome], nodes: Iterable[BookedNode], start: datetime
     ) -> list[MoveOutcome]:
         """Return all moves whose outcome was not settled before the hour, and those of the hour."""
-        ids = {move.id for move in known}
+        ids = {move.id for move in earlier}
         # A move may be written a little after its hour. One that is older and unknown has been settled.
         new = [m for m in self._moves if start - HOUR <= m.stage_since < start + HOUR and m.id not in ids]
         by_claim = {node.claim: node for node in nodes if node.claim}
-        moves = [*known, *(opened(move, self._claims) for move in new)]
+        moves = [*earlier, *(opened(move, self._claims) for move in new)]
         return [followed(move, by_claim, self._claims, start) for move in moves]
 
     def _complete(self, start: datetime) -> None:
@@ -350,7 +355,7 @@ class _HourBooking:
         self._merge(HOURS, hours, allocations_key(DAYS, cluster, f"{day:%Y-%m-%d}"), day, day + DAY)
         month, next_ = day.replace(day=1), day + DAY
         if next_.month != month.month:
-            days = (f"{each:%Y-%m-%d}" for each in days_of(month))
+            days = (f"{date:%Y-%m-%d}" for date in days_of(month))
             self._merge(DAYS, days, allocations_key(MONTHS, cluster, f"{month:%Y-%m}"), month, next_)
 
     def _merge(self, kind: str, windows: Iterable[str], into: str, start: datetime, end: datetime) -> None:
@@ -378,11 +383,11 @@ def chosen_versions(
 
     `written` has all versions, oldest first.
     """
-    before = [each for each in written if each[0] <= start][-1:]
-    during = [each for each in written if start < each[0] < end]
+    before = [version for version in written if version[0] <= start][-1:]
+    during = [version for version in written if start < version[0] < end]
     if len(before) + len(during) <= MOST_VIEWS:
         return [*before, *during]
     step = (end - start) / MOST_VIEWS
     moments = [start + step * n for n in range(1, MOST_VIEWS)]
-    found = [max((v for v in during if v[0] <= moment), default=None) for moment in moments]
-    return [*before, *dict.fromkeys(each for each in found if each is not None)]
+    latest = [max((v for v in during if v[0] <= moment), default=None) for moment in moments]
+    return [*before, *dict.fromkeys(version for version in latest if version is not None)]

@@ -92,24 +92,24 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
         if (held := standby(inventory.ledger, snapshot, inventory.now)) is not None:
             report.due = held.until
             return report
-        found, report.counts["Left"] = garbage(inventory)
-        report.due = inventory.now if found else next_change(inventory)
-        for each in found:
+        batch, report.counts["Left"] = garbage(inventory)
+        report.due = inventory.now if batch else next_change(inventory)
+        for item in batch:
             with failures.of():
-                _collect(run, each, report)
-        if any(isinstance(each, EndClaim | TakeBack) for each in found):
+                _collect(run, item, report)
+        if any(isinstance(item, EndClaim | TakeBack) for item in batch):
             run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     return report
 
 
-def _collect(run: GarbageCollection, each: Garbage, report: GarbageReport) -> None:
+def _collect(run: GarbageCollection, item: Garbage, report: GarbageReport) -> None:
     try:
-        collect(each, run.store, run.cloud, run.cluster)
+        collect(item, run.store, run.cloud, run.cluster)
     except Conflict:
         report.counts["Conflict"] += 1
         return
-    names = _names(each)
-    report.counts[_counted(each)] += len(names)
+    names = _names(item)
+    report.counts[_counted(item)] += len(names)
     report.collected += names
 
 
@@ -129,11 +129,11 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Inv
     run.detached_since.clear()
     run.detached_since.update(since)
     living = _living(run, suspects(snapshot, instances, ledger), failures)
-    lost = _lost(run, lost_long(ledger, since, now)[:MOST], failures)
+    lost = _lost_claims(run, lost_long(ledger, since, now)[:MOST], failures)
     return Inventory(snapshot, instances, owned, ledger, living, since, now, lost)
 
 
-def _lost(run: GarbageCollection, claims: Sequence[NodeClaim], failures: Failures) -> Sequence[str]:
+def _lost_claims(run: GarbageCollection, claims: Sequence[NodeClaim], failures: Failures) -> Sequence[str]:
     """Return the names of those of the claims that have no Node in the API server; none while it does not answer."""
     try:
         return [c.name for c in claims if not run.cluster.has_node(c.node_name, c.provider_id)]

@@ -124,9 +124,9 @@ def follow(run: Lifecycle) -> Report:
         return Report(due=held.until)
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
-        done = _steps(run, snapshot, ledger, now, failures)
+        counts = _steps(run, snapshot, ledger, now, failures)
     if run.notifier is not None and (notified := run.notifier.notify(ledger, snapshot, now)):
-        done["Notified"] += notified
+        counts["Notified"] += notified
     due = first(
         (
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
@@ -135,7 +135,7 @@ def follow(run: Lifecycle) -> Report:
             next_sizes(snapshot, now),
         )
     )
-    return Report(done, due=now if done["Conflict"] else tick_for(due, now))
+    return Report(counts, due=now if counts["Conflict"] else tick_for(due, now))
 
 
 def _confirmed(run: Lifecycle, commands: list[Command], failures: Failures) -> list[Command]:
@@ -145,11 +145,11 @@ def _confirmed(run: Lifecycle, commands: list[Command], failures: Failures) -> l
     """
     late = [c for c in commands if isinstance(c, GiveUp) and c.claim.reason == REGISTRATION_TIMEOUT]
     try:
-        there = [c for c in late if _has_node(run, c.claim)]
+        registered = [c for c in late if _has_node(run, c.claim)]
     except Transient as error:
         failures.add(error)
-        there = late
-    return [command for command in commands if command not in there]
+        registered = late
+    return [command for command in commands if command not in registered]
 
 
 def _has_node(run: Lifecycle, claim: NodeClaim) -> bool:
@@ -161,8 +161,8 @@ def _steps(
 ) -> Counter[str]:
     checked, unnamed = to_check(ledger.claims, snapshot, now), to_name(ledger.claims, snapshot)
     try:
-        known, asked = known_instances(ledger.claims), {*checked, *unnamed}
-        instances = run.cloud.instances_of(asked, known) if asked else {}
+        ids, names = known_instances(ledger.claims), {*checked, *unnamed}
+        instances = run.cloud.instances_of(names, ids) if names else {}
     except Transient as error:  # claims whose Node has registered need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
@@ -177,27 +177,27 @@ def _steps(
     commands = _confirmed(run, commands, failures)
     moving = ledger.replacements
     # Claims are kept until their moves know why they ended.
-    kept = {command.claim.name for command in commands if isinstance(command, Forget)} & moving
-    commands = [command for command in commands if command.claim.name not in kept]
+    held_back = {command.claim.name for command in commands if isinstance(command, Forget)} & moving
+    commands = [command for command in commands if command.claim.name not in held_back]
     staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
     ends += out_of_schedule(ledger, snapshot, read, now, ends)
     commands += ends + surplus(staying, snapshot, read, now) + called_off + unneeded
-    done: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
-    commands = keep_health(run.store, health, commands, done, failures)
+    commands = keep_health(run.store, health, commands, counts, failures)
     learn(run.store, commands, ledger, snapshot, failures)
     requested = unclaimed(snapshot, ledger.claims)
     deleted = delete_unlaunchable(run, requested, snapshot, now, failures)
-    done.update({"Delete": len(deleted)} if deleted else {})
-    _carry_out(run, commands, ledger.claims, snapshot, done, failures)
+    counts.update({"Delete": len(deleted)} if deleted else {})
+    _carry_out(run, commands, ledger.claims, snapshot, counts, failures)
     _take_back(run, commands, failures)
-    follow_gangs(run, ledger, snapshot, now, run.shared_provisioning_classes, done, failures)
+    follow_gangs(run, ledger, snapshot, now, run.shared_provisioning_classes, counts, failures)
     moved = {command.claim.name for command in commands}
-    note_stayed(run.store, ledger, snapshot, moved, now, done, failures)
+    note_stayed(run.store, ledger, snapshot, moved, now, counts, failures)
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
-    done.update({"PodEvent": stamped} if stamped else {})
+    counts.update({"PodEvent": stamped} if stamped else {})
     with failures.of():
         number = publish_unplaced(
             run.blobs,
@@ -211,31 +211,31 @@ def _steps(
         number += publish_pods(
             run.cluster, ledger.claims, snapshot, run.published, now, pools if run.autoscaler_events else None
         )
-        done.update({"Event": number} if number else {})
+        counts.update({"Event": number} if number else {})
     with failures.of("CapacityBuffers"):
-        shown, is_resized = publish_buffer_status(run.blobs, run.cluster, snapshot, now)
-        done.update({"RoomShown": shown} if shown else {})
+        written, is_resized = publish_buffer_status(run.blobs, run.cluster, snapshot, now)
+        counts.update({"RoomShown": written} if written else {})
         if is_resized:
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION):
                 run.hints.send(
                     concern, Hint(run.cluster_name, "the size of CapacityBuffers changed"), _SHOWN_SECONDS
                 )
     waits = [
-        write_tags(run, ledger.claims, run.spread, done, failures),
-        show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),
+        write_tags(run, ledger.claims, run.spread, counts, failures),
+        show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, counts, failures),
         wait_until(next_deadline(ledger.claims, now), now),
         wait_until(next_turn(read.values(), now), now),
     ]
-    lost = kept | moving & {command.claim.name for command in commands if isinstance(command, GiveUp)}
-    _wake(run, commands, snapshot, done, lost, [wait for wait in waits if wait is not None])
+    lost = held_back | moving & {command.claim.name for command in commands if isinstance(command, GiveUp)}
+    _wake(run, commands, snapshot, counts, lost, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
     if any(isinstance(c, Initialize) and is_awaited(c.claim, ledger) for c in commands):
         run.hints.send(
             Concern.PROVISIONING, Hint(run.cluster_name, "nodes of a ProvisioningRequest are ready")
         )
     wake_after_health(run.hints, run.cluster_name, ledger.health, health)
-    _wake_for_users(run, [each for each in requested if each["metadata"]["name"] not in deleted])
-    return done
+    _wake_for_users(run, [manifest for manifest in requested if manifest["metadata"]["name"] not in deleted])
+    return counts
 
 
 def _carry_out(
@@ -243,7 +243,7 @@ def _carry_out(
     commands: Sequence[Command],
     claims: Sequence[NodeClaim],
     snapshot: Snapshot,
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> None:
     """Update the nominations of all Nodes, then open the Nodes, then advance each claim, and last begin terminations.
@@ -259,7 +259,7 @@ def _carry_out(
 
     def carry_all(kind: Callable[[Command], bool], waiting: Collection[str] = ()) -> set[str]:
         steps = [c for c in commands if kind(c) and c.claim.name not in waiting]
-        return failed(each(run.spread, steps, carry, done, failures))
+        return failed(each(run.spread, steps, carry, counts, failures))
 
     carry_all(lambda c: isinstance(c, Nominate | ClearNominations))
     closed = carry_all(lambda c: isinstance(c, Open))
@@ -284,11 +284,11 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> N
     unwritten = Forget | Nominate | ClearNominations | Open
     written = {command.claim.name for command in commands if not isinstance(command, unwritten)}
     try:
-        gone = written - set(run.store.known(written)) if written else ()
+        deleted = written - set(run.store.known(written)) if written else ()
     except Transient as error:
         failures.add(error)
         return
-    for name in sorted(gone):
+    for name in sorted(deleted):
         with failures.of(f"NodeClaim {name}"):
             run.cluster.delete_nodeclaim(name)
 
@@ -297,18 +297,18 @@ def _wake(
     run: Lifecycle,
     commands: list[Command],
     snapshot: Snapshot,
-    done: Counter[str],
+    counts: Counter[str],
     lost: Collection[str],
     waits: Iterable[timedelta],
 ) -> None:
     kinds = {type(command) for command in commands}
     now = run.clock()
-    soon = [timedelta(seconds=SOON_SECONDS)] if GiveUp in kinds or done["Conflict"] else []
+    soon = [timedelta(seconds=SOON_SECONDS)] if GiveUp in kinds or counts["Conflict"] else []
     soon += [timedelta(seconds=SOON_SECONDS)] if _was_open(commands, snapshot) else []
     soon += _until_looks_at_held(commands, now)
     soon += waits
     soon += [LEAST_WARM_UP] if Prepare in kinds else []
-    if done["Shelve"]:
+    if counts["Shelve"]:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "instances are stopped"))
     if soon:
         hint = Hint(run.cluster_name, "claims advanced")
@@ -317,7 +317,9 @@ def _wake(
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if done["Initialize"] and _awaited(commands, snapshot):  # each claim comes here once, so no chain begins
+    if counts["Initialize"] and _awaited(
+        commands, snapshot
+    ):  # each claim comes here once, so no chain begins
         # First when the scheduler has bound pods, and other pods may have taken the room of nominated ones; then when
         # the nominations of pods that still wait have ended.
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
@@ -325,8 +327,8 @@ def _wake(
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
     if Initialize in kinds or lost:  # replacements are lost until disruption ends their moves
         run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized or given up"))
-    shown = snapshot.shown_nodeclaims()
-    new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)
+    manifests = snapshot.shown_nodeclaims()
+    new = any(isinstance(c, Show) and c.claim.name not in manifests for c in commands)
     if new or kinds & {Initialize, End, Forget}:
         run.hints.send(
             Concern.READINESS, Hint(run.cluster_name, "claims launched, initialized, ending or gone")

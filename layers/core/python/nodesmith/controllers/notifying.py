@@ -62,17 +62,17 @@ class SentNotifications:
         """Remember that it was sent."""
         self._at[notification.id] = now, notification.kind
 
-    def allowed(self, found: Sequence[Notification], now: datetime) -> Iterator[Notification]:
+    def allowed(self, candidates: Sequence[Notification], now: datetime) -> Iterator[Notification]:
         """Yield those that were not sent and may be sent now, each once, in order."""
         spent = Counter(kind for at, kind in self._at.values() if now - at < _HOUR)
         total, left = spent.total(), MOST_A_RUN
-        for each in {one.id: one for one in found if one not in self}.values():
+        for notification in {one.id: one for one in candidates if one not in self}.values():
             if not left or total >= MOST_AN_HOUR:
                 return
-            if spent[each.kind] < MOST_OF_A_KIND:
+            if spent[notification.kind] < MOST_OF_A_KIND:
                 left, total = left - 1, total + 1
-                spent[each.kind] += 1
-                yield each
+                spent[notification.kind] += 1
+                yield notification
 
     def merge(self, data: bytes | None) -> None:
         """Add what another process wrote. Anything unreadable is ignored, at the cost of repetitions."""
@@ -109,16 +109,16 @@ class Notifier:
         if self._rests_until is not None and now < self._rests_until:
             return 0
         try:
-            found = list(self._found(ledger, snapshot, now))
-            if all(each in self._sent for each in found):
+            candidates = list(self._notifications(ledger, snapshot, now))
+            if all(notification in self._sent for notification in candidates):
                 return 0
             self._read()
-            return self._send(list(self._sent.allowed(found, now)), now)
+            return self._send(list(self._sent.allowed(candidates, now)), now)
         except (Transient, Rejected):
             self._rests_until = now + _REST
             return 0
 
-    def _found(self, ledger: Ledger, snapshot: Snapshot, now: datetime) -> Iterator[Notification]:
+    def _notifications(self, ledger: Ledger, snapshot: Snapshot, now: datetime) -> Iterator[Notification]:
         if self._examined_at is None or now - self._examined_at >= _SELDOM:
             self._examined_at = now
             yield from of_spending(usages(snapshot, ledger, self._settings, now), self._cluster, now)
@@ -127,10 +127,10 @@ class Notifier:
         if is_anyone_waiting(snapshot, now):
             yield from of_unplaced(read_unplaced(self._blobs, self._cluster, now), snapshot, now)
 
-    def _send(self, these: Sequence[Notification], now: datetime) -> int:
-        by_id, sent = {each.id: each for each in these}, 0
+    def _send(self, notifications: Sequence[Notification], now: datetime) -> int:
+        by_id, sent = {notification.id: notification for notification in notifications}, 0
         try:
-            for accepted in self._bus.put(these):
+            for accepted in self._bus.put(notifications):
                 self._sent.note(by_id[accepted], now)
                 sent += 1
         except (Transient, Rejected):

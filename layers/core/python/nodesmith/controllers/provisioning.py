@@ -177,8 +177,8 @@ def provision(run: Provisioning) -> Outcome:
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced or outcome.room_is_news:
-        why = "pods stay unscheduled" if outcome.unplaced else "the room of CapacityBuffers changed"
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, why))
+        reason = "pods stay unscheduled" if outcome.unplaced else "the room of CapacityBuffers changed"
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, reason))
     if allowance.end_turn():
         _look_again(run, "another run waits for its turn", timedelta())
     is_repeated = _have_repeated(run, outcome, allowance.until)
@@ -206,14 +206,14 @@ def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -
     if outcome.is_throttled or outcome.is_cut:
         return  # the run that follows has calls for them
     try:
-        bought = buy_for_requests(run, inputs, allowance, lambda: run.remaining_seconds() > LOOK_SECONDS)
+        purchases = buy_for_requests(run, inputs, allowance, lambda: run.remaining_seconds() > LOOK_SECONDS)
     except Transient as error:
         outcome.deferred.append(f"ProvisioningRequests: {error}")
         return
-    for settled in bought.settled:
+    for settled in purchases.settled:
         outcome.note(settled)
-    outcome.decisions += bought.decisions
-    if bought.is_cut:
+    outcome.decisions += purchases.decisions
+    if purchases.is_cut:
         _look_again(run, "ProvisioningRequests wait for their turn", timedelta())
 
 
@@ -239,26 +239,26 @@ def _have_repeated(run: Provisioning, outcome: Outcome, turn_until: datetime | N
         seconds = max(1, math.ceil((turn_until - now).total_seconds()))
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "the launch lock has expired"), seconds)
     elif is_repeated:
-        last = len(AGAIN_SECONDS)
-        waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, last) - 1]))
+        longest = len(AGAIN_SECONDS)
+        waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, longest) - 1]))
     if waits:
         _look_again(run, "launches are to be repeated", min(waits))
     return is_repeated
 
 
-def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
-    hint = Hint(run.cluster_name, why)
+def _look_again(run: Provisioning, reason: str, wait: timedelta) -> None:
+    hint = Hint(run.cluster_name, reason)
     run.repeats.self_hints.send(run.hints, Concern.PROVISIONING, hint, wait, run.clock())
 
 
 def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     """Load, decide, record and buy once; return whether there is nothing more to do."""
     started = run.stopwatch()
-    seen = timely_data(run.blobs, run.cluster_name, run.last_heartbeat, run.clock())
-    if seen is None:
+    timely = timely_data(run.blobs, run.cluster_name, run.last_heartbeat, run.clock())
+    if timely is None:
         return True
     outcome.due = run.clock()
-    (data, snapshot), catalog = seen, run.catalogs.latest()
+    (data, snapshot), catalog = timely, run.catalogs.latest()
     paid = known_commitments(run.commitments)
     ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
     if (held := standby(ledger, snapshot, outcome.due)) is not None:
@@ -295,13 +295,13 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
     outcome.decisions.append(decision)
-    bought = recorded(
+    is_complete = recorded(
         run, inputs, plan, data, durations, lambda: _carry_out(run, outcome, inputs, types, allowance)
     )
-    if bought is None:
+    if is_complete is None:
         outcome.decisions.remove(decision)
     _note_unplaced(run, outcome, refused, now)
-    return bool(bought) and (not plan.new or bool(outcome.postponed))
+    return bool(is_complete) and (not plan.new or bool(outcome.postponed))
 
 
 def _carry_out(
@@ -309,22 +309,22 @@ def _carry_out(
 ) -> bool | None:
     """Start and buy the nodes of the plan; return whether all were, None if another run was first."""
     plan, ledger, decision = outcome.plan, inputs.ledger, inputs.decision
-    done, begun = True, 0
+    is_complete, begun = True, 0
     try:
         if plan.starts:
             settled, begun = start_many(run, plan.starts, ledger, decision, allowance)
             outcome.note(settled)
             ledger = replace(ledger, version=ledger.version + bool(begun))
-            done = not settled.given_up and begun == len(plan.starts)
+            is_complete = not settled.given_up and begun == len(plan.starts)
         if plan.nodes:
             claim_commitments(run.commitments, inputs, plan.nodes, inputs.now)
-            settled, bought = buy_many(run, round_robin(plan.nodes), ledger, types, decision, allowance)
+            settled, committed = buy_many(run, round_robin(plan.nodes), ledger, types, decision, allowance)
             outcome.note(settled)
-            begun += bought
-            done = done and not settled.given_up and bought == len(plan.nodes)
+            begun += committed
+            is_complete = is_complete and not settled.given_up and committed == len(plan.nodes)
     except Conflict:
-        done = False
-    return done if begun or not (plan.nodes or plan.starts) else None
+        is_complete = False
+    return is_complete if begun or not (plan.nodes or plan.starts) else None
 
 
 def _must_wait(run: Provisioning, outcome: Outcome, inputs: Inputs) -> bool:
@@ -387,10 +387,10 @@ def note_waiting(metrics: Metrics, pods: Sequence[Pod], unplaced: int, now: date
     """Record how many pods of the cluster wait, in which zones they may run, and how many are `unplaced`."""
     zones, ignored = waiting_by_zone(pods)
     by_zone = {labelled(controller="provisioner", zone=zone): count for zone, count in zones.items()}
-    shown: Mapping[str, Mapping[Labels, float]] = {
+    series_by_name: Mapping[str, Mapping[Labels, float]] = {
         "scheduler_unschedulable_pods_count": {labelled(controller="provisioner"): unplaced},
         "scheduler_ignored_pods_count": {(): ignored},
         "scheduler_pending_pods_by_effective_zone_count": by_zone,
     }
-    for name, series in shown.items():
-        metrics.show(name, series, now)
+    for name, values in series_by_name.items():
+        metrics.show(name, values, now)

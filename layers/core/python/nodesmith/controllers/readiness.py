@@ -104,7 +104,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     if snapshot is None:
         return ReadinessReport()
     objects = run.cluster.nodepools_and_nodeclasses()
-    nodepools = tuple(each for each in objects.nodepools if not is_foreign(each))
+    nodepools = tuple(manifest for manifest in objects.nodepools if not is_foreign(manifest))
     nodeclasses = tuple(objects.nodeclasses)
     ledger, now = run.store.load(), run.clock()
     parsed = [*zip(nodeclasses, parse_nodeclasses(nodeclasses), strict=True)]
@@ -114,8 +114,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         return _show_standby(run, pools, parsed, snapshot, ledger, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
-        wanted = requirements_by_nodeclass(_readable(pools))
-        cluster, statuses, changed = _resolve(run, parsed, wanted, ledger, now, failures)
+        requirements = requirements_by_nodeclass(_readable(pools))
+        cluster, statuses, changed = _resolve(run, parsed, requirements, ledger, now, failures)
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
@@ -137,17 +137,20 @@ def make_ready(run: Readiness) -> ReadinessReport:
             hint = Hint(run.cluster_name, "EC2NodeClasses resolved, NodePools read, or a zonal shift")
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
                 run.hints.send(concern, hint)
-    unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
-    tripped = [each for held in health.values() for each in (held.launches, held.moves) if each.is_tripped]
-    held = set(held_nodeclasses(snapshot, ledger.claims, now)) - set(released)
+    unhealthy = tuple(sorted(name for name, record in health.items() if record.is_unhealthy))
+    breakers = (breaker for record in health.values() for breaker in (record.launches, record.moves))
+    tripped = [breaker for breaker in breakers if breaker.is_tripped]
+    finalized = set(held_nodeclasses(snapshot, ledger.claims, now)) - set(released)
     moments = (
         next_resolution(_readable(parsed), statuses),
         next_hold(snapshot, ledger.claims, now),
         # A zonal shift may be ended or extended at any time, so shifts are read again before their end.
         min(end, now + SHIFTS_AGAIN) if (end := next_end(shifts, now)) is not None else None,
-        first_after(now, (ledger.paused.until if ledger.paused else None, *(each.until for each in tripped))),
+        first_after(
+            now, (ledger.paused.until if ledger.paused else None, *(breaker.until for breaker in tripped))
+        ),
     )
-    due = now if held else first(moments)
+    due = now if finalized else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, due, len(tripped))
 
 
@@ -157,7 +160,7 @@ def _show_standby(
     parsed: ParsedClasses,
     snapshot: Snapshot,
     ledger: Ledger,
-    held: Standby,
+    why: Standby,
 ) -> ReadinessReport:
     """Write a condition and an Event on each NodePool, which say that Karpenter serves it, and nothing else on objects.
 
@@ -165,15 +168,15 @@ def _show_standby(
     """
     written, now = list[str](), run.clock()
     with Failures() as failures:
-        wanted = requirements_by_nodeclass(_readable(pools))
-        _, statuses, changed = _resolve(run, parsed, wanted, ledger, now, failures)
+        requirements = requirements_by_nodeclass(_readable(pools))
+        _, statuses, changed = _resolve(run, parsed, requirements, ledger, now, failures)
         keep_contents(run, _readable(pools), snapshot, ledger, failures)
-        for name, condition in standby_conditions((manifest for manifest, _ in pools), held):
+        for name, condition in standby_conditions((manifest for manifest, _ in pools), why):
             with failures.of(f"NodePool {name}"):
                 run.cluster.merge_status("NodePool", name, {"conditions": [condition]})
-                run.cluster.publish([ObjectEvent("NodePool", name, held.reason, held.message, warning=True)])
+                run.cluster.publish([ObjectEvent("NodePool", name, why.reason, why.message, warning=True)])
                 written.append(f"NodePool/{name}")
-    due = first((next_resolution(_readable(parsed), statuses), held.until))
+    due = first((next_resolution(_readable(parsed), statuses), why.until))
     return ReadinessReport(tuple(changed), tuple(written), due=due)
 
 
@@ -181,9 +184,9 @@ def _shifts(
     run: Readiness, ledger: Ledger, now: datetime, failures: Failures
 ) -> tuple[tuple[ZonalShift, ...], bool]:
     """Read the zonal shifts and keep them; return them, and whether one has begun or ended."""
-    known, read = ledger.zonal_shifts, run.cloud.zonal_shifts(now)
-    shifts = reconciled(known, read, now)
-    if shifts != known:
+    before, read = ledger.zonal_shifts, run.cloud.zonal_shifts(now)
+    shifts = reconciled(before, read, now)
+    if shifts != before:
         with failures.of("zonal shifts"):
             run.store.save_zonal_shifts(shifts)
     return shifts, any(not shift.announced for shift in shifts)
@@ -209,13 +212,13 @@ def _released(
 ) -> list[str]:
     """Remove the finalizers that Karpenter left on deleted EC2NodeClasses, unless it still runs; return the names."""
     released: list[str] = []
-    held = held_nodeclasses(snapshot, ledger.claims, now)
-    if not held:
+    nodeclasses = held_nodeclasses(snapshot, ledger.claims, now)
+    if not nodeclasses:
         return released
     with failures.of("EC2NodeClasses held by Karpenter's finalizer"):
         if run.cluster.karpenter_runs():
             return released
-        for name in held:
+        for name in nodeclasses:
             run.cluster.release_nodeclass(name)
             released.append(name)
     return released
@@ -228,14 +231,14 @@ def _health(
     for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
     bases = {pool.name: basis_of(pool, statuses.get(pool.nodeclass.name)) for pool in _readable(pools)}
-    found = {name: current_health(ledger.health.get(name), basis) for name, basis in bases.items()}
-    return {name: health for name, health in found.items() if health is not None}
+    current = {name: current_health(ledger.health.get(name), basis) for name, basis in bases.items()}
+    return {name: health for name, health in current.items() if health is not None}
 
 
 def _resolve(
     run: Readiness,
     parsed: ParsedClasses,
-    wanted: Mapping[str, Sequence[Requirements]],
+    requirements: Mapping[str, Sequence[Requirements]],
     ledger: Ledger,
     now: datetime,
     failures: Failures,
@@ -260,7 +263,7 @@ def _resolve(
         changed.append(f"cluster {cluster.name}")
     for nodeclass in due:
         try:
-            status = run.cloud.resolve(nodeclass, cluster, now, wanted.get(nodeclass.name, ()))
+            status = run.cloud.resolve(nodeclass, cluster, now, requirements.get(nodeclass.name, ()))
         except Transient as error:
             failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue
@@ -287,25 +290,25 @@ def _updates(
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
     states = {}
-    used = _usages(snapshot, ledger, now)
-    for manifest, one in parsed:
+    usage_by_owner = _usages(snapshot, ledger, now)
+    for manifest, result in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
         fault = launch_fault(name, _readable(pools), health)
-        update = nodeclass_update(manifest, one, statuses.get(name), now, shown(fault, manifest))
+        update = nodeclass_update(manifest, result, statuses.get(name), now, shown(fault, manifest))
         states[name] = ready_condition(update, manifest)
         if update is not None and (kind := _shown_by(manifest, "EC2NodeClass", NODE_TEMPLATE)):
             updates.append(replace(update, kind=kind))
     pause = paused(ledger, snapshot, now)
     for manifest, pool in pools:
-        known = health.get(str(manifest["metadata"]["name"]))
+        record = health.get(str(manifest["metadata"]["name"]))
         shifted: list[StatusCondition] = []
         if (one_pool := pool.value) is not None:
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
-            shifted += _near_limit(one_pool, manifest, used)
+            shifted += _near_limit(one_pool, manifest, usage_by_owner)
             shifted += breaker_condition(health.get(one_pool.name), manifest, now)
         pool_update = nodepool_update(
-            manifest, pool, states, known, snapshot, now, pause, ledger.claims, shifted
+            manifest, pool, states, record, snapshot, now, pause, ledger.claims, shifted
         )
         if pool_update is not None and (kind := _shown_by(manifest, "NodePool", PROVISIONER)):
             is_old = kind == "Provisioner"
@@ -315,13 +318,13 @@ def _updates(
 
 def _usages(snapshot: Snapshot, ledger: Ledger, now: datetime) -> dict[str, Usage]:
     """Return what counts against all quotas but those of the registration, by owner."""
-    return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings(), now)}
+    return {usage.quota.owner: usage for usage in usages(snapshot, ledger, NodeSettings(), now)}
 
 
 def _near_limit(
-    pool: NodePool, manifest: Mapping[str, Any], used: Mapping[str, Usage]
+    pool: NodePool, manifest: Mapping[str, Any], usage_by_owner: Mapping[str, Usage]
 ) -> list[StatusCondition]:
-    mine = on_nodepool(pool, used.values())
+    mine = on_nodepool(pool, usage_by_owner.values())
     return limit_condition(mine, manifest, NEAR_LIMIT, f"NodePool {pool.name}")
 
 
@@ -329,11 +332,12 @@ def _quotas(
     snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> tuple[list[StatusUpdate], list[ObjectEvent]]:
     """Return the statuses of CapacityQuotas to write, and the Events about all limits that are nearly used."""
-    used, updates, events = _usages(snapshot, ledger, now), list[StatusUpdate](), list[ObjectEvent]()
+    usage_by_owner = _usages(snapshot, ledger, now)
+    updates, events = list[StatusUpdate](), list[ObjectEvent]()
     for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
         name = str(manifest["metadata"]["name"])
         owner = f"{CAPACITY_QUOTA.name} {name}"
-        usage = used.get(owner)
+        usage = usage_by_owner.get(owner)
         near = limit_condition([usage] if usage is not None else [], manifest, QUOTA_NEAR_LIMIT, owner)
         update = quota_update(manifest, parsed, usage, near, now)
         updates += [update] if update is not None else []
@@ -342,9 +346,9 @@ def _quotas(
     for manifest in filter(_is_of_the_cluster, snapshot.nodepools):
         name = str(manifest["metadata"]["name"])
         pool = pools.get(name)
-        near = _near_limit(pool, manifest, used) if pool is not None else []
-        held = breaker_condition(ledger.health.get(name), manifest, now)
-        events += [*limit_events("NodePool", name, manifest, near), *breaker_events(name, manifest, held)]
+        near = _near_limit(pool, manifest, usage_by_owner) if pool is not None else []
+        breakers = breaker_condition(ledger.health.get(name), manifest, now)
+        events += [*limit_events("NodePool", name, manifest, near), *breaker_events(name, manifest, breakers)]
     return updates, events
 
 
@@ -358,8 +362,8 @@ def _hashed(
 ) -> tuple[str, ...]:
     """Write hashes onto objects that exist in the cluster, renew those of claims; return each `Kind/name` written."""
     read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
-    read = [*((m, one.value) for m, one in pools), *((m, one.value) for m, one in parsed)]
-    stating = [each for each in read if _is_of_the_cluster(each[0])]
+    read = [*((m, result.value) for m, result in pools), *((m, result.value) for m, result in parsed)]
+    stating = [pair for pair in read if _is_of_the_cluster(pair[0])]
     stated = state_hashes(stating, cluster.ca_bundle, run.cluster, failures)
     by_name = {pool.name: pool for pool in _readable(pools)}
     nodeclasses = {nodeclass.name: nodeclass for nodeclass in _readable(parsed)}
@@ -369,7 +373,7 @@ def _hashed(
 
 def _readable(parsed: Iterable[tuple[Mapping[str, Any], Parsed[Readable]]]) -> Iterator[Readable]:
     """Return the objects that are valid."""
-    return (one.value for _, one in parsed if one.value is not None)
+    return (result.value for _, result in parsed if result.value is not None)
 
 
 def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:

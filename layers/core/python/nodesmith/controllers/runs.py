@@ -149,9 +149,9 @@ def from_anywhere(spread: Spread, drawn: Callable[[int], int] = randrange) -> Sp
     def rotated(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterable[Result]:
         every = list(items)
         first = drawn(len(every)) if every else 0
-        came = list(spread(work, [*every[first:], *every[:first]]))
+        results = list(spread(work, [*every[first:], *every[:first]]))
         wrapped = len(every) - first
-        return [*came[wrapped:], *came[:wrapped]]
+        return [*results[wrapped:], *results[:wrapped]]
 
     return rotated
 
@@ -174,8 +174,8 @@ def each(
         except (Conflict, Transient, Rejected) as error:
             return error
 
-    came = list(spread(attempt, steps))
-    for step, result in zip(steps, came, strict=True):
+    results = list(spread(attempt, steps))
+    for step, result in zip(steps, results, strict=True):
         match result:
             case Conflict():
                 done["Conflict"] += 1
@@ -183,9 +183,9 @@ def each(
                 failures.add(error, f"NodeClaim {step.claim.name}")
             case _:
                 done[type(step).__name__] += 1
-    return {step.claim.name: result for step, result in zip(steps, came, strict=True)}
+    return {step.claim.name: result for step, result in zip(steps, results, strict=True)}
 
 
-def failed(came: Mapping[str, object]) -> set[str]:
+def failed(results: Mapping[str, object]) -> set[str]:
     """Return the names of the claims whose step failed, so that later steps must wait."""
-    return {name for name, result in came.items() if isinstance(result, Transient | Rejected)}
+    return {name for name, result in results.items() if isinstance(result, Transient | Rejected)}

@@ -44,7 +44,7 @@ class Watch:
 def watch(run: Watch) -> Report:
     """Let the shadows live until now, unless the cluster cannot be seen as it is now.
 
-    Shadows that cannot be read are reported and begin anew. Raises Transient, or Rejected if the snapshot or the
+    Shadows that cannot be read are reported and start again. Raises Transient, or Rejected if the snapshot or the
     catalogue cannot be read.
     """
     now, key = run.clock(), shadow_key(run.cluster_name)
@@ -55,7 +55,7 @@ def watch(run: Watch) -> Report:
         return Report(Counter(SnapshotsStale=1))
     report = Report()
     version = run.versions.read(key)
-    before = _known(run, version.data, key, report)
+    before = _stored_shadow(run, version.data, key, report)
     if before is not None and now <= before.at:
         return report
     after = step(before, snapshot, run.catalogs.latest(), run.settings, now)
@@ -69,12 +69,12 @@ def watch(run: Watch) -> Report:
     return report
 
 
-def _known(run: Watch, data: bytes | None, key: str, report: Report) -> Shadow | None:
+def _stored_shadow(run: Watch, data: bytes | None, key: str, report: Report) -> Shadow | None:
     if data is None:
         return None
     try:
-        found = read_shadow(data, key)
+        shadow = read_shadow(data, key)
     except Rejected as error:
         report.rejected.append(f"{error}; the shadows begin anew")
         return None
-    return found if found.cluster == run.cluster_name else None
+    return shadow if shadow.cluster == run.cluster_name else None

@@ -65,16 +65,16 @@ class Drains:
         self, commands: Sequence[TerminationCommand], snapshot: Snapshot, now: datetime
     ) -> Iterator[tuple[str, timedelta]]:
         """Yield the NodePool of each drain that has just ended, and how much longer than the longest grace it took."""
-        going = {pod.pod for each in commands if isinstance(each, Evict | DeletePods) for pod in each.pods}
-        ending_pods = (pod for pod in snapshot.pods if pod.key in going) if going else ()
+        evicted = {pod.pod for c in commands if isinstance(c, Evict | DeletePods) for pod in c.pods}
+        ending_pods = (pod for pod in snapshot.pods if pod.key in evicted) if evicted else ()
         graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in ending_pods}
         for command in commands:
             claim = command.claim
             match command:
                 case Evict() | DeletePods():
                     since, longest = self.begun.get(claim.name, (now, timedelta(0)))
-                    asked = [graces.get(pod.pod, timedelta(0)) for pod in command.pods]
-                    self.begun[claim.name] = since, max([longest, *asked])
+                    graces_of_pods = [graces.get(pod.pod, timedelta(0)) for pod in command.pods]
+                    self.begun[claim.name] = since, max([longest, *graces_of_pods])
                 case Advance() | TerminateInstances() if claim.drained_at == now:
                     since, longest = self.begun.pop(claim.name, (now, timedelta(0)))
                     yield claim.nodepool, now - since - longest
@@ -89,8 +89,8 @@ _FORCEFUL = "Forceful Termination"
 def note_drained(metrics: Metrics, commands: Iterable[Evict], answers: Mapping[str, Eviction]) -> None:
     """Count the pods that end because of these evictions, by the cause of their node's termination."""
     for command in commands:
-        said = [answers.get(pod.pod) for pod in command.pods]
-        leaving = sum(isinstance(answer, Evicted) and not answer.before for answer in said)
+        responses = [answers.get(pod.pod) for pod in command.pods]
+        leaving = sum(isinstance(answer, Evicted) and not answer.before for answer in responses)
         if leaving:
             cause = command.claim.cause
             metrics.count("pods_drained_total", leaving, reason=_FORCEFUL if cause == DELETED else cause)
@@ -138,13 +138,13 @@ class InterruptionMetrics:
         now: datetime,
     ) -> None:
         """Record what the commands of one look show about interruptions."""
-        found = interruption_costs(commands, claims, snapshot, now)
-        took = {"Launched": found.launched, "Ready": found.ready, "Drained": found.drained}
+        costs = interruption_costs(commands, claims, snapshot, now)
+        took = {"Launched": costs.launched, "Ready": costs.ready, "Drained": costs.drained}
         for step, spans in took.items():
             for seconds in spans:
                 self.note(f"NoticeTo{step}Seconds", seconds)
-        if found.killed:
-            self.note("PodsKilledWithoutGrace", found.killed)
+        if costs.killed:
+            self.note("PodsKilledWithoutGrace", costs.killed)
 
 
 SOON = SHORTEST_DRAIN
@@ -180,36 +180,36 @@ def end_nodes(run: Termination) -> Report:
     if not run.store.take_lock(Concern.TERMINATION, began, until):
         _set(run, LOCKED_FOR, began)  # the run that holds the lock may have died
         return Report(Counter(TurnedAway=1), due=began)
-    done: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     due: datetime | None = None
     new_events: list[ObjectEvent] = []
     with Failures() as failures:
         try:
-            due = _look(run, done, new_events, failures)
+            due = _look(run, counts, new_events, failures)
         except (Transient, Rejected):
             _hand_over(run, until)
             raise
-        _hand_over(run, until, is_left=bool(done["Postponed"]))
+        _hand_over(run, until, is_left=bool(counts["Postponed"]))
         if new_events:  # the next round of evictions need not wait for that
             with failures.of():
                 run.cluster.publish(new_events)
-    return Report(done, due=due)
+    return Report(counts, due=due)
 
 
 def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
     """Release the lock. Wake termination at once if other runs were turned away, or if something `is_left` to do."""
     were_turned_away = run.store.release_lock(Concern.TERMINATION, until)
     if were_turned_away or is_left:
-        why = "other runs were turned away" if were_turned_away else "evictions postponed"
-        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
+        reason = "other runs were turned away" if were_turned_away else "evictions postponed"
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, reason))
 
 
 def _look(
-    run: Termination, done: Counter[str], new_events: list[ObjectEvent], failures: Failures
+    run: Termination, counts: Counter[str], new_events: list[ObjectEvent], failures: Failures
 ) -> datetime | None:
     """Load, decide and carry out; return when to look again, None if no node is ending and none waits to end.
 
-    Counts what was done in `done`, and adds Events that the caller must publish to `new_events`.
+    Counts what was done in `counts`, and adds Events that the caller must publish to `new_events`.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -217,7 +217,7 @@ def _look(
     ledger, now = run.store.load(), run.clock()
     if (held := standby(ledger, snapshot, now)) is not None:
         return held.until
-    claims = _begun(run, ledger, snapshot, now, done, failures)
+    claims = _begin_due(run, ledger, snapshot, now, counts, failures)
     run.interruption_metrics.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
         return now if to_end_later(claims, snapshot) else None
@@ -227,25 +227,25 @@ def _look(
     except Transient as error:  # claims whose Nodes still have pods need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
-    known = ledger.drain_times
-    commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
+    drain_times = ledger.drain_times
+    commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), drain_times)
     run.interruption_metrics.record(commands, claims, snapshot, now)
-    _carry_out(run, commands, done, new_events, failures)
+    _carry_out(run, commands, counts, new_events, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
-        typical = learned_drain_time(known.get(nodepool), beyond, now)
+        typical = learned_drain_time(drain_times.get(nodepool), beyond, now)
         if typical is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, typical)
-    _wake(run, claims, snapshot, commands, done, now, known)
+    _wake(run, claims, snapshot, commands, counts, now, drain_times)
     return now
 
 
-def _begun(
+def _begin_due(
     run: Termination,
     ledger: Ledger,
     snapshot: Snapshot,
     now: datetime,
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> list[NodeClaim]:
     """Begin the terminations that are due; return the ledger's claims with these changes.
@@ -256,8 +256,8 @@ def _begun(
     def begin(command: End) -> NodeClaim:
         return begin_end(command, run.store, run.cluster)
 
-    begun = each(run.spread, to_end(ledger.claims, snapshot, now), begin, done, failures)
-    if done["End"]:
+    begun = each(run.spread, to_end(ledger.claims, snapshot, now), begin, counts, failures)
+    if counts["End"]:
         with failures.of():
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end"))
     claims = {claim.name: claim for claim in ledger.claims}
@@ -267,7 +267,7 @@ def _begun(
 def _carry_out(
     run: Termination,
     commands: Sequence[TerminationCommand],
-    done: Counter[str],
+    counts: Counter[str],
     new_events: list[ObjectEvent],
     failures: Failures,
 ) -> None:
@@ -275,7 +275,7 @@ def _carry_out(
 
     If a Node could not be tainted, its pods are not evicted: others would take their place on it.
     """
-    closed = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
+    closed = _carry_out_each(run, [c for c in commands if isinstance(c, Close)], counts, failures)
     open_yet = failed(closed)
     others = [c for c in commands if c.claim.name not in open_yet and not isinstance(c, Close)]
     leaving = {c.claim.name for c in others if isinstance(c, Evict | DeletePods)}
@@ -283,7 +283,7 @@ def _carry_out(
     for did in run.spread(
         lambda side: _proceed(run, side, new_events, failures), [side for side in sides if side]
     ):
-        done.update(did)
+        counts.update(did)
 
 
 def _proceed(
@@ -293,35 +293,35 @@ def _proceed(
     failures: Failures,
 ) -> Counter[str]:
     """Evict or delete pods, advance each claim, and terminate all instances in one call; return what was done."""
-    done: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     evictions = [c for c in commands if isinstance(c, Evict)]
     deletions = [c for c in commands if isinstance(c, DeletePods)]
     if evictions:
-        done["Evict"] += sum(len(command.pods) for command in evictions)
+        counts["Evict"] += sum(len(command.pods) for command in evictions)
         with failures.of():
-            _evict(run, evictions, done, new_events)
+            _evict(run, evictions, counts, new_events)
     if deletions:
         with failures.of():
             delete_pods(deletions, run.cluster)
-        done["DeletePods"] += sum(len(command.pods) for command in deletions)
-    _each(run, [c for c in commands if isinstance(c, Wait | Advance)], done, failures)
-    _release(run, [c for c in commands if isinstance(c, Release)], done, failures)
-    last = [c for c in commands if isinstance(c, TerminateInstances)]
-    if last:
+        counts["DeletePods"] += sum(len(command.pods) for command in deletions)
+    _carry_out_each(run, [c for c in commands if isinstance(c, Wait | Advance)], counts, failures)
+    _release(run, [c for c in commands if isinstance(c, Release)], counts, failures)
+    terminations = [c for c in commands if isinstance(c, TerminateInstances)]
+    if terminations:
         with failures.of():
-            terminate(last, run.cloud)
-            _each(run, last, done, failures)
-    return done
+            terminate(terminations, run.cloud)
+            _carry_out_each(run, terminations, counts, failures)
+    return counts
 
 
 def _evict(
-    run: Termination, commands: Sequence[Evict], done: Counter[str], new_events: list[ObjectEvent]
+    run: Termination, commands: Sequence[Evict], counts: Counter[str], new_events: list[ObjectEvent]
 ) -> None:
     answers = evict(commands, run.cluster)
     note_drained(run.metrics, commands, answers)
     new_events += [event for c in commands for event in of_evictions(c.claim, c.pods, answers)]
     postponed = sum(isinstance(answer, Postponed) for answer in answers.values())
-    done.update({"Evict": -postponed, "Postponed": postponed} if postponed else {})
+    counts.update({"Evict": -postponed, "Postponed": postponed} if postponed else {})
     for pod, answer in answers.items():
         if isinstance(answer, EvictionRefused) and answer.reason == DENIED:
             run.denied[pod] = run.clock()
@@ -335,17 +335,17 @@ def _denied(run: Termination, now: datetime) -> frozenset[str]:
     return frozenset(run.denied)
 
 
-def _each(
-    run: Termination, commands: Sequence[SingleEnding], done: Counter[str], failures: Failures
+def _carry_out_each(
+    run: Termination, commands: Sequence[SingleEnding], counts: Counter[str], failures: Failures
 ) -> Mapping[str, object]:
-    return each(run.spread, commands, lambda c: carry_out_end(c, run.store, run.cluster), done, failures)
+    return each(run.spread, commands, lambda c: carry_out_end(c, run.store, run.cluster), counts, failures)
 
 
-def _release(run: Termination, commands: Sequence[Release], done: Counter[str], failures: Failures) -> None:
+def _release(run: Termination, commands: Sequence[Release], counts: Counter[str], failures: Failures) -> None:
     """Release claims without instances. Those whose Nodes other controllers hold are counted as "NodeHeld"."""
-    came = each(run.spread, commands, lambda c: release(c, run.store, run.cluster), done, failures)
-    held = sum(result is False for result in came.values())
-    done.update({"Release": -held, "NodeHeld": held} if held else {})
+    results = each(run.spread, commands, lambda c: release(c, run.store, run.cluster), counts, failures)
+    still_held = sum(result is False for result in results.values())
+    counts.update({"Release": -still_held, "NodeHeld": still_held} if still_held else {})
 
 
 def _wake(
@@ -353,7 +353,7 @@ def _wake(
     claims: Sequence[NodeClaim],
     snapshot: Snapshot,
     commands: Sequence[TerminationCommand],
-    done: Counter[str],
+    counts: Counter[str],
     now: datetime,
     drain_times: Mapping[str, DrainTime],
 ) -> None:
@@ -362,10 +362,10 @@ def _wake(
     Events and ticks cause all other looks.
     """
     kinds = {type(command) for command in commands}
-    if done["Release"]:
+    if counts["Release"]:
         for concern in (Concern.READINESS, Concern.DISRUPTION):  # budgets may allow other nodes to go now
             run.hints.send(concern, Hint(run.cluster_name, "claims gone"))
-    if kinds - {Release} or done["Conflict"] or done["End"]:
+    if kinds - {Release} or counts["Conflict"] or counts["End"]:
         _set(run, SOON, now)
     wait = wait_until(next_change(claims, snapshot, now, drain_times), now)
     if wait is not None:

@@ -88,11 +88,11 @@ def handle_notices(run: Interruption) -> Report:
 
 def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
     """Handle the stored notices. Those that cannot be read are reported, and deleted together with the others."""
-    kept, now = run.notices.pending(), run.clock()
-    if not kept and not asks_ec2:
+    events, now = run.notices.pending(), run.clock()
+    if not events and not asks_ec2:
         return
     event_notices: list[tuple[str, Notice]] = []
-    for event in kept:
+    for event in events:
         try:
             event_notices += [(event.id, notice) for notice in _read(run, event, now)]
         except Rejected as error:
@@ -101,13 +101,13 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
     if standby(ledger, snapshot or Snapshot(run.cluster_name, now), now) is not None:
         report.due = now + STANDS_BY
         return
-    if not kept:
+    if not events:
         event_notices = [("", notice) for notice in _queried(run, ledger, report)]
     failed = _carry_out(run, event_notices, ledger, snapshot, report)
-    done = [event.id for event in kept if event.id not in failed]
-    if done:
-        run.notices.done(done)
-        run.metrics.count("interruption_deleted_messages_total", len(done))
+    handled = [event.id for event in events if event.id not in failed]
+    if handled:
+        run.notices.done(handled)
+        run.metrics.count("interruption_deleted_messages_total", len(handled))
     report.again = report.again or bool(failed)
 
 
@@ -120,28 +120,32 @@ def _carry_out(
 ) -> set[str]:
     """Handle notices, each with the id of its event; return the ids of those for which a claim could not be written."""
     event_notices = [
-        (id_, each) for id_, notice in event_notices for each in of_instances(notice, ledger.claims)
+        (id_, resolved) for id_, notice in event_notices for resolved in of_instances(notice, ledger.claims)
     ]
-    found, lost = _commit(run, [notice for _, notice in event_notices], ledger, snapshot, report)
-    if found.going:
-        _replace(run, found.going, report)
-    if found.interrupted:
-        _remember(run, found, ledger, report)
-    for concern in sorted(found.woken):
+    response, failed = _commit(run, [notice for _, notice in event_notices], ledger, snapshot, report)
+    if response.going:
+        _replace(run, response.going, report)
+    if response.interrupted:
+        _remember(run, response, ledger, report)
+    for concern in sorted(response.woken):
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
-    moments = report.due, found.put_off_until, next_expiry(ledger, [claim.name for claim in found.changed])
+    moments = (
+        report.due,
+        response.put_off_until,
+        next_expiry(ledger, [claim.name for claim in response.changed]),
+    )
     report.due = min((moment for moment in moments if moment is not None), default=None)
-    return {id_ for id_, notice in event_notices if notice.instance_id in lost}
+    return {id_ for id_, notice in event_notices if notice.instance_id in failed}
 
 
-def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ...]:
+def _read(run: Interruption, event: KeptEvent, now: datetime) -> tuple[Notice, ...]:
     """Return the notices in an event, and count the message. Raises Rejected."""
-    said: tuple[Notice, ...] = ()
+    notices: tuple[Notice, ...] = ()
     try:
-        said = read_event(kept.event, kept.account, now)
+        notices = read_event(event.event, event.account, now)
     finally:
-        note_message(run.metrics, said, now)
-    return said
+        note_message(run.metrics, notices, now)
+    return notices
 
 
 def _queried(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice]:
@@ -154,13 +158,13 @@ def _queried(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Noti
         for claim in ledger.claims
         if claim.instance_id and not (claim.terminated_at or claim.is_warm)
     ]
-    found = expiries(ledger, run.clock())
+    notices = expiries(ledger, run.clock())
     try:
-        found += run.cloud.notices(instances) if instances else ()
+        notices += run.cloud.notices(instances) if instances else ()
     except Transient:
         report.counts["SweepsFailed"] += 1
         report.due = run.clock()
-    return found
+    return notices
 
 
 def _commit(
@@ -183,26 +187,26 @@ def _commit(
     for attempt in range(ATTEMPTS):
         if attempt:
             ledger = run.store.load()
-        found = answer(notices, ledger, pools, snapshot, run.clock())
-        failed, outdated = _save(run, found)
-        written = [c for c in found.changed if c.instance_id not in failed | outdated]
+        response = answer(notices, ledger, pools, snapshot, run.clock())
+        failed, outdated = _save(run, response)
+        written = [c for c in response.changed if c.instance_id not in failed | outdated]
         note_checks(run.metrics, notices, written)
         saved = {claim.name for claim in written}
-        interrupted |= {name: pool for name, pool in found.interrupted.items() if name in saved}
+        interrupted |= {name: pool for name, pool in response.interrupted.items() if name in saved}
         if not outdated:
             break
-    found.interrupted = interrupted
-    report.counts.update(found.counts)
-    return found, failed | outdated
+    response.interrupted = interrupted
+    report.counts.update(response.counts)
+    return response, failed | outdated
 
 
-def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
+def _save(run: Interruption, response: Answer) -> tuple[set[str], set[str]]:
     """Save a decision; return the instance ids of claims that could not be saved, and of those that have moved on."""
     failed: set[str] = set()
     outdated: set[str] = set()
-    if found.unavailable:
-        run.store.save_unavailable(found.unavailable)
-    for claim in found.changed:
+    if response.unavailable:
+        run.store.save_unavailable(response.unavailable)
+    for claim in response.changed:
         try:
             run.store.save(claim)
         except Conflict:
@@ -212,10 +216,10 @@ def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
     return failed, outdated
 
 
-def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) -> None:
+def _remember(run: Interruption, response: Answer, ledger: Ledger, report: Report) -> None:
     """Record interruptions by capacity pool, after the replacements were requested. Losing this once is harmless."""
     try:
-        run.store.save_risks(risks_after(found.interrupted, ledger, run.clock()))
+        run.store.save_risks(risks_after(response.interrupted, ledger, run.clock()))
     except Transient:
         report.counts["RisksForgotten"] += 1
 
@@ -267,11 +271,11 @@ _NOTHING = "no_op"
 
 def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> None:
     """Count a message that was read. `notices` is its content, empty if the message is of no interest."""
-    first = notices[0] if notices else None
-    kind = _MESSAGE_TYPES.get(first.cause, _NOTHING) if first else _NOTHING
+    notice = notices[0] if notices else None
+    kind = _MESSAGE_TYPES.get(notice.cause, _NOTHING) if notice else _NOTHING
     metrics.count("interruption_received_messages_total", message_type=kind)
-    if first is not None and first.occurred_at is not None:
-        seconds = (now - first.occurred_at).total_seconds()
+    if notice is not None and notice.occurred_at is not None:
+        seconds = (now - notice.occurred_at).total_seconds()
         metrics.observe("interruption_message_queue_duration_seconds", seconds)
 
 

@@ -55,32 +55,34 @@ def repair_nodes(run: Repair) -> Report:
     if (held := standby(ledger, snapshot, now)) is not None:
         return Report(due=held.until)
     pools = parsed_nodepools(snapshot.nodepools)
-    found = findings(ledger.claims, snapshot, pools, now, ledger.shifted(now))
-    if found and not shows_now(snapshot, run.last_heartbeat, run.stale_after, now):
+    results = findings(ledger.claims, snapshot, pools, now, ledger.shifted(now))
+    if results and not shows_now(snapshot, run.last_heartbeat, run.stale_after, now):
         # The nodes may have recovered since: their time runs on although nobody can see them.
         return Report(Counter(SnapshotsStale=1), due=now)
-    done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
+    counts: Counter[str] = Counter({"NodesUnhealthy": len(results)})
     with Failures() as failures:
-        for finding in found:
+        for finding in results:
             with failures.of(f"Node {finding.node.name}"):
-                _treat(run, finding, now, done)
-        if done["NodesRepaired"]:
+                _treat(run, finding, now, counts)
+        if counts["NodesRepaired"]:
             for concern in (Concern.TERMINATION, Concern.PROVISIONING):
                 run.hints.send(concern, Hint(run.cluster_name, "unhealthy nodes end"))
-    published_until = (run.published.get(_event(finding), now) for finding in found if finding.ending is None)
-    return Report(done, due=first((next_change(ledger.claims, snapshot, pools, now), *published_until)))
+    published_until = (
+        run.published.get(_event(finding), now) for finding in results if finding.ending is None
+    )
+    return Report(counts, due=first((next_change(ledger.claims, snapshot, pools, now), *published_until)))
 
 
-def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> None:
+def _treat(run: Repair, finding: Finding, now: datetime, counts: Counter[str]) -> None:
     try:
         if finding.ending is not None:
             begin_end(End(finding.ending), run.store, run.cluster)
-            done["NodesRepaired"] += 1
+            counts["NodesRepaired"] += 1
             _count(run.metrics, finding)
-        done["RepairsBlocked"] += bool(finding.held_by)
+        counts["RepairsBlocked"] += bool(finding.held_by)
         publish_new(run.cluster, [_event(finding)], run.published, now, AGAIN_AFTER)
     except Conflict:
-        done["Conflict"] += 1
+        counts["Conflict"] += 1
 
 
 def _count(metrics: Metrics, finding: Finding) -> None:
@@ -95,11 +97,11 @@ def _count(metrics: Metrics, finding: Finding) -> None:
 
 
 def _event(finding: Finding) -> ObjectEvent:
-    name, why = finding.node.name, finding.why
+    name, reason = finding.node.name, finding.why
     if finding.ending is not None:
-        return ObjectEvent("Node", name, "NodeRepair", f"the node is replaced: {why}", warning=True)
+        return ObjectEvent("Node", name, "NodeRepair", f"the node is replaced: {reason}", warning=True)
     if finding.held_by:
-        message = f"the node would be replaced, but {finding.held_by}: {why}"
+        message = f"the node would be replaced, but {finding.held_by}: {reason}"
         return ObjectEvent("Node", name, "NodeRepairBlocked", message, warning=True)
-    message = f"with {NODE_REPAIR}: On its NodePool would replace the node: {why}"
+    message = f"with {NODE_REPAIR}: On its NodePool would replace the node: {reason}"
     return ObjectEvent("Node", name, "NodeUnhealthy", message, warning=True)

@@ -67,25 +67,25 @@ def buy_for_requests(
 
     Raises Transient, Rejected.
     """
-    bought = GangPurchases()
+    purchases = GangPurchases()
     ledger, data = _read(run)
     if data is None:
-        return bought
-    made, shared = 0, inputs.settings.shared_provisioning_classes
+        return purchases
+    decisions, shared = 0, inputs.settings.shared_provisioning_classes
     try:
         for key in turns(own_snapshot(data, run.cluster_name), ledger, run.clock(), shared=shared):
             for _ in range(_MOST_OF_ONE):
-                if made == MOST_DECISIONS or not has_time():
-                    bought.is_cut = True
-                    return bought
-                made += 1
-                if not _decide(run, key, inputs, allowance, bought):
+                if decisions == MOST_DECISIONS or not has_time():
+                    purchases.is_cut = True
+                    return purchases
+                decisions += 1
+                if not _decide(run, key, inputs, allowance, purchases):
                     break
     finally:
-        if bought.has_changed:
+        if purchases.has_changed:
             hint = Hint(run.cluster_name, "ProvisioningRequests got room, or got none")
             run.hints.send(Concern.LIFECYCLE, hint)
-    return bought
+    return purchases
 
 
 def _read(run: GangBuyer) -> tuple[Ledger, bytes | None]:
@@ -97,7 +97,7 @@ def _read(run: GangBuyer) -> tuple[Ledger, bytes | None]:
     return run.store.load(), newest_data(run.blobs, run.cluster_name)
 
 
-def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, bought: GangPurchases) -> bool:
+def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, purchases: GangPurchases) -> bool:
     """Decide about one request and carry it out; return whether launches failed, so that it must be looked at again."""
     read, data = _read(run)
     if data is None:
@@ -119,9 +119,9 @@ def _decide(run: GangBuyer, key: str, inputs: Inputs, allowance: Allowance, boug
     settled = Settled()
     with suppress(Conflict):  # another run has decided meanwhile
         settled = _carried_out(run, decided, inputs, allowance)
-        bought.has_changed = True
-        bought.settled.append(settled)
-        bought.decisions += [inputs.decision] if decided.nodes else []
+        purchases.has_changed = True
+        purchases.settled.append(settled)
+        purchases.decisions += [inputs.decision] if decided.nodes else []
     return bool(settled.given_up) and not (settled.is_throttled or settled.is_cut)
 
 
@@ -141,7 +141,7 @@ def follow_gangs(
     snapshot: Snapshot,
     now: datetime,
     shared: bool,
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> None:
     """Advance gangs that need no decision, show on each request how far it is, and forget gangs that are done.
@@ -152,14 +152,14 @@ def follow_gangs(
         with failures.of(said(gang.request)), suppress(Conflict):
             saved = run.store.save_gang(gang)
             ledger = replace(
-                ledger, gangs=tuple(saved if each.id == saved.id else each for each in ledger.gangs)
+                ledger, gangs=tuple(saved if other.id == saved.id else other for other in ledger.gangs)
             )
-            done["Gang"] += 1
+            counts["Gang"] += 1
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "ProvisioningRequests advanced"))
     for kind, name, status in status_updates(ledger, snapshot, now, shared=shared):
         with failures.of(f"ProvisioningRequest {name}"):
             run.cluster.merge_status(kind, name, status)
-            done["Request"] += 1
+            counts["Request"] += 1
     for gang in ledger.gangs:
         if is_done(gang, snapshot):
             with failures.of(said(gang.request)), suppress(Conflict):

@@ -126,19 +126,19 @@ def buy_many(
     is_cut = False
     nodes = allowance.in_order(nodes)[: ledger.spending.launches_left(run.clock())]
     while len(claims) < len(nodes) and not is_cut:
-        wanted = intents(committable(nodes[len(claims) :]), run.clock())
-        made = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
-        is_cut = len(made) < len(wanted)
-        if not made:
+        requested = intents(committable(nodes[len(claims) :]), run.clock())
+        affordable = first_calls(requested, allowance.of(len(set(map(call_of, requested)))))
+        is_cut = len(affordable) < len(requested)
+        if not affordable:
             break
         try:
-            run.store.commit(ledger.version, made, decision)
+            run.store.commit(ledger.version, affordable, decision)
         except Conflict:
             if not claims:
                 raise
             break  # another run has bought nodes, so the rest needs a new decision
         ledger = replace(ledger, version=ledger.version + 1)
-        claims += made
+        claims += affordable
     settled = _launched(run, nodes, claims, ledger, types)
     settled.is_cut = is_cut
     if claims and not (is_cut or settled.is_throttled or settled.given_up):
@@ -154,17 +154,17 @@ def start_many(
     Raises Transient, and Conflict if another run has committed since `ledger` was read or has changed a claim.
     """
     now = run.clock()
-    made = [
+    leased = [
         claim.leased(now)
         for claim in claims[: min(COMMIT_NODES, allowance.of(min(COMMIT_NODES, len(claims))))]
     ]
-    if not made:
+    if not leased:
         return Settled(is_cut=bool(claims)), 0
-    run.store.commit(ledger.version, [], decision, changed=made)
-    saved = [replace(claim, revision=claim.revision + 1) for claim in made]
+    run.store.commit(ledger.version, [], decision, changed=leased)
+    saved = [replace(claim, revision=claim.revision + 1) for claim in leased]
     settled = start(saved, ledger, run.store, run.cloud, run.clock)
-    settled.is_cut = len(made) < len(claims)
-    return settled, len(made)
+    settled.is_cut = len(leased) < len(claims)
+    return settled, len(leased)
 
 
 def _launched(
@@ -177,8 +177,8 @@ def _launched(
     names = {claim.name for claim in claims}
     templates = {t.name: t for node in nodes if node.claim.name in names for t in node.templates}
     committed = [replace(claim, revision=1) for claim in claims]
-    wanted = [templates[name] for name in sorted(templates)]
-    settled = launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+    needed = [templates[name] for name in sorted(templates)]
+    settled = launch(committed, needed, ledger, types, run.store, run.cloud, run.clock)
     note_refused(run.metrics, settled, ledger)
     return settled
 
@@ -199,7 +199,7 @@ def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
 
 def _created_for(claim: NodeClaim, move: Move, ledger: Ledger, now: datetime) -> NodeClaim:
     """Return a replacement with what it is for, and how many nodes in a row were replaced soon before it."""
-    sources = [each for each in ledger.claims if each.name in move.sources]
+    sources = [c for c in ledger.claims if c.name in move.sources]
     rows = (s.again + 1 for s in sources if removed_soon(s.bought_at, now, move.reason, s.again))
     annotations = {**claim.annotations, CREATED_FOR: move.reason.lower()}
     return replace(claim, annotations=annotations, again=max(rows, default=0))
@@ -246,20 +246,20 @@ def recorded(
 ) -> bool | None:
     """Record a decision before it is carried out, and again if it was superseded: then `carry_out` returns None.
 
-    What serves only replays is stored after EC2 was asked: the snapshot's `data`, and the claims if there are many.
+    Data that only replays need is stored after EC2 was asked: the snapshot's `data`, and the claims if there are many.
     Return what `carry_out` does.
     """
     digest, is_whole = hashlib.sha256(data).hexdigest(), len(inputs.ledger.claims) < MANY_CLAIMS
     written = record(inputs, plan, digest, durations_ms, with_claims=is_whole)
     write_down(run.blobs, run.cluster_name, inputs.decision, written)
-    done = carry_out()
+    outcome = carry_out()
     if not is_whole:
         written = record(inputs, plan, digest, durations_ms)
-    if done is None or not is_whole:
-        written["superseded"] = done is None
+    if outcome is None or not is_whole:
+        written["superseded"] = outcome is None
         write_down(run.blobs, run.cluster_name, inputs.decision, written)
     run.blobs.put(decision_snapshot_key(run.cluster_name, inputs.decision), data)
-    return done
+    return outcome
 
 
 class TypeTable:
@@ -274,17 +274,17 @@ class TypeTable:
         self._tables: dict[tuple[str, str, str], dict[str, InstanceType]] = {}
 
     def __call__(self, claim: NodeClaim, name: str) -> InstanceType | None:
-        nodeclass, bought = claim.nodeclass.name, tenancy(claim.requirements)
+        nodeclass, tenancy_ = claim.nodeclass.name, tenancy(claim.requirements)
         if nodeclass not in self.nodeclasses:
             return None
         pool = self._pool(claim) if self._overlays.applied else None
-        of = nodeclass, bought, claim.name if claim.is_by_hand else pool.name if pool else ""
+        of = nodeclass, tenancy_, claim.name if claim.is_by_hand else pool.name if pool else ""
         if of not in self._tables:
-            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass], (bought,))
+            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass], (tenancy_,))
             status = self._statuses.get(nodeclass)
             types = known_types(self._catalog, configuration, self._settings, status, self._learned)
-            found = self._overlays.on(pool, type_set(types)).types if pool else types
-            self._tables[of] = {t.name: t for t in found}
+            offered = self._overlays.on(pool, type_set(types)).types if pool else types
+            self._tables[of] = {t.name: t for t in offered}
         return self._tables[of].get(name)
 
     def _pool(self, claim: NodeClaim) -> NodePool | None:
@@ -309,9 +309,9 @@ def buy_without_pods(
     )
     planned = [*own.planned, *static]
     if not planned:
-        named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
-        named |= {f"NodePool/{name}": why for name, why in short.items()}
-        return Refused(named, own.unschedulable), Settled()
+        refusals = {f"NodeClaim/{name}": reason for name, reason in own.refused.items()}
+        refusals |= {f"NodePool/{name}": reason for name, reason in short.items()}
+        return Refused(refusals, own.unschedulable), Settled()
     settled = Settled()
     with suppress(Conflict):  # another run was first, perhaps with the same nodes
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)
@@ -356,32 +356,32 @@ def buy_gang(
     gang lacks nodes, which the next decision about it replaces. Raises Transient, and Conflict if nothing was
     committed.
     """
-    wanted = intents(nodes, run.clock())
-    now = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
+    requested = intents(nodes, run.clock())
+    now = first_calls(requested, allowance.of(len(set(map(call_of, requested)))))
     names = {claim.name for claim in now}
-    wanted = [claim if claim.name in names else claim.freed(nothing_begun=True) for claim in wanted]
-    first = len(committable(nodes))
-    run.store.commit(ledger.version, wanted[:first], decision, gang=gang)
-    made = _commit_rest(run, nodes, wanted, first, ledger.version + 1, decision)
-    settled = _launched(run, nodes, [claim for claim in made if claim.name in names], ledger, types)
-    settled.is_cut = len(names) < len(wanted)
+    requested = [claim if claim.name in names else claim.freed(nothing_begun=True) for claim in requested]
+    count = len(committable(nodes))
+    run.store.commit(ledger.version, requested[:count], decision, gang=gang)
+    committed = _commit_rest(run, nodes, requested, count, ledger.version + 1, decision)
+    settled = _launched(run, nodes, [claim for claim in committed if claim.name in names], ledger, types)
+    settled.is_cut = len(names) < len(requested)
     return settled
 
 
 def _commit_rest(
     run: Buyer,
     nodes: Sequence[PlannedNode],
-    wanted: Sequence[NodeClaim],
-    done: int,
+    requested: Sequence[NodeClaim],
+    committed: int,
     version: int,
     decision: str,
 ) -> Sequence[NodeClaim]:
-    """Commit the claims after the first `done`; return those that are committed."""
-    while done < len(wanted):
-        count = len(committable(nodes[done:]))
+    """Commit the claims after the first `committed`; return those that are committed."""
+    while committed < len(requested):
+        count = len(committable(nodes[committed:]))
         try:
-            run.store.commit(version, wanted[done : done + count], decision)
+            run.store.commit(version, requested[committed : committed + count], decision)
         except Conflict:
             break
-        done, version = done + count, version + 1
-    return wanted[:done]
+        committed, version = committed + count, version + 1
+    return requested[:committed]

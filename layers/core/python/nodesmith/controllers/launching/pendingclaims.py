@@ -49,33 +49,36 @@ def carry_on(
 ) -> Settled:
     """Settle the pending claims whose lease has run out, with at most as many calls as `allowance` permits.
 
-    Claims that another run has marked are left to that run. A claim that has no instance within its NodePool's launch
-    time-out is given up, and so is one whose request, which cannot change, includes a zone that the cluster is shifted
-    away from, or whose gang is rolled back. The next decision covers its pods. While calls are short, the same is true
-    of a claim whose call EC2 has throttled: one call for its pods and those that have come since does for both.
+    Claims that another run has marked are left to that run. A claim is given up if it has no instance within its
+    NodePool's launch time-out, or if its gang is rolled back. The same is true if its request, which cannot change,
+    includes a zone that the cluster is shifted away from. The next decision covers its pods. While calls are short, the
+    same is true of a claim whose call EC2 has throttled: one call for its pods and those that have come since does for
+    both.
     """
     now = clock()
     pending = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
     throttled = _throttled(ledger, pending) if allowance.is_short else set()
     free = [claim for claim in pending if claim.name not in throttled]
-    first = first_calls(free, allowance.of(len(set(map(call_of, free)))))
-    first += [claim for claim in pending if claim.name in throttled]
-    found = _found(first, cloud)  # before they are marked, so that they are free as soon as EC2 answers again
-    left = [_marked(claim, store, now) for claim in first]
-    mine = [claim for claim in left if claim is not None]
-    settled = Settled(is_cut=len(first) < len(pending))
+    chosen = first_calls(free, allowance.of(len(set(map(call_of, free)))))
+    chosen += [claim for claim in pending if claim.name in throttled]
+    instances_by_claim = _living_instances(
+        chosen, cloud
+    )  # before they are marked, so that they are free as soon as EC2 answers again
+    marked = [_marked(claim, store, now) for claim in chosen]
+    mine = [claim for claim in marked if claim is not None]
+    settled = Settled(is_cut=len(chosen) < len(pending))
     if not mine:
         return settled
     again: list[NodeClaim] = []
     for claim in mine:
-        instance = found.get(claim.name)
+        instance = instances_by_claim.get(claim.name)
         try:
             if instance is not None:
                 adopted = adopt(claim, instance, types, ledger, store, now)
                 (settled.launched if adopted else settled.given_up).append(claim.name)
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
-                why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
-                store.save(claim.given_up(LAUNCH_TIMEOUT, why, now))
+                message = f"no instance within {timeout.total_seconds() / 60:g} minutes"
+                store.save(claim.given_up(LAUNCH_TIMEOUT, message, now))
                 settled.given_up.append(claim.name)
             elif claim.name in throttled:
                 store.save(claim.given_up(TEMPORARILY_UNAVAILABLE, "EC2 throttles calls", now))
@@ -83,8 +86,8 @@ def carry_on(
             elif is_called_off(claim.name, ledger.gangs):
                 store.save(claim.given_up(ROLLED_BACK, "its ProvisioningRequest is rolled back", now))
                 settled.given_up.append(claim.name)
-            elif why := _shifted(claim, ledger, now):
-                store.save(claim.given_up(TEMPORARILY_UNAVAILABLE, why, now))
+            elif message := _shifted(claim, ledger, now):
+                store.save(claim.given_up(TEMPORARILY_UNAVAILABLE, message, now))
                 settled.given_up.append(claim.name)
             else:
                 again.append(claim)
@@ -115,10 +118,10 @@ def resume_starts(
     """
     now = clock()
     free = [c for c in ledger.claims if c.phase is Phase.STARTING and _is_free(c, now)]
-    first = free[: allowance.of(len(free))]
-    mine = [claim for claim in (_marked(each, store, now) for each in first) if claim is not None]
+    chosen = free[: allowance.of(len(free))]
+    mine = [claim for claim in (_marked(c, store, now) for c in chosen) if claim is not None]
     settled = start(mine, ledger, store, cloud, clock)
-    settled.is_cut = len(first) < len(free)
+    settled.is_cut = len(chosen) < len(free)
     return settled
 
 
@@ -130,11 +133,11 @@ def call_of(claim: NodeClaim) -> str:
 
 def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
     """Return the claims, in their order, that the first `calls` CreateFleet calls serve."""
-    first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
-    return [claim for claim in claims if call_of(claim) in first]
+    allowed = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
+    return [claim for claim in claims if call_of(claim) in allowed]
 
 
-def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
+def _living_instances(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
     """Return the living instances that EC2 has already launched for claims, by claim name.
 
     A fleet's instances are assigned only if EC2 shows all that were requested. From a partial list, a claim could get
@@ -143,19 +146,19 @@ def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
     shares = {claim.name: share_of(claim.launch) for claim in claims}
     fleets = {share.fleet for share in shares.values() if share}
     alone = [name for name, share in shares.items() if share is None]
-    whole = cloud.fleet_instances(fleets) if fleets else {}
+    by_fleet = cloud.fleet_instances(fleets) if fleets else {}
     single = cloud.instances_of(alone) if alone else {}
-    found: dict[str, Instance] = {}
+    instances_by_claim: dict[str, Instance] = {}
     for name, share in shares.items():
         instances: Sequence[Instance] = single.get(name, ())
         if share:
-            instances = whole.get(share.fleet, ())
+            instances = by_fleet.get(share.fleet, ())
             instance = matched(share, instances) if len(instances) == share.size else None
             instances = [instance] if instance else []
         living = next((instance for instance in instances if instance.is_alive), None)
         if living is not None:
-            found[name] = living
-    return found
+            instances_by_claim[name] = living
+    return instances_by_claim
 
 
 def _throttled(ledger: Ledger, claims: Iterable[NodeClaim]) -> set[str]:
@@ -188,7 +191,7 @@ def _is_free(claim: NodeClaim, now: datetime) -> bool:
 def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
     """Return when the first lease on a pending or starting claim runs out, None if none is leased."""
     attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase in _LEASED)
-    ends = [datetime.fromisoformat(each) + LEASE for each in attempts if each and isinstance(each, str)]
+    ends = [datetime.fromisoformat(text) + LEASE for text in attempts if text and isinstance(text, str)]
     return min((end for end in ends if end > now), default=None)
 
 
@@ -205,15 +208,15 @@ def _templates(
     nodeclasses: Mapping[str, EC2NodeClass],
     types: TypeLookup,
 ) -> Sequence[LaunchTemplate]:
-    """Rebuild the claims' launch templates, omitting those that differ under the EC2NodeClass as it is now."""
-    made: dict[str, LaunchTemplate] = {}
+    """Rebuild the claims' launch templates, omitting those that the current EC2NodeClass would make different."""
+    by_name: dict[str, LaunchTemplate] = {}
     for claim in claims:
         request = LaunchRequest.from_item(claim.name, claim.launch)
-        wanted = {override.template for override in request.overrides}
+        names = {override.template for override in request.overrides}
         for template in _rebuilt(claim, request, ledger, nodeclasses, types):
-            if template.name in wanted:
-                made[template.name] = template
-    return [made[name] for name in sorted(made)]
+            if template.name in names:
+                by_name[template.name] = template
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _rebuilt(

@@ -185,7 +185,7 @@ def publish_pods(
     events = list(pod_events(claims, snapshot.pods, now))
     if pools is not None:
         scaled_up = scale_up_events(claims, snapshot.pods, pools, now)
-        events = [each for pair in zip_longest(scaled_up, events) for each in pair if each is not None]
+        events = [event for pair in zip_longest(scaled_up, events) for event in pair if event is not None]
     return publish_new(cluster, events, published, now, LONG, PODS_AT_ONCE)
 
 
@@ -194,10 +194,10 @@ def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Ob
     refused, without_types = written.get("refused") or {}, written.get("withoutTypes") or {}
     for manifest in snapshot.nodepools:
         name = str(manifest["metadata"]["name"])
-        if why := refused.get(f"NodePool/{name}"):
-            yield ObjectEvent("NodePool", name, "ReplicasMissing", why, warning=True)
-        if why := without_types.get(name):
-            yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", why, warning=True)
+        if reason := refused.get(f"NodePool/{name}"):
+            yield ObjectEvent("NodePool", name, "ReplicasMissing", reason, warning=True)
+        if reason := without_types.get(name):
+            yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", reason, warning=True)
 
 
 def _of_limits(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
@@ -205,13 +205,13 @@ def _of_limits(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Objec
 
     Those of other limits are on the NodePools that they limit.
     """
-    known = {("NodePool", name) for name in parsed_nodepools(snapshot.nodepools)}
-    known |= {(CAPACITY_QUOTA.name, str(each["metadata"]["name"])) for each in snapshot.quotas}
+    objects = {("NodePool", name) for name in parsed_nodepools(snapshot.nodepools)}
+    objects |= {(CAPACITY_QUOTA.name, str(manifest["metadata"]["name"])) for manifest in snapshot.quotas}
     for group in written["unplaced"]:
         owner = group.get("limit", "")
         pools = (written.get("limited") or {}).get(owner, ())
-        for kind, _, name in [owner.partition(" "), *(("NodePool", "", each) for each in pools)]:
-            if (kind, name) in known:
+        for kind, _, name in [owner.partition(" "), *(("NodePool", "", pool) for pool in pools)]:
+            if (kind, name) in objects:
                 yield ObjectEvent(kind, name, "LimitReached", group["reason"], warning=True)
 
 
@@ -220,8 +220,8 @@ def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[O
     refused = written.get("refused") or {}
     for manifest in unclaimed(snapshot, ()):
         name = str(manifest["metadata"]["name"])
-        if why := refused.get(f"NodeClaim/{name}"):
-            yield ObjectEvent("NodeClaim", name, "LaunchFailed", why, warning=True)
+        if reason := refused.get(f"NodeClaim/{name}"):
+            yield ObjectEvent("NodeClaim", name, "LaunchFailed", reason, warning=True)
 
 
 def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
@@ -281,13 +281,15 @@ def delete_unlaunchable(
     )
 
     def to_delete(
-        asked: Sequence[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]]
+        manifests: Sequence[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]]
     ) -> dict[str, tuple[str, str]]:
         older = [
-            name for each in asked if (name := each["metadata"]["name"]) in unschedulable and is_older(each)
+            name
+            for manifest in manifests
+            if (name := manifest["metadata"]["name"]) in unschedulable and is_older(manifest)
         ]
         unfit = {name: ("InsufficientCapacityError", unschedulable[name]) for name in older}
-        return {**overdue(asked, now), **unfit, **unlaunchable(asked, nodeclasses, now)}
+        return {**overdue(manifests, now), **unfit, **unlaunchable(manifests, nodeclasses, now)}
 
     def is_older(manifest: Mapping[str, Any]) -> bool:
         return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
@@ -297,9 +299,13 @@ def delete_unlaunchable(
         return deleted
     with failures.of("NodeClaims that will not be launched"):
         nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
-        there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
-        known = run.store.known(suspects)
-        requested = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
+        current = [m for name in suspects if (m := run.cluster.nodeclaim(name)) is not None]
+        claimed = run.store.known(suspects)
+        requested = [
+            manifest
+            for manifest in current
+            if is_unclaimed(manifest) and manifest["metadata"]["name"] not in claimed
+        ]
         for name, (reason, message) in to_delete(requested, nodeclasses).items():
             run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
             run.cluster.delete_nodeclaim(name)

@@ -50,24 +50,24 @@ def show_consolidatable(
     cluster: Cluster,
     now: datetime,
     pace: Pace,
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> timedelta | None:
     """Write as many changed conditions as `pace` allows; return the wait until the next look, None for the next tick.
 
     Errors are added to `failures`; the next run writes those conditions.
     """
-    found = consolidatable(claims, snapshot, pools, now, pace.allowed(now))
-    for name, condition in found.due.items():
+    changes = consolidatable(claims, snapshot, pools, now, pace.allowed(now))
+    for name, condition in changes.due.items():
         pace.written.append(now)
         with failures.of(f"NodeClaim {name}"):
             cluster.merge_status("NodeClaim", name, {"conditions": [condition_item(condition)]})
-            done[CONSOLIDATABLE] += 1
-    if found.left and pace.allowed(now):
+            counts[CONSOLIDATABLE] += 1
+    if changes.left and pace.allowed(now):
         return SOONEST
-    if found.next_at is None or found.next_at - now >= TICK:
+    if changes.next_at is None or changes.next_at - now >= TICK:
         return None
-    return max(SOONEST, found.next_at - now)
+    return max(SOONEST, changes.next_at - now)
 
 
 def stamp(
@@ -92,7 +92,7 @@ AGAIN = timedelta(seconds=10)
 
 
 def write_tags(
-    run: ClusterPorts, claims: Sequence[NodeClaim], spread: Spread, done: Counter[str], failures: Failures
+    run: ClusterPorts, claims: Sequence[NodeClaim], spread: Spread, counts: Counter[str], failures: Failures
 ) -> timedelta | None:
     """Write the tags that are due, and record on each claim that they are written. Each step can be repeated.
 
@@ -112,9 +112,9 @@ def write_tags(
             return str(error)
         return ""
 
-    found = list(spread(write, due[:MOST_TAGGED]))
-    written, trouble = found.count(""), [why for why in found if why not in ("", "Conflict")]
-    done.update({"Tagged": written} if written else {})
+    results = list(spread(write, due[:MOST_TAGGED]))
+    written, trouble = results.count(""), [result for result in results if result not in ("", "Conflict")]
+    counts.update({"Tagged": written} if written else {})
     if trouble:
         failures.add(Transient(f"{len(trouble)} instances are not tagged yet: {trouble[0]}"))
         return None
@@ -173,23 +173,23 @@ def keep_contents(
     read = {f"NodePool/{pool.name}": pool.content for pool in pools}
     read |= _nodeclaims(run, snapshot, ledger, failures)
     written = {key: content for key, content in sorted(read.items()) if ledger.contents.get(key) != content}
-    gone = ledger.contents.keys() - read.keys()
+    stale = ledger.contents.keys() - read.keys()
     if written:
         run.store.save_contents(written)
-    if gone:
-        run.store.forget_contents(gone)
+    if stale:
+        run.store.forget_contents(stale)
     return list(written)
 
 
 def _nodeclaims(run: ClusterPorts, snapshot: Snapshot, ledger: Ledger, failures: Failures) -> dict[str, str]:
     """Return the content hashes of users' NodeClaims that wait for their launch and exist on the API server."""
-    shown = {f"NodeClaim/{m['metadata']['name']}" for m in unclaimed(snapshot, ledger.claims)}
-    found = {key: content for key, content in ledger.contents.items() if key in shown}
+    keys = {f"NodeClaim/{m['metadata']['name']}" for m in unclaimed(snapshot, ledger.claims)}
+    contents = {key: content for key, content in ledger.contents.items() if key in keys}
     for name in unread_nodeclaims(snapshot, ledger)[:NODECLAIMS_AT_ONCE]:
-        found.pop(f"NodeClaim/{name}", None)
+        contents.pop(f"NodeClaim/{name}", None)
         with failures.of(f"NodeClaim {name}"):
-            there = run.cluster.nodeclaim(name)
-            content = nodeclaim_content(there) if there is not None else ""
+            manifest = run.cluster.nodeclaim(name)
+            content = nodeclaim_content(manifest) if manifest is not None else ""
             if content:
-                found[f"NodeClaim/{name}"] = content
-    return found
+                contents[f"NodeClaim/{name}"] = content
+    return contents

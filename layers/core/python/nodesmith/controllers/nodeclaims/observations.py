@@ -46,7 +46,7 @@ def note_stayed(
     snapshot: Snapshot,
     moved: Collection[str],
     now: datetime,
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> None:
     """Record on claims whether they are used and whose pods have stayed, except on claims that this run has `moved`.
@@ -55,18 +55,20 @@ def note_stayed(
     """
     claims = {claim.name: claim for claim in ledger.claims if claim.name not in moved}
     names = Workloads()
-    seen = with_stand_ins(snapshot, resolutions(snapshot, now), ledger, names)
-    served, used = stayed(ledger, seen, now, names), uses(ledger, seen, now, names)
-    for name in sorted(claims.keys() & (served.keys() | used.keys())):
+    extended = with_stand_ins(snapshot, resolutions(snapshot, now), ledger, names)
+    served, uses_by_claim = stayed(ledger, extended, now, names), uses(ledger, extended, now, names)
+    for name in sorted(claims.keys() & (served.keys() | uses_by_claim.keys())):
         claim = claims[name]
         with failures.of(f"NodeClaim {name}"):
             try:
                 store.save(
-                    replace(claim, served=served.get(name, claim.served), use=used.get(name, claim.use))
+                    replace(
+                        claim, served=served.get(name, claim.served), use=uses_by_claim.get(name, claim.use)
+                    )
                 )
             except Conflict:
                 continue  # it has moved on meanwhile; the next run sees the same pods
-            done["Served"] += 1
+            counts["Served"] += 1
 
 
 def learn(
@@ -81,37 +83,39 @@ def learn(
     Nothing waits for this: the next such node repeats an observation that could not be stored.
     """
     ready = [command.claim for command in commands if isinstance(command, Initialize)]
-    shown = [replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))]
-    if not shown:
+    observed = [
+        replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))
+    ]
+    if not observed:
         return
     try:
-        found = _offered(shown, ledger, store)
-        if found:
-            store.learn(found)
+        offered = _offered(observed, ledger, store)
+        if offered:
+            store.learn(offered)
     except Transient as error:
         failures.add(error)
 
 
-def _offered(shown: Iterable[NodeClaim], ledger: Ledger, store: Store) -> dict[Boot, Offered]:
+def _offered(observed: Iterable[NodeClaim], ledger: Ledger, store: Store) -> dict[Boot, Offered]:
     expected = {claim.name: claim.capacity.memory_bytes for claim in ledger.claims}
     ca_bundle = ledger.cluster.ca_bundle if ledger.cluster else ""
-    known = store.learned()
-    found: dict[Boot, Offered] = {}
-    for claim in shown:
+    earlier = store.learned()
+    by_boot: dict[Boot, Offered] = {}
+    for claim in observed:
         boot = boot_of(claim)
         if boot is None:
             continue
-        offered = learned(found.get(boot) or known.get(boot), claim, expected[claim.name], ca_bundle)
+        offered = learned(by_boot.get(boot) or earlier.get(boot), claim, expected[claim.name], ca_bundle)
         if offered is not None:
-            found[boot] = offered
-    return found
+            by_boot[boot] = offered
+    return by_boot
 
 
 def keep_health(
     store: Store,
     health: Mapping[str, RegistrationHealth],
     commands: list[Command],
-    done: Counter[str],
+    counts: Counter[str],
     failures: Failures,
 ) -> list[Command]:
     """Save `health`; return `commands` without those that must wait because their NodePool's health was not saved."""
@@ -121,7 +125,7 @@ def keep_health(
             store.save_health(nodepool, health[nodepool])
         except Conflict:
             unkept.add(nodepool)
-            done["Conflict"] += 1
+            counts["Conflict"] += 1
         except Transient as error:
             unkept.add(nodepool)
             failures.add(error, f"NodePool {nodepool}")
@@ -139,9 +143,9 @@ def wake_after_health(
     health: Mapping[str, RegistrationHealth],
 ) -> None:
     """Wake readiness if a NodePool's condition changes, and provisioning if a NodePool may buy again."""
-    if any(_shows(before.get(name), each) for name, each in health.items()):
+    if any(_shows(before.get(name), after) for name, after in health.items()):
         hints.send(Concern.READINESS, Hint(cluster, "registrations ended"))
-    if any(_frees(before.get(name), each) for name, each in health.items()):
+    if any(_frees(before.get(name), after) for name, after in health.items()):
         hints.send(Concern.PROVISIONING, Hint(cluster, "nodes join"))
 
 
@@ -152,8 +156,8 @@ def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
 
 
 def _breakers(health: RegistrationHealth | None) -> tuple[tuple[int, datetime | None], ...]:
-    held = (health.launches, health.moves) if health is not None else (CLOSED, CLOSED)
-    return tuple((each.trips, each.until) for each in held)
+    breakers = (health.launches, health.moves) if health is not None else (CLOSED, CLOSED)
+    return tuple((breaker.trips, breaker.until) for breaker in breakers)
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
@@ -186,13 +190,13 @@ def publish_buffer_status(
     sizes = _sizes(blobs, snapshot, now)
     data = blobs.get(unplaced_key(snapshot.cluster))
     written = json.loads(data).get("rooms", ()) if data else ()
-    rooms = {each["buffer"]: Room(**{f: each[f] for f in Room.__slots__ if f in each}) for each in written}
+    rooms = {item["buffer"]: Room(**{f: item[f] for f in Room.__slots__ if f in item}) for item in written}
     due = list(due_statuses(snapshot, rooms, now, sizes))[:STATUSES_AT_ONCE]
     for key, status in due:
         cluster.merge_status(CAPACITY_BUFFER.name, key, status)
-    shown = {f"{m['metadata']['namespace']}/{m['metadata']['name']}": m for m in snapshot.capacitybuffers}
+    manifests = {f"{m['metadata']['namespace']}/{m['metadata']['name']}": m for m in snapshot.capacitybuffers}
     news = any(
-        key in sizes and (shown[key].get("status") or {}).get("replicas") != status["replicas"]
+        key in sizes and (manifests[key].get("status") or {}).get("replicas") != status["replicas"]
         for key, status in due
     )
     return len(due), news
@@ -200,22 +204,22 @@ def publish_buffer_status(
 
 def next_sizes(snapshot: Snapshot, now: datetime) -> datetime | None:
     """Return when buffers that are sized by history may have another size, None if there are none."""
-    buffers = (each.value for each in parse_buffers(snapshot.capacitybuffers))
-    if not any(each is not None and each.quantile for each in buffers):
+    buffers = (buffer.value for buffer in parse_buffers(snapshot.capacitybuffers))
+    if not any(buffer is not None and buffer.quantile for buffer in buffers):
         return None
     return first((next_size_at(now), next_window(snapshot, now)))
 
 
 def _sizes(blobs: Blobs, snapshot: Snapshot, now: datetime) -> Mapping[str, Sizing]:
     """Return the sizes of the buffers that are sized by history, by their key, after noting what workloads want now."""
-    buffers = [each.value for each in parse_buffers(snapshot.capacitybuffers) if each.value]
+    buffers = [buffer.value for buffer in parse_buffers(snapshot.capacitybuffers) if buffer.value]
     sized = [buffer for buffer in buffers if buffer.quantile is not None]
     if not sized:
         return {}
     before = _read(blobs.get(growth_key(snapshot.cluster)))
     histories = _noted(before, sized, snapshot, now)
     if histories != before:
-        items = {name: history_item(each) for name, each in sorted(histories.items())}
+        items = {name: history_item(history) for name, history in sorted(histories.items())}
         text = json.dumps({"format": _FORMAT, "workloads": items}, separators=(",", ":"))
         blobs.put(growth_key(snapshot.cluster), gzip.compress(text.encode(), mtime=0))
     return {
@@ -240,7 +244,7 @@ def _noted(
 
 
 def _read(data: bytes | None) -> dict[str, History]:
-    """Read the histories. Damaged ones, and those that a later release wrote, are begun anew."""
+    """Read the histories. Damaged ones, and those that a later release wrote, start again."""
     try:
         document = json.loads(gzip.decompress(data)) if data else {}
         items = document.get("workloads", {}) if document.get("format") == _FORMAT else {}

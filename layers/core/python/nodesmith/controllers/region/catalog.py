@@ -83,7 +83,7 @@ def refresh_catalog(
 
     If calls failed, raises Transient after the work is done, or Rejected if no retry can fix any of the failures.
     """
-    known = _known(catalogs, list_prices, now)
+    current = _stored_catalog(catalogs, list_prices, now)
     failures: list[Transient | Rejected] = []
     catalog_update = CatalogUpdate(
         facts=_ask(market.facts, failures),
@@ -94,10 +94,10 @@ def refresh_catalog(
         windows_spot=_ask(lambda: market.spot_prices(now, windows=True), failures),
     )
     catalog_update = replace(
-        catalog_update, on_demand_of=_by_product(market, known, catalog_update, failures)
+        catalog_update, on_demand_of=_by_product(market, current, catalog_update, failures)
     )
-    fresh = merge(known, catalog_update, list_prices, now)
-    written = catalog_update != CatalogUpdate() and fresh.ref != known.ref
+    fresh = merge(current, catalog_update, list_prices, now)
+    written = catalog_update != CatalogUpdate() and fresh.ref != current.ref
     if written:
         catalogs.write(fresh)
     report = _report(fresh, catalog_update, written, failures)
@@ -109,21 +109,21 @@ def refresh_catalog(
 
 
 def _by_product(
-    market: Market, known: Catalog, catalog_update: CatalogUpdate, failures: list[Transient | Rejected]
+    market: Market, current: Catalog, catalog_update: CatalogUpdate, failures: list[Transient | Rejected]
 ) -> dict[str, Mapping[str, Mapping[str, float]]]:
     """Return the on-demand prices of all products in the region and in its local zones and wavelength zones."""
-    zones = catalog_update.zones or {o.zone for offered in known.offerings.values() for o in offered}
-    places = sorted({known.region, *(place_of(zone, known.region) for zone in zones)})
-    found: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    for sold in PRODUCTS:
-        asked = [place for place in places if sold != LINUX or place != known.region]
-        prices = _ask(partial(market.prices_of, sold, asked), failures) if asked else None
+    zones = catalog_update.zones or {o.zone for offered in current.offerings.values() for o in offered}
+    places = sorted({current.region, *(place_of(zone, current.region) for zone in zones)})
+    prices_by_product: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    for product in PRODUCTS:
+        others = [place for place in places if product != LINUX or place != current.region]
+        prices = _ask(partial(market.prices_of, product, others), failures) if others else None
         if prices:
-            found[sold] = prices
-    return found
+            prices_by_product[product] = prices
+    return prices_by_product
 
 
-def _known(catalogs: Catalogs, list_prices: ListPrices, now: datetime) -> Catalog:
+def _stored_catalog(catalogs: Catalogs, list_prices: ListPrices, now: datetime) -> Catalog:
     """Return the stored catalogue; an empty one, to be filled from AWS's answers, if it is missing or damaged."""
     try:
         return catalogs.latest()
@@ -164,7 +164,7 @@ def _report(
         types=len(catalog.facts),
         offerings=len(offerings),
         estimated_prices=sum(offering.estimated for offering in offerings),
-        learned={what: len(found or ()) for what, found in learned.items()},
+        learned={subject: len(entries or ()) for subject, entries in learned.items()},
         failures=tuple(map(str, failures)),
     )
 
@@ -188,7 +188,7 @@ class CatalogUpdate:
 
 
 def merge(
-    known: Catalog, catalog_update: CatalogUpdate, list_prices: ListPrices, made_at: datetime
+    current: Catalog, catalog_update: CatalogUpdate, list_prices: ListPrices, made_at: datetime
 ) -> Catalog:
     """Return the updated catalogue.
 
@@ -196,23 +196,23 @@ def merge(
     else the known one; estimates are used only until spot prices have been fetched once. There is no offering without a
     price. In local zones and wavelength zones, the region's prices stand in for unknown ones, as estimates.
     """
-    facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or known.facts
-    zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
+    facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or current.facts
+    zone_ids = {o.zone: o.zone_id for offered in current.offerings.values() for o in offered}
     zone_ids.update(catalog_update.zones or {})
-    prices = _merged_prices(known, catalog_update)
+    prices = _merged_prices(current, catalog_update)
     local = prices.get(LINUX, NO_PRICES).on_demand
     offerings = {
-        name: tuple(_offerings(one, known, catalog_update, list_prices, zone_ids, local))
-        for name, one in facts.items()
-        if isinstance(one, InstanceFacts)
+        name: tuple(_offerings(fact, current, catalog_update, list_prices, zone_ids, local))
+        for name, fact in facts.items()
+        if isinstance(fact, InstanceFacts)
     }
-    sold = {name: offered for name, offered in offerings.items() if offered}
-    return Catalog.of(known.region, made_at, facts, sold, known.currency, prices)
+    available = {name: offered for name, offered in offerings.items() if offered}
+    return Catalog.of(current.region, made_at, facts, available, current.currency, prices)
 
 
-def _merged_prices(known: Catalog, catalog_update: CatalogUpdate) -> Mapping[str, ProductPrices]:
+def _merged_prices(current: Catalog, catalog_update: CatalogUpdate) -> Mapping[str, ProductPrices]:
     """Return the known prices of all products, replaced by current ones for each place that was asked about."""
-    merged = dict(known.prices)
+    merged = dict(current.prices)
     for name, places in sorted(catalog_update.on_demand_of.items()):
         before = merged.get(name, NO_PRICES)
         merged[name] = replace(before, on_demand={**before.on_demand, **places})
@@ -222,7 +222,7 @@ def _merged_prices(known: Catalog, catalog_update: CatalogUpdate) -> Mapping[str
             by_type.setdefault(name, {})[zone] = price
         zones = tuple(sorted({zone for _, zone in catalog_update.windows_spot}))
         spot = {
-            name: tuple(found.get(zone, 0.0) for zone in zones) for name, found in sorted(by_type.items())
+            name: tuple(by_zone.get(zone, 0.0) for zone in zones) for name, by_zone in sorted(by_type.items())
         }
         merged[WINDOWS] = replace(merged.get(WINDOWS, NO_PRICES), zones=zones, spot=spot)
     return merged
@@ -236,16 +236,16 @@ def _offerings(
     zone_ids: Mapping[str, str],
     local: Mapping[str, Mapping[str, float]],
 ) -> Iterator[Offering]:
-    name, known = facts.name, catalog.offerings.get(facts.name, ())
+    name, before = facts.name, catalog.offerings.get(facts.name, ())
     zones = (
-        {o.zone for o in known}
+        {o.zone for o in before}
         if catalog_update.offered is None
         else catalog_update.offered.get(name, frozenset())
     )
     regional, estimated = _on_demand(name, catalog, catalog_update, list_prices)
-    known_spot = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
+    known_spot = {o.zone: o.price_hourly_usd for o in before if o.capacity_type == SPOT and not o.estimated}
     guess = catalog_update.spot is None and (
-        not known or any(o.capacity_type == SPOT and o.estimated for o in known)
+        not before or any(o.capacity_type == SPOT and o.estimated for o in before)
     )
     for zone in sorted(zones):
         place = place_of(zone, catalog.region)
@@ -269,12 +269,12 @@ def _on_demand(
     """
     if catalog_update.on_demand and name in catalog_update.on_demand:
         return catalog_update.on_demand[name], False
-    known = [
+    candidates = [
         (o.estimated or place_of(o.zone, catalog.region) != catalog.region, o.price_hourly_usd)
         for o in catalog.offerings.get(name, ())
         if o.capacity_type == ON_DEMAND
     ]
-    if known:
-        is_estimate, price = min(known, key=lambda each: each[0])
+    if candidates:
+        is_estimate, price = min(candidates, key=lambda candidate: candidate[0])
         return price, is_estimate
     return list_prices.hourly.get(name), list_prices.estimated

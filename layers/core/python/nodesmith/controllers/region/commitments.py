@@ -2,8 +2,8 @@
 
 Commitments are read with what runs in the region, and shared between clusters.
 
-What cannot be read stays as it was known, and the fault is kept with the rest, for `nodesmith status`. Purchases never
-wait for commitments: without them, prices are those of the catalogue.
+Anything that cannot be read keeps its last known value, and the fault is stored beside it, for `nodesmith status`.
+Purchases never wait for commitments: without them, prices are those of the catalogue.
 """
 
 from __future__ import annotations
@@ -74,61 +74,69 @@ def read_commitments_of(
 
     `payer` returns the payer's commitments, which the role of the settings gives access to.
     """
-    known, faults = store.load().book, list[str]()
+    known_book, faults = store.load().book, list[str]()
     vcpus = _vcpus_of_metal(catalog)
-    found = _of_account(reader, vcpus, known, faults, of_payer=False)
+    commitments = _of_account(reader, vcpus, known_book, faults, of_payer=False)
     if payer is not None:
-        there = _asked(payer, faults)
-        found += (
-            _kept(known, of_payer=True)
-            if there is None
-            else _of_account(there, vcpus, known, faults, of_payer=True)
+        payer_reader = _result_of(payer, faults)
+        commitments += (
+            _last_read(known_book, of_payer=True)
+            if payer_reader is None
+            else _of_account(payer_reader, vcpus, known_book, faults, of_payer=True)
         )
-    found += _listed(settings, catalog, vcpus, now, faults)
-    running = _asked(reader.running, faults)
+    commitments += _listed(settings, catalog, vcpus, now, faults)
+    running = _result_of(reader.running, faults)
     # A commitment that the payer shares may appear in both accounts.
-    once = {each.id: each for each in found}
+    once = {commitment.id: commitment for commitment in commitments}
     book = CommitmentBook(
         now,
         tuple(once[id_] for id_ in sorted(once)),
-        known.running if running is None else running,
+        known_book.running if running is None else running,
         tuple(faults),
         settings.share,
         vcpus,
     )
     store.keep(book)
     blobs.put(commitments_key(catalog.region), json.dumps(book_item(book), sort_keys=True).encode())
-    return CommitmentReading(book, tuple(fault for fault in faults if fault not in known.faults))
+    return CommitmentReading(book, tuple(fault for fault in faults if fault not in known_book.faults))
 
 
 def _of_account(
     reader: CommitmentReader,
     vcpus: Mapping[str, int],
-    known: CommitmentBook,
+    book: CommitmentBook,
     faults: list[str],
     *,
     of_payer: bool,
 ) -> list[Commitment]:
     plans, reserved = (
-        _asked(reader.savings_plans, faults),
-        _asked(lambda: reader.reserved_instances(vcpus), faults),
+        _result_of(reader.savings_plans, faults),
+        _result_of(lambda: reader.reserved_instances(vcpus), faults),
     )
-    before = _kept(known, of_payer=of_payer)
+    before = _last_read(book, of_payer=of_payer)
     return [
-        *(plans if plans is not None else (each for each in before if each.kind.is_plan)),
-        *(reserved if reserved is not None else (each for each in before if not each.kind.is_plan)),
+        *(plans if plans is not None else (commitment for commitment in before if commitment.kind.is_plan)),
+        *(
+            reserved
+            if reserved is not None
+            else (commitment for commitment in before if not commitment.kind.is_plan)
+        ),
     ]
 
 
-def _kept(known: CommitmentBook, *, of_payer: bool) -> list[Commitment]:
-    return [each for each in known.commitments if each.of_payer is of_payer and not _is_listed(each)]
+def _last_read(book: CommitmentBook, *, of_payer: bool) -> list[Commitment]:
+    return [
+        commitment
+        for commitment in book.commitments
+        if commitment.of_payer is of_payer and not _is_listed(commitment)
+    ]
 
 
-def _is_listed(each: Commitment) -> bool:
-    return each.id.startswith("commitment ")
+def _is_listed(commitment: Commitment) -> bool:
+    return commitment.id.startswith("commitment ")
 
 
-def _asked(call: Callable[[], T], faults: list[str]) -> T | None:
+def _result_of(call: Callable[[], T], faults: list[str]) -> T | None:
     try:
         return call()
     except (Transient, Rejected) as failure:
@@ -140,16 +148,16 @@ def _listed(
     settings: CommitmentSettings, catalog: Catalog, vcpus: Mapping[str, int], now: datetime, faults: list[str]
 ) -> list[Commitment]:
     prices = {kind: price for (kind, _), price in sorted(on_demand_prices(catalog).items())}
-    found: list[Commitment] = []
-    for each in settings.listed:
-        made = each.commitment(prices, vcpus)
-        if isinstance(made, Problem):
-            faults.append(str(made))
-        elif made.ends <= now:
-            faults.append(f"{each.name}: ends: it has expired: remove it")
+    commitments: list[Commitment] = []
+    for entry in settings.listed:
+        result = entry.commitment(prices, vcpus)
+        if isinstance(result, Problem):
+            faults.append(str(result))
+        elif result.ends <= now:
+            faults.append(f"{entry.name}: ends: it has expired: remove it")
         else:
-            found.append(made)
-    return found
+            commitments.append(result)
+    return commitments
 
 
 def _vcpus_of_metal(catalog: Catalog) -> FrozenMap[int]:
@@ -179,45 +187,45 @@ def claim_commitments(
     purchase goes on: at worst, its nodes cost their on-demand price.
     """
     cluster = inputs.ledger.cluster
-    wanted = {node.request.cheapest.commitment for node in nodes} - {""}
-    if store is None or cluster is None or not wanted:
+    names = {node.request.cheapest.commitment for node in nodes} - {""}
+    if store is None or cluster is None or not names:
         return
     usage = _with(usage_of(inputs.ledger.claims), nodes)
-    found = inputs.ledger.commitments
+    commitments = inputs.ledger.commitments
     try:
         for _ in range(_ATTEMPTS):
             try:
-                store.report(found.reporting(cluster.name, usage, now))
+                store.report(commitments.reporting(cluster.name, usage, now))
                 return
             except Conflict:
-                found = store.load()
-            _require_left(replace(inputs, ledger=replace(inputs.ledger, commitments=found)), nodes)
+                commitments = store.load()
+            _require_left(replace(inputs, ledger=replace(inputs.ledger, commitments=commitments)), nodes)
     except Transient:
         return
 
 
 def _with(usage: dict[tuple[str, str], float], nodes: Sequence[PlannedNode]) -> dict[tuple[str, str], float]:
     for node in nodes:
-        first = node.request.overrides[0]
+        cheapest = node.request.overrides[0]
         if node.claim.capacity_type == ON_DEMAND:
-            key = first.instance_type, first.zone
+            key = cheapest.instance_type, cheapest.zone
             usage[key] = usage.get(key, 0.0) + 1
     return usage
 
 
 def _require_left(inputs: Inputs, nodes: Sequence[PlannedNode]) -> None:
     """Raise Conflict unless what is left of commitments is still enough for these nodes."""
-    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
-    pools = {pool.name: pool for pool in found.pools} if found is not None else {}
-    left = dict(found.left) if found is not None else {}
+    applied = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    pools = {pool.name: pool for pool in applied.pools} if applied is not None else {}
+    remaining = dict(applied.left) if applied is not None else {}
     for node in nodes:
-        first = node.request.overrides[0]
-        if first.commitment and not first.price_hourly_usd:
-            pool = pools.get(first.commitment)
-            use = pool.use(first.instance_type, first.zone) if pool is not None else 1
-            left[first.commitment] = left.get(first.commitment, 0) - use
-            if left[first.commitment] < 0:
-                raise Conflict(f"another cluster has used what was left of {first.commitment}")
+        cheapest = node.request.overrides[0]
+        if cheapest.commitment and not cheapest.price_hourly_usd:
+            pool = pools.get(cheapest.commitment)
+            use = pool.use(cheapest.instance_type, cheapest.zone) if pool is not None else 1
+            remaining[cheapest.commitment] = remaining.get(cheapest.commitment, 0) - use
+            if remaining[cheapest.commitment] < 0:
+                raise Conflict(f"another cluster has used what was left of {cheapest.commitment}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +237,16 @@ class UsageKeeper:
 
     def keep(self, inputs: Inputs) -> None:
         """Report the usage if others see another one. A failed report is repeated by a later run."""
-        found, cluster, now = inputs.ledger.commitments, inputs.ledger.cluster, self.clock()
+        commitments, cluster, now = inputs.ledger.commitments, inputs.ledger.cluster, self.clock()
         usage = usage_of(inputs.ledger.claims)
-        if cluster is None or not found.book.commitments or not found.renews(cluster.name, usage, now):
+        if (
+            cluster is None
+            or not commitments.book.commitments
+            or not commitments.renews(cluster.name, usage, now)
+        ):
             return
         try:
-            self.store.report(found.reporting(cluster.name, usage, now))
+            self.store.report(commitments.reporting(cluster.name, usage, now))
         except (Conflict, Transient):
             return
 
@@ -260,21 +272,21 @@ class OnSaleKeeper:
 
     def keep(self, inputs: Inputs) -> None:
         """Write the object if its content has changed. After a failure, a later run tries again."""
-        now, seen = self.clock(), _basis(inputs)
-        if seen == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
+        now, basis = self.clock(), _basis(inputs)
+        if basis == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
             return
         try:
             self._write(write_on_sale(on_sale(inputs)))
-            self.seen = seen
+            self.seen = basis
         except (Transient, Conflict):
             self.failed_at = now
 
     def _write(self, data: bytes) -> None:
-        key, kept = on_sale_key(self.cluster), self.kept
-        if kept is None:
-            found = self.blobs.read(key, NONE_THERE)
-            self.kept = kept = found.tag, found.data or b""
-        tag, held = kept
+        key, written = on_sale_key(self.cluster), self.kept
+        if written is None:
+            version = self.blobs.read(key, NONE_THERE)
+            self.kept = written = version.tag, version.data or b""
+        tag, held = written
         if held != data:
             self.kept = None  # until the outcome of the write is known
             self.kept = self.blobs.replace(key, data, tag), data
@@ -284,10 +296,14 @@ def _basis(inputs: Inputs) -> object:
     """Return everything that what is on sale depends on, without what changes as nodes come and go."""
     ledger, snapshot = inputs.ledger, inputs.snapshot
     closed = frozenset(key for key, backoff in ledger.unavailable.items() if backoff.holds(inputs.now))
-    asked = [(each.get("metadata", {}).get("name"), each.get("spec")) for each in snapshot.nodepools]
-    asked += [(each.get("metadata", {}).get("name"), each.get("spec")) for each in snapshot.nodeclasses]
+    specs = [
+        (manifest.get("metadata", {}).get("name"), manifest.get("spec")) for manifest in snapshot.nodepools
+    ]
+    specs += [
+        (manifest.get("metadata", {}).get("name"), manifest.get("spec")) for manifest in snapshot.nodeclasses
+    ]
     resolved = {
         name: (frozenset(subnet.zone for subnet in status.subnets), status.images)
         for name, status in ledger.nodeclasses.items()
     }
-    return inputs.catalog.ref, asked, resolved, closed, frozenset(ledger.shifted(inputs.now))
+    return inputs.catalog.ref, specs, resolved, closed, frozenset(ledger.shifted(inputs.now))

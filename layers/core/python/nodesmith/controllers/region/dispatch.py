@@ -152,12 +152,13 @@ def keep_limits(
     """Write the SpendingLimits where all functions that buy read them; return what is wrong with them, or used up.
 
     `unreadable` are registered clusters without a readable registration: their nodes count as well. After a change,
-    each cluster tells what it takes of the limits, and what waits for one is decided again. Raises Transient, Rejected.
+    each cluster reports what it takes of the limits and decides again about what waits for one. Raises Transient,
+    Rejected.
     """
     values = run.parameters.all()
     limits = [parse_spending_limit(name, values[name]) for name in sorted(values)]
-    served = [each for each in registrations if not each.observed]
-    clusters = {each.cluster for each in served} | set(unreadable)
+    served = [registration for registration in registrations if not registration.observed]
+    clusters = {registration.cluster for registration in served} | set(unreadable)
     if run.shared.save(limits, clusters) and served:
         for concern in (Concern.READINESS, Concern.PROVISIONING):
             run.ticks.send(concern, served)
@@ -196,29 +197,31 @@ def check_health(
     """
     known_since, before = run.records.state()
     since = {"": known_since.get("", now)}
-    since |= {each.cluster: known_since.get(each.cluster, now) for each in registrations}
+    since |= {
+        registration.cluster: known_since.get(registration.cluster, now) for registration in registrations
+    }
     records = [record for name in since for record in run.records.of(name)]
-    served = [(each, since[each.cluster]) for each in registrations]
-    found = findings(records, served, since[""], now)
-    found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
+    served = [(registration, since[registration.cluster]) for registration in registrations]
+    current = findings(records, served, since[""], now)
+    current += [Finding(cluster, "", "Unreadable", error) for cluster, error in sorted(unreadable.items())]
     if of_limits is None:
-        of_limits = [each for each in before if each.kind in OF_LIMITS]
-    found += [*_trial(run, records, now), *of_limits]
+        of_limits = [finding for finding in before if finding.kind in OF_LIMITS]
+    current += [*_trial(run, records, now), *of_limits]
     given_up = run.dead_letters.waiting()
     if given_up:
-        found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
-    after = frozenset(found)
+        current.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
+    after = frozenset(current)
     if after != before:
         run.events.publish(_changes(before, after))
     if after != before or since != known_since:
         run.records.keep(since, after)
-    return sorted(found)
+    return sorted(current)
 
 
 def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
     """End the trial of a release that fails; return a finding if one was ended, until the next deployment."""
     trial = run.trials.current()
-    judged = judge_trial(trial, (each for each in records if each.cluster in trial.clusters), now)
+    judged = judge_trial(trial, (record for record in records if record.cluster in trial.clusters), now)
     if judged != trial:
         run.trials.keep(judged)
     return [Finding("", "", "TrialEnded", judged.ended)] if judged.ended else []
@@ -226,12 +229,12 @@ def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[F
 
 def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:
     for state, changed in (("unhealthy", after - before), ("healthy", before - after)):
-        for each in sorted(changed):
+        for finding in sorted(changed):
             yield {
                 "state": state,
-                "cluster": each.cluster,
-                "concern": each.concern,
-                "kind": each.kind,
-                "meaning": KINDS.get(each.kind, ""),
-                "said": each.said,
+                "cluster": finding.cluster,
+                "concern": finding.concern,
+                "kind": finding.kind,
+                "meaning": KINDS.get(finding.kind, ""),
+                "said": finding.said,
             }

@@ -111,10 +111,10 @@ class Shifts:
 def is_of_shifts(event: str) -> bool:
     """Return whether an event (JSON) comes from Application Recovery Controller."""
     try:
-        found = json.loads(event)
+        document = json.loads(event)
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and found.get("source") == ZONAL_SHIFTS
+    return isinstance(document, dict) and document.get("source") == ZONAL_SHIFTS
 
 
 def wake_shifted(run: Shifts, event: str = "") -> Report:
@@ -125,22 +125,22 @@ def wake_shifted(run: Shifts, event: str = "") -> Report:
     counted, and the next tick asks again; readiness itself looks every few minutes.
     """
     report = Report()
-    wanted = set(_named(event))
+    names = set(_clusters_named(event))
     if not event:
         try:
-            wanted = set(run.clusters.clusters())
+            names = set(run.clusters.clusters())
         except (Transient, Rejected):
             report.counts["ZonalShiftsNotRead"] += 1
-    if event or wanted:
-        known, _ = run.registrations.all()
-        served = [each for each in known if not wanted or each.cluster in wanted]
+    if event or names:
+        registered, _ = run.registrations.all()
+        served = [registration for registration in registered if not names or registration.cluster in names]
         if served:
             report.counts["ClustersShifted"] += len(served)
             run.ticks.send(Concern.READINESS, served)
     return report
 
 
-def _named(event: str) -> Iterator[str]:
+def _clusters_named(event: str) -> Iterator[str]:
     """Yield the clusters that an event names, if any."""
     resources = json.loads(event).get("resources") if event else ()
     for arn in resources if isinstance(resources, list) else ():

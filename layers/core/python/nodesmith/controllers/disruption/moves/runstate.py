@@ -72,9 +72,9 @@ class Disruption(ClusterPorts):
         """Publish the Events that were not published lately, at most `most` of them."""
         publish_new(self.cluster, events, self.memory.published, self.clock(), AGAIN_AFTER, most)
 
-    def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
+    def wake(self, concern: Concern, reason: str, seconds: int = 0) -> None:
         """Wake a concern, after `seconds`."""
-        self.hints.send(concern, Hint(self.cluster_name, why), seconds)
+        self.hints.send(concern, Hint(self.cluster_name, reason), seconds)
 
     def wake_me(self, wait: timedelta) -> None:
         """Have disruption look again after `wait`."""
@@ -138,8 +138,8 @@ class RunState:
 
     def claims(self, names: Iterable[str]) -> list[NodeClaim]:
         """Return the claims with these names that exist in the ledger."""
-        wanted = frozenset(names)
-        return [claim for claim in self.ledger.claims if claim.name in wanted]
+        wanted_names = frozenset(names)
+        return [claim for claim in self.ledger.claims if claim.name in wanted_names]
 
     def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
         """Store a decision's record, before the decision is carried out."""
@@ -169,12 +169,12 @@ def timed(metrics: Metrics) -> Callable[[Reason], AbstractContextManager[None]]:
     return measure
 
 
-def note_search(state: RunState, found: Proposals) -> None:
+def note_search(state: RunState, proposals: Proposals) -> None:
     """Record what a search pass has found."""
     metrics = state.run.metrics
-    eligible = {labelled(reason=reason.lower()): float(count) for reason, count in found.eligible.items()}
+    eligible = {labelled(reason=reason.lower()): float(count) for reason, count in proposals.eligible.items()}
     metrics.show("voluntary_disruption_eligible_nodes", eligible, state.run.clock())
-    if not found.is_finished:
+    if not proposals.is_finished:
         metrics.count("voluntary_disruption_consolidation_timeouts_total", consolidation_type=_MULTI)
 
 
@@ -187,9 +187,9 @@ def note_decision(state: RunState, move: Move) -> None:
         state.run.metrics.count(name, nodepool=nodepool, **about)
 
 
-def note_failed_validation(state: RunState, move: Move, kept: Collection[str]) -> None:
+def note_failed_validation(state: RunState, move: Move, valid: Collection[str]) -> None:
     """Count the source nodes of a move that validation has not `kept`."""
-    failed = len(set(move.sources) - set(kept))
+    failed = len(set(move.sources) - set(valid))
     if failed:
         kind = _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI)
         name = "voluntary_disruption_failed_validations_total"
@@ -201,8 +201,8 @@ def note_abandoned(state: RunState, move: Move) -> None:
     if move.stage is Stage.PROPOSED:
         note_failed_validation(state, move, ())
         return
-    there = {claim.name: claim.phase for claim in state.claims(move.replacements)}
-    failed = sum(there.get(name) is not Phase.INITIALIZED for name in move.replacements)
+    phases = {claim.name: claim.phase for claim in state.claims(move.replacements)}
+    failed = sum(phases.get(name) is not Phase.INITIALIZED for name in move.replacements)
     if failed:
         state.run.metrics.count("voluntary_disruption_queue_failures_total", failed, **_about(move))
 
@@ -236,11 +236,11 @@ def open_again(state: RunState, claims: Sequence[NodeClaim]) -> None:
     _show(state, claims, "False")
 
 
-def abandon(state: RunState, move: Move, why: str) -> None:
+def abandon(state: RunState, move: Move, reason: str) -> None:
     """Abandon a move. Nodes that were bought for it are removed later."""
-    left = state.run.store.save_move(move.at(Stage.ABANDONED, state.run.clock(), why=why))
+    abandoned = state.run.store.save_move(move.at(Stage.ABANDONED, state.run.clock(), why=reason))
     state.done["MovesAbandoned"] += 1
-    open_sources(state, left)
+    open_sources(state, abandoned)
 
 
 def open_sources(state: RunState, move: Move) -> None:
@@ -257,6 +257,6 @@ def _patch(state: RunState, claims: Iterable[NodeClaim], patch: NodePatch) -> No
 
 
 def _show(state: RunState, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
-    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, state.run.clock(), reason, ""))
+    condition = condition_item(ObjectCondition(DISRUPTION_REASON, status, state.run.clock(), reason, ""))
     for claim in claims:
-        state.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})
+        state.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [condition]})
