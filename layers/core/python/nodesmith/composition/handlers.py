@@ -39,22 +39,22 @@ class Clusters:
         """Return a cluster's parts and run, new ones if its registration has changed. Raises Rejected, Transient."""
         registration = self._parts.registrations.get(cluster)
         self._refuse_elsewhere(registration)
-        served = self._served.get(cluster)
-        if served is None or served[0].registration != registration:
-            own = ClusterParts(self._parts, registration)
-            served = own, self._compose(own)
-            self._served[cluster] = served
+        composed = self._served.get(cluster)
+        if composed is None or composed[0].registration != registration:
+            cluster_parts = ClusterParts(self._parts, registration)
+            composed = cluster_parts, self._compose(cluster_parts)
+            self._served[cluster] = composed
         self._served.move_to_end(cluster)
         if len(self._served) > MOST_CLUSTERS:
             self._served.popitem(last=False)
-        return served
+        return composed
 
     def _refuse_elsewhere(self, registration: Registration) -> None:
         """Raise Rejected if, by a changed registration, another function reaches the cluster's API server."""
-        here, concern = self._parts.settings.vpc_name, self._parts.concern
-        there = function_vpc(concern, registration.reached_from)
-        if here != there:
-            name = function_name(concern, there)
+        own_vpc, concern = self._parts.settings.vpc_name, self._parts.concern
+        vpc = function_vpc(concern, registration.reached_from)
+        if own_vpc != vpc:
+            name = function_name(concern, vpc)
             raise Rejected(f"cluster {registration.cluster}: {name} serves it, by its registration")
 
 
@@ -88,11 +88,13 @@ def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
     hints, faults = hints_of(event)
     for fault in faults:
         parts.telemetry.rejected(fault)
-    found: dict[str, Hint] = {}
+    by_cluster: dict[str, Hint] = {}
     for hint in hints:
-        known = found.setdefault(hint.cluster, hint)
-        found[hint.cluster] = replace(known, attempt=max(known.attempt, hint.attempt))
-    return list(found.values())
+        hint_of_cluster = by_cluster.setdefault(hint.cluster, hint)
+        by_cluster[hint.cluster] = replace(
+            hint_of_cluster, attempt=max(hint_of_cluster.attempt, hint.attempt)
+        )
+    return list(by_cluster.values())
 
 
 def _handed_over(parts: Parts, clusters: Clusters, hint: Hint) -> bool:
@@ -104,26 +106,26 @@ def _handed_over(parts: Parts, clusters: Clusters, hint: Hint) -> bool:
     try:
         if parts.alias != ALIAS or not parts.registrations.is_canary(hint.cluster):
             return False
-        own, _ = clusters.of(hint.cluster)
+        cluster_parts, _ = clusters.of(hint.cluster)
         payload = hints_payload([hint])
         parts.invocations.invoke(parts.concern, parts.settings.vpc_name, payload, CANARY_ALIAS)
     except (Rejected, Transient):
         return False  # a wrong registration is reported when the cluster is served
-    own.health.ran(False, {})
+    cluster_parts.health.ran(False, {})
     return True
 
 
 def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> None:
     """Run once for a cluster, and add the hint to `outcome` if it must be retried."""
-    telemetry, own, due = parts.telemetry.of(hint.cluster), None, None
+    telemetry, cluster_parts, due = parts.telemetry.of(hint.cluster), None, None
     succeeded = False
     try:
-        own, run = clusters.of(hint.cluster)
-        telemetry = own.telemetry
-        with own.metrics_written():
+        cluster_parts, run = clusters.of(hint.cluster)
+        telemetry = cluster_parts.telemetry
+        with cluster_parts.metrics_written():
             report = run()
-        for why in report.rejected:
-            telemetry.rejected(why)
+        for reason in report.rejected:
+            telemetry.rejected(reason)
         if report.again:
             outcome.again.append(hint)
         succeeded, due = True, report.due
@@ -135,8 +137,8 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         outcome.errors.append((telemetry, error))
         outcome.again.append(hint)
     finally:
-        if own is not None:
-            own.health.ran(succeeded, telemetry.take_symptoms(), due)
+        if cluster_parts is not None:
+            cluster_parts.health.ran(succeeded, telemetry.take_symptoms(), due)
 
 
 def _try_again(parts: Parts, outcome: _Outcome) -> None:

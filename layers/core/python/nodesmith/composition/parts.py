@@ -323,12 +323,12 @@ class ClusterParts:
 def _deployment_settings() -> Settings:
     """Read the environment. Raises Rejected with every required variable that is not set."""
     settings = read_settings(os.environ)
-    needed = {
+    required = {
         "TABLE_NAME": settings.table_name,
         "BUCKET_NAME": settings.bucket_name,
         "QUEUE_URL": settings.queue_url,
     }
-    missing = [name for name, value in needed.items() if not value]
+    missing = [name for name, value in required.items() if not value]
     if missing:
         raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack must set them")
     return settings

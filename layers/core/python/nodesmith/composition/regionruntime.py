@@ -57,7 +57,7 @@ def routing() -> Handler:
     def tick() -> Report:
         report = Report()
         with Failures() as failures:
-            # A spot warning leaves two minutes, so it comes first. While one cannot be looked up, the other still can.
+            # A spot warning leaves two minutes, so it comes first. If one look-up fails, the other still runs.
             with failures.of("spot instances"):
                 report.counts.update(wake_warned(run).counts)
             with failures.of("zonal shifts"):
@@ -112,19 +112,19 @@ def dispatch() -> Handler:
     def tick(event: Event) -> None:
         at, of_limits = scheduled_at(event), None
         report = try_ticks(run, at)
-        for why in report.rejected:
-            parts.telemetry.rejected(why)
+        for reason in report.rejected:
+            parts.telemetry.rejected(reason)
         with Failures() as failures:
             for delay in report.delays:
                 failures.add(delay)
             with failures.of("limits"):
                 of_limits = keep_limits(limits, report.registrations, report.faults, now())
             if is_due(at):
-                found = check_health(health, report.registrations, report.faults, now(), of_limits)
-                for finding in found:
+                new_findings = check_health(health, report.registrations, report.faults, now(), of_limits)
+                for finding in new_findings:
                     parts.telemetry.unhealthy(finding, KINDS.get(finding.kind, ""))
-                if found:
-                    parts.telemetry.alarm("Unhealthy", len(found))
+                if new_findings:
+                    parts.telemetry.alarm("Unhealthy", len(new_findings))
             parts.telemetry.ran(report.counts)
 
     return delayed_or_scheduled(parts, tick)
@@ -134,8 +134,8 @@ def scheduled_at(event: Event) -> datetime:
     """Return the scheduled time of an EventBridge Scheduler invocation, or the current time if the event has none."""
     from nodesmith.model.apimachinery.times import is_time, parse_time
 
-    said = event.get("at")
-    return parse_time(said) if isinstance(said, str) and is_time(said) else now()
+    text = event.get("at")
+    return parse_time(text) if isinstance(text, str) and is_time(text) else now()
 
 
 def catalog() -> Handler:
@@ -223,8 +223,8 @@ def routing_events(parts: Parts, route: Route, tick: Callable[[], Report]) -> Ha
         except Transient as error:
             _route_again(parts, content, attempt, error)
         else:
-            for why in report.rejected:
-                parts.telemetry.rejected(why)
+            for reason in report.rejected:
+                parts.telemetry.rejected(reason)
             parts.telemetry.ran(report.counts)
         parts.health.ran(True, parts.telemetry.take_symptoms())
 

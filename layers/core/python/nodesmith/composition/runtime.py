@@ -46,23 +46,23 @@ class _ClusterPorts(TypedDict):
     metrics: Metrics
 
 
-def _outside(own: ClusterParts, cluster: Cluster) -> _ClusterPorts:
+def _outside(parts: ClusterParts, cluster: Cluster) -> _ClusterPorts:
     """Return the ports that most concerns use: the ledger, EC2, the API server, objects, hints, clock and metrics."""
     return _ClusterPorts(
-        cluster_name=own.settings.cluster_name,
-        store=own.store,
-        cloud=own.measured_cloud(),
+        cluster_name=parts.settings.cluster_name,
+        store=parts.store,
+        cloud=parts.measured_cloud(),
         cluster=cluster,
-        blobs=own.blobs,
-        hints=own.hints,
+        blobs=parts.blobs,
+        hints=parts.hints,
         clock=now,
-        metrics=own.metrics,
+        metrics=parts.metrics,
     )
 
 
-def _logged(own: ClusterParts, report: Report, **names: list[str]) -> Report:
+def _logged(parts: ClusterParts, report: Report, **names: list[str]) -> Report:
     """Log a finished run, with `names` as further fields, and return its report."""
-    own.telemetry.ran(report.counts, **names)
+    parts.telemetry.ran(report.counts, **names)
     return report
 
 
@@ -74,46 +74,46 @@ def provisioning() -> Handler:
 
     rehearse = Rehearsal()
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
-        keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)
-        usage = UsageKeeper(own.commitments, now) if own.commitments is not None else None
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
+        keeper = OnSaleKeeper(parts.blobs, parts.settings.cluster_name, now)
+        usage = UsageKeeper(parts.commitments, now) if parts.commitments is not None else None
 
         def afterwards(inputs: Inputs) -> None:
             keeper.keep(inputs)
             if usage is not None:
                 usage.keep(inputs)
 
-        run = replace(_provisioning(own), rehearse=rehearse, afterwards=afterwards)
+        run = replace(_provisioning(parts), rehearse=rehearse, afterwards=afterwards)
 
         def provision_once() -> Report:
             outcome = provision(run)
             report = Report(Counter(outcome.counts), due=outcome.due)
-            return _logged(own, report, decisions=outcome.decisions)
+            return _logged(parts, report, decisions=outcome.decisions)
 
         return provision_once
 
     return looking(Parts(Concern.PROVISIONING, *LEDGER_AND_EC2), composed)
 
 
-def _provisioning(own: ClusterParts) -> Provisioning:
+def _provisioning(parts: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.controllers.provisioning import Provisioning
 
-    own.client("ec2")  # created now, so that the first pods do not wait for it
+    parts.client("ec2")  # created now, so that the first pods do not wait for it
     return Provisioning(
-        cluster_name=own.settings.cluster_name,
-        settings=own.node_settings(),
-        store=own.store,
-        cloud=own.measured_cloud(),
-        blobs=own.blobs,
-        hints=own.hints,
-        catalogs=StoredCatalogs(own.settings.region, own.blobs),
+        cluster_name=parts.settings.cluster_name,
+        settings=parts.node_settings(),
+        store=parts.store,
+        cloud=parts.measured_cloud(),
+        blobs=parts.blobs,
+        hints=parts.hints,
+        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
         clock=now,
         stopwatch=time.perf_counter,
-        remaining_seconds=own.remaining_seconds,
-        metrics=own.metrics,
-        commitments=own.commitments,
-        last_heartbeat=own.heartbeats.last,
+        remaining_seconds=parts.remaining_seconds,
+        metrics=parts.metrics,
+        commitments=parts.commitments,
+        last_heartbeat=parts.heartbeats.last,
     )
 
 
@@ -123,21 +123,21 @@ def interruption() -> Handler:
     from nodesmith.controllers.disruption.interruption import Interruption, handle_notices
     from nodesmith.controllers.provisioning import provision
 
-    def composed(own: ClusterParts) -> Run:
-        buying, cluster = _provisioning(own), own.settings.cluster_name
+    def composed(parts: ClusterParts) -> Run:
+        buying, cluster = _provisioning(parts), parts.settings.cluster_name
         run = Interruption(
             cluster_name=cluster,
             store=buying.store,
             cloud=buying.cloud,
-            blobs=own.blobs,
-            hints=own.hints,
-            notices=DynamoNotices(own.client("dynamodb"), own.settings.table_name, cluster),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            notices=DynamoNotices(parts.client("dynamodb"), parts.settings.table_name, cluster),
             provision=lambda: provision(buying),
             clock=now,
-            metrics=own.metrics,
+            metrics=parts.metrics,
         )
 
-        return lambda: _logged(own, handle_notices(run))
+        return lambda: _logged(parts, handle_notices(run))
 
     return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 
@@ -148,12 +148,12 @@ def disruption() -> Handler:
     from nodesmith.controllers.disruption.disruption import disrupt
     from nodesmith.controllers.disruption.moves.runstate import Disruption, Memory
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
-        buying, memory = _provisioning(own), Memory()
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
+        buying, memory = _provisioning(parts), Memory()
 
         def disrupt_once() -> Report:
             run = Disruption(
-                **_outside(own, ApiCluster(own.api_server, now)),
+                **_outside(parts, ApiCluster(parts.api_server, now)),
                 settings=buying.settings,
                 catalogs=buying.catalogs,
                 memory=memory,
@@ -162,7 +162,7 @@ def disruption() -> Handler:
             look = disrupt(run)
             if look is None:
                 return Report()
-            return _logged(own, Report(look.done, due=look.due), decisions=look.decisions)
+            return _logged(parts, Report(look.done, due=look.due), decisions=look.decisions)
 
         return disrupt_once
 
@@ -176,33 +176,33 @@ def lifecycle() -> Handler:
     from nodesmith.controllers.nodeclaims.objects import Pace
     from nodesmith.controllers.runs import EventDeduplication, SelfHints, from_anywhere
 
-    def notifier_of(own: ClusterParts) -> Notifier | None:
-        if not own.settings.notifications:
+    def notifier_of(parts: ClusterParts) -> Notifier | None:
+        if not parts.settings.notifications:
             return None
         from nodesmith.adapters.aws.messaging import EventBridge
         from nodesmith.controllers.notifying import Notifier
 
-        bus = EventBridge(lambda: own.client("events"), own.settings.region)
-        return Notifier(bus, own.blobs, own.settings.cluster_name, own.node_settings())
+        bus = EventBridge(lambda: parts.client("events"), parts.settings.region)
+        return Notifier(bus, parts.blobs, parts.settings.cluster_name, parts.node_settings())
 
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         published: EventDeduplication = {}
-        self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(own)
+        self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(parts)
 
         def follow_once() -> Report:
             run = Lifecycle(
-                **_outside(own, ApiCluster(own.api_server, now)),
+                **_outside(parts, ApiCluster(parts.api_server, now)),
                 published=published,
                 self_hints=self_hints,
                 pace=pace,
-                shared_provisioning_classes=own.settings.shared_provisioning_classes,
+                shared_provisioning_classes=parts.settings.shared_provisioning_classes,
                 spread=spread,
-                autoscaler_events=own.settings.cluster_autoscaler_events,
+                autoscaler_events=parts.settings.cluster_autoscaler_events,
                 notifier=notifier,
             )
-            return _logged(own, follow(run))
+            return _logged(parts, follow(run))
 
         return follow_once
 
@@ -217,24 +217,24 @@ def termination() -> Handler:
 
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         self_hints, interruption_metrics, drains = (
             SelfHints(),
-            InterruptionMetrics(own.telemetry.note),
+            InterruptionMetrics(parts.telemetry.note),
             Drains(),
         )
         denied: dict[str, datetime] = {}
 
         def end_nodes_once() -> Report:
             run = Termination(
-                **_outside(own, ApiCluster(own.api_server, now, own.metrics)),
+                **_outside(parts, ApiCluster(parts.api_server, now, parts.metrics)),
                 self_hints=self_hints,
                 interruption_metrics=interruption_metrics,
                 drains=drains,
                 denied=denied,
                 spread=spread,
             )
-            return _logged(own, end_nodes(run))
+            return _logged(parts, end_nodes(run))
 
         return end_nodes_once
 
@@ -246,10 +246,10 @@ def readiness() -> Handler:
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         def make_ready_once() -> Report:
-            report = make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now))))
-            return _logged(own, Report(Counter(report.counts), due=report.due))
+            report = make_ready(Readiness(**_outside(parts, ApiCluster(parts.api_server, now))))
+            return _logged(parts, Report(Counter(report.counts), due=report.due))
 
         return make_ready_once
 
@@ -261,20 +261,20 @@ def observation() -> Handler:
     from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.controllers.observation import Observation, observe
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         run = Observation(
-            cluster_name=own.settings.cluster_name,
-            observer=lambda: Observer(own.api_server),
-            blobs=own.blobs,
-            hints=own.hints,
-            last_heartbeat=own.heartbeats.last,
+            cluster_name=parts.settings.cluster_name,
+            observer=lambda: Observer(parts.api_server),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            last_heartbeat=parts.heartbeats.last,
             clock=now,
-            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
-            is_observed=own.registration.observed,
-            labels_kept=own.settings.allocation_labels,
+            stale_after=timedelta(seconds=parts.settings.heartbeat_stale_seconds),
+            is_observed=parts.registration.observed,
+            labels_kept=parts.settings.allocation_labels,
         )
         # The report has no `due`: dispatch decides when observation is due.
-        return lambda: _logged(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
+        return lambda: _logged(parts, Report(Counter(SnapshotsWritten=int(observe(run)))))
 
     return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
@@ -284,40 +284,40 @@ def garbagecollection() -> Handler:
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_and_book
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         detached_since: dict[str, datetime] = {}
-        booking = _booking(own)
+        booking = _booking(parts)
 
         def collect_once() -> Report:
             run = GarbageCollection(
-                **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
+                **_outside(parts, ApiCluster(parts.api_server, now)), detached_since=detached_since
             )
             report = collect_and_book(run, booking)
             logged = Report(report.counts, rejected=report.rejected, due=report.due)
-            return _logged(own, logged, collected=report.collected)
+            return _logged(parts, logged, collected=report.collected)
 
         return collect_once
 
     return looking(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
 
 
-def _booking(own: ClusterParts) -> Booking:
+def _booking(parts: ClusterParts) -> Booking:
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.adapters.s3 import S3History
     from nodesmith.controllers.allocations import BookedMemory, Booking
 
     return Booking(
-        cluster_name=own.settings.cluster_name,
-        region=own.settings.region,
-        store=own.store,
-        unbooked=own.store.unbooked,
-        blobs=own.blobs,
-        history=S3History(own.client("s3"), own.settings.bucket_name),
-        catalogs=StoredCatalogs(own.settings.region, own.blobs),
+        cluster_name=parts.settings.cluster_name,
+        region=parts.settings.region,
+        store=parts.store,
+        unbooked=parts.store.unbooked,
+        blobs=parts.blobs,
+        history=S3History(parts.client("s3"), parts.settings.bucket_name),
+        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
         clock=now,
         memory=BookedMemory(),
-        labels=own.settings.allocation_labels,
-        uses_commitments=own.settings.commitments is not None,
+        labels=parts.settings.allocation_labels,
+        uses_commitments=parts.settings.commitments is not None,
     )
 
 
@@ -327,23 +327,23 @@ def repair() -> Handler:
     from nodesmith.controllers.disruption.repair import Repair, repair_nodes
     from nodesmith.controllers.runs import EventDeduplication
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         published: EventDeduplication = {}
 
         def repair_once() -> Report:
             run = Repair(
-                cluster_name=own.settings.cluster_name,
-                store=own.store,
-                cluster=ApiCluster(own.api_server, now),
-                blobs=own.blobs,
-                hints=own.hints,
+                cluster_name=parts.settings.cluster_name,
+                store=parts.store,
+                cluster=ApiCluster(parts.api_server, now),
+                blobs=parts.blobs,
+                hints=parts.hints,
                 clock=now,
-                last_heartbeat=own.heartbeats.last,
-                stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+                last_heartbeat=parts.heartbeats.last,
+                stale_after=timedelta(seconds=parts.settings.heartbeat_stale_seconds),
                 published=published,
-                metrics=own.metrics,
+                metrics=parts.metrics,
             )
-            return _logged(own, repair_nodes(run))
+            return _logged(parts, repair_nodes(run))
 
         return repair_once
 
@@ -355,17 +355,17 @@ def shadow() -> Handler:
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.controllers.shadow import Watch, watch
 
-    def composed(own: ClusterParts) -> Callable[[], Report]:
+    def composed(parts: ClusterParts) -> Callable[[], Report]:
         run = Watch(
-            cluster_name=own.settings.cluster_name,
-            settings=own.node_settings(),
-            blobs=own.blobs,
-            versions=own.blobs,
-            catalogs=StoredCatalogs(own.settings.region, own.blobs),
-            last_heartbeat=own.heartbeats.last,
+            cluster_name=parts.settings.cluster_name,
+            settings=parts.node_settings(),
+            blobs=parts.blobs,
+            versions=parts.blobs,
+            catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
+            last_heartbeat=parts.heartbeats.last,
             clock=now,
-            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+            stale_after=timedelta(seconds=parts.settings.heartbeat_stale_seconds),
         )
-        return lambda: _logged(own, watch(run))
+        return lambda: _logged(parts, watch(run))
 
     return looking(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)

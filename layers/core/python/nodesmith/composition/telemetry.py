@@ -41,18 +41,20 @@ class Telemetry:
 
     def ran(self, counts: Mapping[str, int], **about: Any) -> None:
         """Log that a run is done. `counts` also become metrics; zeros are left out."""
-        self._log.info("done", counts={name: n for name, n in counts.items() if n}, **self._whose, **about)
+        self._log.info(
+            "done", counts={name: n for name, n in counts.items() if n}, **self._owner_fields, **about
+        )
         self._count(counts)
 
     def rejected(self, message: str) -> None:
         """Log that input was wrong and will not be retried."""
         self._symptoms["Rejected"] = message
-        self._log.error("rejected", reason=message, **self._whose)
+        self._log.error("rejected", reason=message, **self._owner_fields)
         self._count({"Rejected": 1})
 
     def failed(self, error: BaseException) -> None:
         """Log that a cluster's run failed and will be retried, regardless of other clusters' runs."""
-        self._log.error("failed", exc_info=error, **self._whose)
+        self._log.error("failed", exc_info=error, **self._owner_fields)
         self._count({"Failed": 1})
 
     def unhealthy(self, finding: Finding, meaning: str) -> None:
@@ -68,14 +70,14 @@ class Telemetry:
 
     def take_symptoms(self) -> Mapping[str, str]:
         """Return the symptoms since the last call, with their messages."""
-        taken, self._symptoms = self._symptoms, {}
-        return taken
+        symptoms, self._symptoms = self._symptoms, {}
+        return symptoms
 
     @property
-    def _whose(self) -> Mapping[str, Any]:
+    def _owner_fields(self) -> Mapping[str, Any]:
         """Cluster and release, as fields of each line, since powertools shares one logger between all instances."""
-        named = {"cluster": self._cluster, "release": self._release}
-        return {name: value for name, value in named.items() if value}
+        labels = {"cluster": self._cluster, "release": self._release}
+        return {name: value for name, value in labels.items() if value}
 
     def note(self, name: str, value: float) -> None:
         """Write a metric if metrics are enabled. The unit is seconds if `name` ends with Seconds, else a count."""
