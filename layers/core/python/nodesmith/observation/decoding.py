@@ -85,8 +85,8 @@ def _document(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _not_a_snapshot(text, str(error)) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
+        format_ = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {format_!r}")
     if not _is_readable(document):
         raise Rejected(
             f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "
@@ -99,8 +99,8 @@ def _is_readable(document: Manifest) -> bool:
     """Return whether this release can read the document. Later versions state the oldest version that can read them."""
     version = document.get("version")
     oldest = document.get("readableFrom", version)
-    known, newest = ((DELTA_VERSION,), DELTA_VERSION) if _is_delta(document) else (_READABLE, VERSION)
-    return version in known or (
+    readable, newest = ((DELTA_VERSION,), DELTA_VERSION) if _is_delta(document) else (_READABLE, VERSION)
+    return version in readable or (
         isinstance(version, int) and isinstance(oldest, int) and oldest <= newest < version
     )
 
@@ -132,9 +132,9 @@ def _inflated_first(data: bytes) -> tuple[bytes, bytes]:
     return text, inflater.unused_data
 
 
-def _not_a_snapshot(found: bytes, why: str) -> Rejected:
-    began = f"{len(found)} bytes that begin with {found[:16]!r}"
-    return Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({why})")
+def _not_a_snapshot(data: bytes, reason: str) -> Rejected:
+    beginning = f"{len(data)} bytes that begin with {data[:16]!r}"
+    return Rejected(f"snapshot: expected gzip of a JSON object, found {beginning} ({reason})")
 
 
 # Even in an idle cluster, a snapshot is written every minute and every function reads it. Decompressing and
@@ -161,7 +161,7 @@ class Reader:
         size, document = len(text), _document(text)
         del text
         if _is_delta(document):
-            parts = self._known(str(document["base"]), behind).changed_by(document)
+            parts = self._base_from(str(document["base"]), behind).changed_by(document)
         else:
             self._base = self._base if size < _LARGE_BYTES else None
             parts = parts_of(document)
@@ -190,15 +190,15 @@ class Reader:
             )
         return head + base
 
-    def _known(self, digest: str, data: bytes) -> _Base:
+    def _base_from(self, digest: str, data: bytes) -> _Base:
         if self._base is None or self._base.digest != digest or self._base.data != data:
             self._base = None
             if not data:
                 raise Rejected(f"snapshot: it is a delta alone, expected its base {digest} behind it")
-            found = hashlib.sha256(data).hexdigest()
-            if found != digest:
+            digest_of_data = hashlib.sha256(data).hexdigest()
+            if digest_of_data != digest:
                 raise Rejected(
-                    f"snapshot: truncated or damaged, its base has {len(data)} bytes with the digest {found}, "
+                    f"snapshot: truncated or damaged, its base has {len(data)} bytes with the digest {digest_of_data}, "
                     f"the delta is one of {digest}"
                 )
             document = _document(inflated(data))
@@ -214,10 +214,10 @@ _DELTA = re.compile(rb'\{"base":"([0-9a-f]{64})"')
 def _base_of(head: bytes) -> str | None:
     """Return the digest of the base that a snapshot's object names, None for a whole snapshot or anything else."""
     try:
-        found = _DELTA.match(zlib.decompressobj(wbits=31).decompress(head, 80))
+        match = _DELTA.match(zlib.decompressobj(wbits=31).decompress(head, 80))
     except zlib.error:
         return None
-    return found[1].decode() if found else None
+    return match[1].decode() if match else None
 
 
 def _parted(text: bytes) -> tuple[datetime | None, bytes]:
@@ -258,7 +258,7 @@ class _Base:
                 parts=parts,
                 known=namespaces_of(parts.rest),
                 nodes=dict(parts.nodes),
-                nodeclaims={str(each["metadata"]["name"]): each for each in parts.nodeclaims},
+                nodeclaims={str(manifest["metadata"]["name"]): manifest for manifest in parts.nodeclaims},
                 budgets={_key(manifest): (text_of(manifest), (manifest, b)) for manifest, b in parts.budgets},
             )
         except UNREADABLE as error:
@@ -272,9 +272,11 @@ class _Base:
                     f"snapshot: field 'cluster' is {delta['cluster']!r}, that of its base is "
                     f"{self.parts.rest['cluster']!r}"
                 )
-            kept = {name: value for name, value in self.parts.rest.items() if name not in delta["without"]}
+            sections = {
+                name: value for name, value in self.parts.rest.items() if name not in delta["without"]
+            }
             return Parts(
-                rest={**kept, **delta["sections"], "takenAt": delta["takenAt"]},
+                rest={**sections, **delta["sections"], "takenAt": delta["takenAt"]},
                 groups=list(self._groups(delta)),
                 nodes=self._nodes(delta["nodes"], delta["podEvents"]),
                 nodeclaims=_by_name(self.nodeclaims, delta["nodeclaims"]),
@@ -299,37 +301,39 @@ class _Base:
             if shape is None:
                 yield shape, pods, problem
                 continue
-            gone = {f"{shape.namespace}/{name}" for name in changed["gone"]}
-            left = [pod for pod in pods if pod.key not in gone] + pods_of(changed, shape, names, moments)
-            if left:
-                yield shape, tuple(sorted(left, key=_pod_key)), ""
+            removed = {f"{shape.namespace}/{name}" for name in changed["gone"]}
+            remaining = [pod for pod in pods if pod.key not in removed] + pods_of(
+                changed, shape, names, moments
+            )
+            if remaining:
+                yield shape, tuple(sorted(remaining, key=_pod_key)), ""
         yield from groups[at:]
 
     def _nodes(self, changed: Manifest, events: Mapping[str, int]) -> list[tuple[str, Node | str]]:
-        names = [str(each["metadata"]["name"]) for each in changed["put"]]
+        names = [str(manifest["metadata"]["name"]) for manifest in changed["put"]]
         put = dict(nodes_of(changed["put"], (events.get(name, 0) for name in names)))
         nodes: dict[str, Node | str] = {**self.nodes, **put}
         for name, node in put.items():
-            known = self.nodes.get(name)
-            if name not in events and isinstance(node, Node) and isinstance(known, Node):
-                nodes[name] = replace(node, last_pod_event_at=known.last_pod_event_at)
+            before = self.nodes.get(name)
+            if name not in events and isinstance(node, Node) and isinstance(before, Node):
+                nodes[name] = replace(node, last_pod_event_at=before.last_pod_event_at)
         for name in changed["gone"]:
             nodes.pop(name, None)
         for name, event in events.items():
-            known = nodes.get(name)
-            if isinstance(known, Node) and name not in put:
-                nodes[name] = replace(known, last_pod_event_at=moment_of(event) if event else None)
+            before = nodes.get(name)
+            if isinstance(before, Node) and name not in put:
+                nodes[name] = replace(before, last_pod_event_at=moment_of(event) if event else None)
         return sorted(nodes.items(), key=lambda item: item[0]) if put else list(nodes.items())
 
     def _budgets(self, changed: Manifest) -> list[Any]:
         budgets = {**self.budgets, **{_key(m): (text_of(m), (m, b)) for m, b in budgets_of(changed["put"])}}
         for key in changed["gone"]:
             budgets.pop(key, None)
-        return [each for _, each in sorted(budgets.values(), key=lambda item: item[0])]
+        return [budget for _, budget in sorted(budgets.values(), key=lambda item: item[0])]
 
 
 def _by_name(base: Mapping[str, Manifest], changed: Manifest) -> list[Manifest]:
-    objects = {**base, **{str(each["metadata"]["name"]): each for each in changed["put"]}}
+    objects = {**base, **{str(manifest["metadata"]["name"]): manifest for manifest in changed["put"]}}
     for name in changed["gone"]:
         objects.pop(name, None)
     return [objects[name] for name in sorted(objects)]

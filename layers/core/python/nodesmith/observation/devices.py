@@ -1,4 +1,4 @@
-"""Resolve what pods claim, and the devices there are, to what decisions read of them.
+"""Resolve the devices that pods claim, and the devices that exist, to the fields that decisions read.
 
 Devices keep only the attributes and capacities that some selector, constraint or request names, so that those of a
 model are one kind and not many.
@@ -28,7 +28,7 @@ _KEEPS_ALL = re.compile(r"\+|\.(all|exists|exists_one|filter|map|lowerAscii|uppe
 
 
 class DeviceClaims:
-    """What pods claim, resolved, and the devices there are. `encoding` writes both into snapshots."""
+    """The devices that pods claim, resolved, and the devices that exist. `encoding` writes both into snapshots."""
 
     def __init__(
         self,
@@ -37,9 +37,11 @@ class DeviceClaims:
         classes: Iterable[Mapping[str, Any]],
         slices: Iterable[ReducedSlice],
     ) -> None:
-        self._claims = {(each.namespace, each.name): each for each in claims}
-        self._templates = {(each.namespace, each.name): each for each in templates}
-        self._classes = {str(each["metadata"]["name"]): each["selectors"] for each in classes}
+        self._claims = {(claim.namespace, claim.name): claim for claim in claims}
+        self._templates = {(template.namespace, template.name): template for template in templates}
+        self._classes = {
+            str(device_class["metadata"]["name"]): device_class["selectors"] for device_class in classes
+        }
         self._slices = list(slices)
 
     def resolved(self, namespace: str, refs: Iterable[DeviceRef], *, is_bound: bool) -> str:
@@ -47,49 +49,58 @@ class DeviceClaims:
 
         The node of allocated devices is left out for a pod on a node (`is_bound`), since it is there.
         """
-        found = [self._resolved(namespace, ref, is_bound=is_bound) for ref in refs]
-        return text_of(found) if found else ""
+        resolved_claims = [self._resolved(namespace, ref, is_bound=is_bound) for ref in refs]
+        return text_of(resolved_claims) if resolved_claims else ""
 
     def _resolved(self, namespace: str, ref: DeviceRef, *, is_bound: bool) -> dict[str, Any]:
         claim = self._claims.get((namespace, ref.claim)) if ref.claim else None
-        asked = claim or (self._templates.get((namespace, ref.template)) if ref.template else None)
-        if asked is None:
+        source = claim or (self._templates.get((namespace, ref.template)) if ref.template else None)
+        if source is None:
             return {"name": ref.name, "problem": _missing(namespace, ref)}
-        found = {"name": ref.name, **json.loads(asked.text)}
+        document = {"name": ref.name, **json.loads(source.text)}
         if not ref.template:
-            found["key"] = f"{namespace}/{ref.claim}"
+            document["key"] = f"{namespace}/{ref.claim}"
         place = json.loads(claim.place) if claim is not None and claim.place else {}
         if place and not (is_bound and "node" in place):
-            found["allocation"] = place
-        return found
+            document["allocation"] = place
+        return document
 
     def document(self) -> dict[str, Any]:
         """Return the devices and DeviceClasses as a part of a snapshot."""
-        kept, kinds = self._named(), dict[str, int]()
+        named, kinds = self._selector_names(), dict[str, int]()
         taken = {device for claim in self._claims.values() for device in claim.devices}
-        used: dict[Device, Counter[str]] = {}
-        for device, name, amount in (each for claim in self._claims.values() for each in claim.consumed):
-            used.setdefault(device, Counter())[name] += amount
+        used = self._used()
         pools = []
-        for key, slices in sorted(_by_pool(self._slices).items()):
-            newest = max(each.generation for each in slices)
-            current = [each for each in slices if each.generation == newest]
-            mine = {name: used.get((*key, name), Counter()) for name in _devices_of(current)}
-            pool = _Pool(current, {name for name in mine if (*key, name) in taken}, mine)
-            complete = len(current) == current[0].total
-            for place, devices in sorted(_by_place(current).items()):
-                about = {"driver": key[0], "name": key[1], "complete": complete}
-                pools.append({**about, **pool.at(devices, kinds, kept), **json.loads(place)})
+        for (driver, name), slices in sorted(_by_pool(self._slices).items()):
+            newest = max(part.generation for part in slices)
+            current = [part for part in slices if part.generation == newest]
+            devices = [(driver, name, device) for device in _devices_of(current)]
+            pool = _Pool(
+                current,
+                {device[-1] for device in devices if device in taken},
+                {device[-1]: used.get(device, Counter()) for device in devices},
+            )
+            about = {"driver": driver, "name": name, "complete": len(current) == current[0].total}
+            for place, at_place in sorted(_by_place(current).items()):
+                pools.append({**about, **pool.at(at_place, kinds, named), **json.loads(place)})
         return {"classes": self._classes, "kinds": [json.loads(text) for text in kinds], "pools": pools}
 
-    def _named(self) -> _Kept:
+    def _used(self) -> dict[Device, Counter[str]]:
+        """Return how much claims take of each capacity of shared devices."""
+        used: dict[Device, Counter[str]] = {}
+        for claim in self._claims.values():
+            for device, name, amount in claim.consumed:
+                used.setdefault(device, Counter())[name] += amount
+        return used
+
+    def _selector_names(self) -> _Kept:
         claims = [*self._claims.values(), *self._templates.values()]
-        selectors = [text for each in self._classes.values() for text in each]
+        selectors = [text for texts in self._classes.values() for text in texts]
         return _Kept("\n".join((*selectors, *(claim.text for claim in claims))))
 
 
 def _devices_of(slices: Iterable[ReducedSlice]) -> Iterator[str]:
-    return (device.name for each in slices for device in each.devices)
+    return (device.name for part in slices for device in part.devices)
 
 
 class _Pool:
@@ -99,11 +110,11 @@ class _Pool:
         self, slices: Sequence[ReducedSlice], taken: set[str], used: Mapping[str, Mapping[str, int]]
     ) -> None:
         self._taken, self._used = taken, used
-        self._totals = {name: amount for each in slices for name, amount in each.counters}
+        self._totals = {name: amount for part in slices for name, amount in part.counters}
         self._left = Counter(self._totals)
         self._divided: dict[str, dict[str, Any]] = {}
         places = set()
-        for device in (device for each in slices for device in each.devices):
+        for device in (device for part in slices for device in part.devices):
             kind = json.loads(device.text)
             if kind.get("consumes") or kind.get("shared"):
                 self._divided[device.name] = kind
@@ -114,7 +125,7 @@ class _Pool:
         """Whether nodes have counters in common. Decisions count those of one node only."""
 
     def at(
-        self, devices: Iterable[ReducedDevice], kinds: dict[str, int], kept: Callable[[str], str]
+        self, devices: Iterable[ReducedDevice], kinds: dict[str, int], named: Callable[[str], str]
     ) -> dict[str, Any]:
         """Return the devices of one place, each kind by its number in `kinds`, which grows."""
         counts, free, divisible = Counter[int](), Counter[int](), Counter[tuple[int, bool, str]]()
@@ -123,7 +134,7 @@ class _Pool:
             kind = self._divided.get(device.name, {})
             if device.why_not or not self._is_sound(kind):
                 continue
-            number = kinds.setdefault(kept(device.text), len(kinds))
+            number = kinds.setdefault(named(device.text), len(kinds))
             is_free = device.name not in self._taken or bool(kind.get("shared"))
             counters |= {name: (self._left[name], self._totals[name]) for name in kind.get("consumes", ())}
             if kind:
@@ -170,16 +181,16 @@ def _missing(namespace: str, ref: DeviceRef) -> str:
 
 
 def _by_pool(slices: Iterable[ReducedSlice]) -> dict[tuple[str, str], list[ReducedSlice]]:
-    found: dict[tuple[str, str], list[ReducedSlice]] = {}
-    for each in slices:
-        found.setdefault((each.driver, each.pool), []).append(each)
-    return found
+    by_pool: dict[tuple[str, str], list[ReducedSlice]] = {}
+    for part in slices:
+        by_pool.setdefault((part.driver, part.pool), []).append(part)
+    return by_pool
 
 
 def _by_place(slices: Iterable[ReducedSlice]) -> dict[str, list[ReducedDevice]]:
-    found: dict[str, list[ReducedDevice]] = {}
-    for each in slices:
-        found.setdefault(each.place, [])
-        for device in each.devices:
-            found.setdefault(device.place, []).append(device)
-    return found
+    by_place: dict[str, list[ReducedDevice]] = {}
+    for part in slices:
+        by_place.setdefault(part.place, [])
+        for device in part.devices:
+            by_place.setdefault(device.place, []).append(device)
+    return by_place

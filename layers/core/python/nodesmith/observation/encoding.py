@@ -99,7 +99,7 @@ def sections(observed: Observed, context: Context) -> dict[str, Any]:
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "capacityquotas": sorted(observed.capacityquotas, key=_name),
         "namespaces": _namespaces(observed, selected_namespace_keys(context.shapes)),
-        "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
+        "attachLimits": {driver: dict(limits) for driver, limits in attachments.of_new_nodes.stated.items()},
         "volumeattachments": list(
             held_volumes(observed.volumeattachments, ending, observed.pods, context.volumes)
         ),
@@ -110,10 +110,10 @@ def sections(observed: Observed, context: Context) -> dict[str, Any]:
         document["devices"] = context.claims.document()
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
-    signs = [(str(each["renewed"]), _held(each)) for each in observed.leases]
+    signs = [(str(lease["renewed"]), _holder_text(lease)) for lease in observed.leases]
     if observed.karpenter_wrote[0]:
-        at, what = observed.karpenter_wrote
-        signs.append((at, f"wrote objects of kind {what}"))
+        at, kind = observed.karpenter_wrote
+        signs.append((at, f"wrote objects of kind {kind}"))
     if signs:
         document["karpenter"] = dict(zip(("seenAt", "sign"), max(signs), strict=True))
     if context.grown:
@@ -139,8 +139,8 @@ class Context:
         self.daemons = list(expected_pods(observed))
         self.templates = list(pod_templates(observed))
         grown = grown_workloads(observed, taken_at)
-        self.grown = [{**each, "pod": admitted(each["pod"])} for each in grown]
-        planned = [each["pod"] for each in (*self.templates, *self.grown)]
+        self.grown = [{**workload, "pod": admitted(workload["pod"])} for workload in grown]
+        planned = [entry["pod"] for entry in (*self.templates, *self.grown)]
         self.shapes = frozenset((*(p.shape for p in observed.pods), *map(_text, (*self.daemons, *planned))))
         self.selected = selected_keys(self.shapes) | frozenset(observed.labels_kept)
         self.guarded = guarded_keys(observed.poddisruptionbudgets)
@@ -198,20 +198,20 @@ def _pieces(document: Mapping[str, Any]) -> Iterator[str]:
     yield "}"
 
 
-def _held(lease: Manifest) -> str:
+def _holder_text(lease: Manifest) -> str:
     metadata = lease["metadata"]
     return f"held the lease {metadata['namespace']}/{metadata['name']}"
 
 
 def _requests(observed: Observed) -> dict[str, Any]:
     """Return the ProvisioningRequests and groups of pods as a part of the document, empty if there are none."""
-    found = {
+    requests = {
         "provisioningrequests": sorted(observed.provisioningrequests, key=_text),
         "podgroups": sorted(
             (*observed.podgroups, *observed.workloads, *observed.schedulerpodgroups), key=_text
         ),
     }
-    return {name: objects for name, objects in found.items() if objects}
+    return {name: objects for name, objects in requests.items() if objects}
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:
@@ -220,7 +220,7 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
         return {}
     pods = (pod.namespace for pod in observed.pods)
     others = (*observed.daemonsets, *observed.podtemplates, *observed.capacitybuffers)
-    owners = (str(each["metadata"]["namespace"]) for each in others)
+    owners = (str(manifest["metadata"]["namespace"]) for manifest in others)
     labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *owners)}
     labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
     return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
@@ -299,7 +299,7 @@ def columns(
     """Return the pods of a group as columns, sorted by name."""
     pods = sorted(pods, key=lambda pod: pod.name)
     rare = {
-        "refusals": {pod.name: why for pod in pods if is_tied(pod) and (why := tied[key_of(pod)][1])},
+        "refusals": {pod.name: reason for pod in pods if is_tied(pod) and (reason := tied[key_of(pod)][1])},
         "deletions": {pod.name: pod.deletion for pod in pods if pod.deletion is not None},
         "started": {pod.name: pod.started for pod in pods if pod.started is not None},
         "startups": {pod.name: pod.startup_minutes for pod in pods if pod.startup_minutes},
@@ -338,12 +338,12 @@ def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
 
 def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
     """Return the pod label keys that PodDisruptionBudgets use, by namespace, since they only select in their own."""
-    found: dict[str, frozenset[str]] = {}
+    keys: dict[str, frozenset[str]] = {}
     for budget in budgets:
         namespace = budget["metadata"]["namespace"]
         selector = (budget.get("spec") or {}).get("selector") or {}
-        found[namespace] = found.get(namespace, frozenset()).union(_selector_keys(selector))
-    return found
+        keys[namespace] = keys.get(namespace, frozenset()).union(_selector_keys(selector))
+    return keys
 
 
 def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:

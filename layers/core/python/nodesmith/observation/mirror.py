@@ -300,8 +300,8 @@ class Mirror:
 
     def keep_only(self, keys: Collection[str]) -> list[Change]:
         """Remove all objects except those with these keys, which are those of a complete list."""
-        gone = sorted((self.objects.keys() | self.problems.keys()) - set(keys))
-        return [change for change in map(self._forget, gone) if change]
+        removed = sorted((self.objects.keys() | self.problems.keys()) - set(keys))
+        return [change for change in map(self._forget, removed) if change]
 
     def _forget(self, key: str) -> Change | None:
         self.problems.pop(key, None)
@@ -329,10 +329,10 @@ def observed(
     growths: Mapping[str, int] | None = None,
 ) -> Observed:
     """Return the objects of mirrors for encoding, with `departures` and `growths` as in `Observed`."""
-    held = list(mirrors)
-    problems = [text for mirror in held for text in mirror.problems.values()]
-    objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}
-    wrote = max((mirror.karpenter_wrote for mirror in held), default=("", ""))
+    all_mirrors = list(mirrors)
+    problems = [text for mirror in all_mirrors for text in mirror.problems.values()]
+    objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in all_mirrors}
+    wrote = max((mirror.karpenter_wrote for mirror in all_mirrors), default=("", ""))
     return Observed(
         **objects,
         problems=problems,

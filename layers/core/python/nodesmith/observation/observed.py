@@ -64,26 +64,26 @@ def held_volumes(
     volumes: Volumes,
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the volumes that are attached to ending nodes, as in the snapshot, with the pods there that use them."""
-    held = sorted((each for each in attachments if each.node in ending), key=lambda each: each.name)
-    users = _users(pods, {each.node for each in held}, volumes) if held else {}
-    for each in held:
+    relevant = sorted((a for a in attachments if a.node in ending), key=lambda each: each.name)
+    users = _users(pods, {attachment.node for attachment in relevant}, volumes) if relevant else {}
+    for attachment in relevant:
         yield {
-            "node": each.node,
-            "volume": each.volume or each.name,
-            "pods": sorted(users.get((each.node, each.volume), ())),
+            "node": attachment.node,
+            "volume": attachment.volume or attachment.name,
+            "pods": sorted(users.get((attachment.node, attachment.volume), ())),
         }
 
 
 def _users(
     pods: Iterable[ReducedPod], nodes: set[str], volumes: Volumes
 ) -> Mapping[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    users: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
         for mount in pod.claims if pod.node in nodes else ():
             claim = volumes.claim(mount.key)
             if claim is not None and claim.volume:
-                found.setdefault((pod.node, claim.volume), []).append(f"{pod.namespace}/{pod.name}")
-    return found
+                users.setdefault((pod.node, claim.volume), []).append(f"{pod.namespace}/{pod.name}")
+    return users
 
 
 FORMAT = "nodesmith-snapshot"
@@ -168,42 +168,42 @@ def converted_manifests(observed: Observed) -> ConvertedManifests:
 
     NodePools that other software serves are not converted, because nodesmith does not report their mistakes.
     """
-    foreign = [each for each in observed.nodepools if is_foreign(each)]
-    nodepools = [each for each in observed.nodepools if not is_foreign(each)]
+    foreign = [nodepool for nodepool in observed.nodepools if is_foreign(nodepool)]
+    nodepools = [nodepool for nodepool in observed.nodepools if not is_foreign(nodepool)]
     reduced = [*nodepools, *observed.nodeclasses, *observed.provisioners, *observed.awsnodetemplates]
-    named = [
-        *_named(nodepools, *_NODE_POOL),
-        *_named(observed.nodeclasses, *_NODE_CLASS),
-        *_named(observed.provisioners, *_PROVISIONER),
-        *_named(observed.awsnodetemplates, *_NODE_TEMPLATE),
+    renamed = [
+        *_with_kind(nodepools, *_NODE_POOL),
+        *_with_kind(observed.nodeclasses, *_NODE_CLASS),
+        *_with_kind(observed.provisioners, *_PROVISIONER),
+        *_with_kind(observed.awsnodetemplates, *_NODE_TEMPLATE),
     ]
-    conversion = convert(named)
-    made: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
-    made["NodePool"] += foreign
-    for each in conversion.objects:
-        given, manifest = reduced[each.number], each.manifest
-        old = named[each.number]
+    conversion = convert(renamed)
+    manifests: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
+    manifests["NodePool"] += foreign
+    for converted in conversion.objects:
+        original, manifest = reduced[converted.number], converted.manifest
+        old = renamed[converted.number]
         if manifest is old:
-            made[manifest["kind"]].append(given)
+            manifests[manifest["kind"]].append(original)
             continue
-        metadata = _owning(manifest, given)
+        metadata = _owning(manifest, original)
         is_template = old["kind"] == _NODE_TEMPLATE[1] and metadata["name"] == old["metadata"]["name"]
         if is_template:
             metadata = _annotated(metadata, NODE_TEMPLATE, metadata["name"])
-        is_shown = "status" in given and (is_template or manifest["kind"] == "NodePool")
-        shown = {"status": given["status"]} if is_shown else {}
-        made[manifest["kind"]].append({**manifest, **shown, "metadata": metadata})
+        is_shown = "status" in original and (is_template or manifest["kind"] == "NodePool")
+        status = {"status": original["status"]} if is_shown else {}
+        manifests[manifest["kind"]].append({**manifest, **status, "metadata": metadata})
     return ConvertedManifests(
-        made["NodePool"],
-        made["EC2NodeClass"],
+        manifests["NodePool"],
+        manifests["EC2NodeClass"],
         [str(change) for change in needing_attention(conversion.changes)],
     )
 
 
-def _owning(manifest: Manifest, given: Manifest) -> Manifest:
+def _owning(manifest: Manifest, original: Manifest) -> Manifest:
     """Return the metadata of a converted object, with the uid of the Provisioner that owns the NodeClaims, if any."""
     metadata: Manifest = manifest["metadata"]
-    annotations, uid = metadata.get("annotations") or {}, given["metadata"].get("uid")
+    annotations, uid = metadata.get("annotations") or {}, original["metadata"].get("uid")
     if manifest["kind"] != "NodePool" or PROVISIONER not in annotations or "uid" in metadata or not uid:
         return metadata
     return _annotated(metadata, PROVISIONER_UID, uid)
@@ -213,6 +213,6 @@ def _annotated(metadata: Manifest, key: str, value: str) -> Manifest:
     return {**metadata, "annotations": {**(metadata.get("annotations") or {}), key: value}}
 
 
-def _named(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:
+def _with_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:
     """Return objects with apiVersion and kind, which the items of a list from the API server do not have."""
     return ({**manifest, "apiVersion": api_version, "kind": kind} for manifest in manifests)

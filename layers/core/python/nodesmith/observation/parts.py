@@ -45,10 +45,10 @@ class Parts(NamedTuple):
 def parts_of(document: dict[str, Any]) -> Parts:
     """Read the parts of a snapshot's document, and empty it of them. Raises Rejected."""
     try:
-        known = namespaces_of(document)
+        namespaces = namespaces_of(document)
         names, events = document.pop("nodeNames"), document.pop("podEvents", None) or ()
         return Parts(
-            groups=list(groups_of(document.pop("pods"), names, known)),
+            groups=list(groups_of(document.pop("pods"), names, namespaces)),
             nodes=list(nodes_of(document.pop("nodes"), events)),
             nodeclaims=list(document.pop("nodeclaims")),
             budgets=list(budgets_of(document.pop("poddisruptionbudgets", None) or ())),
@@ -64,32 +64,34 @@ def assembled(parts: Parts) -> Snapshot:
     try:
         problems = [str(problem) for problem in document["problems"]]
         problems += [problem for _, _, problem in parts.groups if problem]
-        problems += [each for _, each in parts.nodes if isinstance(each, str)]
-        budgets = [each for _, each in parts.budgets]
-        problems += [each for each in budgets if isinstance(each, str)]
-        known = namespaces_of(document)
+        problems += [node for _, node in parts.nodes if isinstance(node, str)]
+        budgets = [budget for _, budget in parts.budgets]
+        problems += [budget for budget in budgets if isinstance(budget, str)]
+        namespaces = namespaces_of(document)
         snapshot = Snapshot(
             cluster=str(document["cluster"]),
             taken_at=parse_time(document["takenAt"]),
             pods=tuple(chain.from_iterable(pods for _, pods, _ in parts.groups)),
-            nodes=tuple(each for _, each in parts.nodes if not isinstance(each, str)),
-            daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
+            nodes=tuple(node for _, node in parts.nodes if not isinstance(node, str)),
+            daemonsets=tuple(parse_shape(manifest, namespaces) for manifest in document["daemonsets"]),
             capacitybuffers=tuple(_buffers(document.get("capacitybuffers") or ())),
-            podtemplates=dict(_templates(document.get("podtemplates") or (), known)),
-            nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
+            podtemplates=dict(_templates(document.get("podtemplates") or (), namespaces)),
+            nodepools=tuple(nodepool for nodepool in document["nodepools"] if not is_foreign(nodepool)),
             nodeclasses=tuple(document["nodeclasses"]),
-            nodeclaims=tuple(each for each in parts.nodeclaims if not is_foreign(each)),
+            nodeclaims=tuple(nodeclaim for nodeclaim in parts.nodeclaims if not is_foreign(nodeclaim)),
             quotas=tuple(document.get("capacityquotas") or ()),
             foreign_nodepools=tuple(filter(is_foreign, document["nodepools"])),
-            budgets=tuple(each for each in budgets if not isinstance(each, str)),
+            budgets=tuple(budget for budget in budgets if not isinstance(budget, str)),
             attachments=tuple(
-                VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
-                for held in document.get("volumeattachments") or ()
+                VolumeAttachment(
+                    str(attachment["node"]), str(attachment["volume"]), tuple(map(str, attachment["pods"]))
+                )
+                for attachment in document.get("volumeattachments") or ()
             ),
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
             devices=_devices(document.get("devices"), problems),
-            grown=tuple(_grown(document.get("grownworkloads") or (), known)),
+            grown=tuple(_grown(document.get("grownworkloads") or (), namespaces)),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             karpenter=_sign(document.get("karpenter")),
             problems=tuple(problems),
@@ -128,8 +130,8 @@ def _attach_limits(stated: Manifest) -> AttachLimits:
     return AttachLimits(
         FrozenMap(
             {
-                str(driver): FrozenMap({str(kind): int(most) for kind, most in known.items()})
-                for driver, known in stated.items()
+                str(driver): FrozenMap({str(kind): int(most) for kind, most in by_type.items()})
+                for driver, by_type in stated.items()
             }
         )
     )
@@ -153,13 +155,15 @@ def _buffers(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
         yield {**manifest, "metadata": {**about, **identity}}
 
 
-def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Iterator[tuple[str, PodTemplate]]:
+def _templates(
+    manifests: Iterable[Manifest], namespaces: Namespaces | None
+) -> Iterator[tuple[str, PodTemplate]]:
     for manifest in manifests:
         about = manifest["metadata"]
         template = PodTemplate(
             kind=str(manifest["kind"]),
             name=str(about["name"]),
-            shape=parse_shape(manifest["pod"], known),
+            shape=parse_shape(manifest["pod"], namespaces),
             generation=int(about["generation"]),
             replicas=int(manifest.get("replicas") or 0),
             images=tuple(map(str, manifest.get("images") or ())),
@@ -167,8 +171,8 @@ def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Itera
         yield template.key, template
 
 
-def _grown(manifests: Sequence[Manifest], known: Namespaces | None) -> Iterator[GrownWorkload]:
-    for manifest, (_, template) in zip(manifests, _templates(manifests, known), strict=True):
+def _grown(manifests: Sequence[Manifest], namespaces: Namespaces | None) -> Iterator[GrownWorkload]:
+    for manifest, (_, template) in zip(manifests, _templates(manifests, namespaces), strict=True):
         grown_at = datetime.fromtimestamp(manifest["grown"], UTC)
         yield GrownWorkload(template, int(manifest["lacking"]), grown_at)
 
@@ -196,18 +200,18 @@ def _requests(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Pr
 
 
 def groups_of(
-    groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None
+    groups: Iterable[Manifest], node_names: Sequence[str], namespaces: Namespaces | None
 ) -> Iterator[Group]:
     """Yield groups of pods. A group that cannot be read has its problem alone."""
     moments: dict[int, datetime] = {}
     names = [*node_names, ""]  # index -1 means no node
     for group in groups:
         try:
-            shape = parse_shape(group["shape"], known)
+            shape = parse_shape(group["shape"], namespaces)
             yield shape, tuple(pods_of(group, shape, names, moments)), ""
         except UNREADABLE as error:
-            named = ", ".join(map(str, group["names"][:3]))
-            yield None, (), f"Pod/{named} and pods of the same shape cannot be read: {error}"
+            listed = ", ".join(map(str, group["names"][:3]))
+            yield None, (), f"Pod/{listed} and pods of the same shape cannot be read: {error}"
 
 
 def pods_of(

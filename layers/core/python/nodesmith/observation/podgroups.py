@@ -73,19 +73,19 @@ def reduce_pod_group(manifest: Manifest) -> dict[str, Any] | None:
 def reduce_workload(manifest: Manifest) -> dict[str, Any] | None:
     """Keep the same of the pod groups of a Workload. Later versions of Workload have templates only, and PodGroups."""
     groups = (manifest.get("spec") or {}).get("podGroups") or ()
-    least = {str(each["name"]): (each.get("policy") or {}).get("gang") for each in groups}
-    gangs = {name: gang["minCount"] for name, gang in least.items() if gang}
+    policies = {str(group["name"]): (group.get("policy") or {}).get("gang") for group in groups}
+    gangs = {name: gang["minCount"] for name, gang in policies.items() if gang}
     return _reduced(manifest, _OF_WORKLOAD, gangs) if gangs else None
 
 
-def _reduced(manifest: Manifest, kind: str, least: Mapping[str, Any]) -> dict[str, Any]:
+def _reduced(manifest: Manifest, kind: str, policies: Mapping[str, Any]) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    kept = {name: str(metadata[name]) for name in ("namespace", "name", "uid", "creationTimestamp")}
-    parse_time(kept["creationTimestamp"])
+    about = {name: str(metadata[name]) for name in ("namespace", "name", "uid", "creationTimestamp")}
+    parse_time(about["creationTimestamp"])
     return {
-        "metadata": kept,
+        "metadata": about,
         "kind": kind,
-        "least": {name: int(count) for name, count in sorted(least.items())},
+        "least": {name: int(count) for name, count in sorted(policies.items())},
     }
 
 
@@ -94,8 +94,8 @@ def group_faults(manifest: Manifest) -> Iterator[tuple[str, str]]:
     spec = manifest.get("spec") or {}
     stated = {"spec.minMember": spec["minMember"]} if "minMember" in spec else {}
     policies = {"spec.schedulingPolicy": spec.get("schedulingPolicy")}
-    for number, each in enumerate(spec.get("podGroups") or ()):
-        policies[f"spec.podGroups[{number}].policy"] = each.get("policy")
+    for number, group in enumerate(spec.get("podGroups") or ()):
+        policies[f"spec.podGroups[{number}].policy"] = group.get("policy")
     for path, policy in policies.items():
         if isinstance(policy, Mapping) and policy.get("gang") is not None:
             gang = policy["gang"]
@@ -130,7 +130,7 @@ class _Group:
             self.uid,
             self.created_at,
             _CLASS,
-            tuple(PodSet(each.name, counts[each.shape]) for each in templates),
+            tuple(PodSet(template.name, counts[template.shape]) for template in templates),
             _ALWAYS,
             faults=tuple(_faults(self.least, lacking, waiting, len(members))),
             lacking=lacking,
@@ -156,9 +156,9 @@ def with_pod_groups(snapshot: Snapshot, reduced: Iterable[Manifest]) -> Snapshot
     Pods that consume the room of a ProvisioningRequest are left to that.
     """
     least = {
-        (str(each["metadata"]["namespace"]), key): (each, count)
-        for each in reduced
-        for key, count in _keys(each)
+        (str(group["metadata"]["namespace"]), key): (group, count)
+        for group in reduced
+        for key, count in _keys(group)
     }
     members: dict[tuple[str, str], list[Pod]] = {}
     shapes: dict[Shape, Shape] = {}
@@ -179,9 +179,11 @@ def with_pod_groups(snapshot: Snapshot, reduced: Iterable[Manifest]) -> Snapshot
         about = manifest["metadata"]
         suffix = "".join(f"/{part}" for part in name.split("/")[2:])
         created = parse_time(about["creationTimestamp"])
-        request, own = _Group(namespace, name, f"{about['uid']}{suffix}", created, count).request(mine)
+        request, templates_of_group = _Group(
+            namespace, name, f"{about['uid']}{suffix}", created, count
+        ).request(mine)
         requests.append(request)
-        templates.update((each.key, each) for each in own)
+        templates.update((template.key, template) for template in templates_of_group)
     pods = tuple(
         replace(pod, shape=shapes[pod.shape]) if pod.shape in shapes else pod for pod in snapshot.pods
     )

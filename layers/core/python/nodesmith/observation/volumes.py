@@ -52,7 +52,7 @@ class Volumes:
     ) -> None:
         self._claims = {claim.key: claim for claim in claims}
         self._volumes = {volume.name: volume for volume in volumes}
-        self._classes = {each.name: each for each in classes}
+        self._classes = {storage_class.name: storage_class for storage_class in classes}
         free = [v for _, v in sorted(self._volumes.items()) if v.offers]
         self._kept = {volume.claim: volume for volume in free if volume.claim}
         self._free = [volume for volume in free if not volume.claim]
@@ -62,13 +62,13 @@ class Volumes:
 
     def reach(self, pod: ReducedPod) -> Reach:
         """Return where all of a pod's volumes can be reached from, or the first obstacle."""
-        found: list[tuple[str, str]] = []
+        terms_by_claim: list[tuple[str, str]] = []
         for mount in pod.claims:
             reach = self._of_mount(mount, pod.uid)
             if reach.refusal:
                 return reach
-            found.append((_shown(mount.key), reach.terms))
-        return _together(found)
+            terms_by_claim.append((_claim_text(mount.key), reach.terms))
+        return _together(terms_by_claim)
 
     def claim(self, key: str) -> ReducedClaim | None:
         """Return a claim by `namespace/name`, None if it does not exist."""
@@ -85,17 +85,17 @@ class Volumes:
         if claim.volume:
             volume = self._volumes.get(claim.volume)
             return volume.driver if volume else ""
-        known = self._class_of(claim.asks) if claim.asks else None
-        return known.driver if known and known.provisions else ""
+        storage_class = self._class_of(claim.asks) if claim.asks else None
+        return storage_class.driver if storage_class and storage_class.provisions else ""
 
     def _class_of(self, asks: Storage) -> ReducedClass | None:
-        named = asks.storage_class
-        if named is None:
+        name = asks.storage_class
+        if name is None:
             return self._default
-        return self._classes.get(named)
+        return self._classes.get(name)
 
     def _of_mount(self, mount: Mount, pod_uid: str) -> Reach:
-        claim, name = self._claims.get(mount.key), _shown(mount.key)
+        claim, name = self._claims.get(mount.key), _claim_text(mount.key)
         if claim is None:
             missing = (
                 f"{name} not found: create it in the pod's namespace, or fix the name in the pod's volumes"
@@ -108,7 +108,7 @@ class Volumes:
         return self._of(claim)
 
     def _of(self, claim: ReducedClaim) -> Reach:
-        name = _shown(claim.key)
+        name = _claim_text(claim.key)
         if claim.deleting:
             return Reach(refusal=f"{name} is being deleted: create it again")
         if claim.lost:
@@ -121,41 +121,44 @@ class Volumes:
 
     def _unbound(self, claim: ReducedClaim, asks: Storage, name: str) -> Reach:
         """Return the reach of an unbound claim, which is only known if its class waits for the first consumer."""
-        known = self._class_of(asks)
-        named = known.name if known else asks.storage_class
+        storage_class = self._class_of(asks)
+        class_name = storage_class.name if storage_class else asks.storage_class
         if claim.volume:
             return Reach(
                 refusal=f"{name} is not bound yet to the persistentvolume {claim.volume!r} that it names"
             )
-        if not named:
+        if not class_name:
             return Reach(
                 refusal=f"{name} is not bound and has no StorageClass: add one, or create a volume for it"
             )
-        if known is None:
-            hint = did_you_mean(named, set(self._classes))
-            return Reach(refusal=f"storageclass.storage.k8s.io {named!r} of {name} not found{hint}")
-        if not known.waits:
+        if storage_class is None:
+            hint = did_you_mean(class_name, set(self._classes))
+            return Reach(refusal=f"storageclass.storage.k8s.io {class_name!r} of {name} not found{hint}")
+        if not storage_class.waits:
             return Reach(
-                refusal=f"{name} is not bound yet: its StorageClass {named!r} binds immediately (Immediate), so its"
-                " volume must exist first; with WaitForFirstConsumer it is created where the pod runs"
+                refusal=f"{name} is not bound yet: its StorageClass {class_name!r} binds immediately (Immediate), so"
+                " its volume must exist first; with WaitForFirstConsumer it is created where the pod runs"
             )
         if claim.selected_node:
             return Reach(node_terms(claim.selected_node))
-        return self._possible(claim.key, asks, known)
+        return self._possible(claim.key, asks, storage_class)
 
-    def _possible(self, key: str, asks: Storage, known: ReducedClass) -> Reach:
-        kept = self._kept.get(key)
-        if kept:
-            return Reach(kept.terms)
-        if known.provisions and known.terms == ANYWHERE:
+    def _possible(self, key: str, asks: Storage, storage_class: ReducedClass) -> Reach:
+        reserved = self._kept.get(key)
+        if reserved:
+            return Reach(reserved.terms)
+        if storage_class.provisions and storage_class.terms == ANYWHERE:
             return Reach()
-        places = (*self._matching(asks, known.name), *([known.terms] if known.provisions else []))
+        places = (
+            *self._matching(asks, storage_class.name),
+            *([storage_class.terms] if storage_class.provisions else []),
+        )
         if places:
             return Reach(either(places))
-        wanted = ", ".join([format_bytes(asks.storage_bytes), *asks.access_modes])
+        requested = ", ".join([format_bytes(asks.storage_bytes), *asks.access_modes])
         return Reach(
-            refusal=f"{_shown(key)} finds no free persistentvolume of StorageClass {known.name!r} ({wanted}),"
-            " and that class provisions none"
+            refusal=f"{_claim_text(key)} finds no free persistentvolume of StorageClass {storage_class.name!r}"
+            f" ({requested}), and that class provisions none"
         )
 
     def _matching(self, asks: Storage, storage_class: str) -> tuple[str, ...]:
@@ -174,19 +177,21 @@ class Volumes:
         return self._matches[asks]
 
 
-def _together(found: list[tuple[str, str]]) -> Reach:
+def _together(terms_by_claim: list[tuple[str, str]]) -> Reach:
     """Return the intersection of claims' reaches. If two claims have no location in common, the refusal names both."""
     terms = ANYWHERE
-    for index, (name, own) in enumerate(found):
-        if own == NOWHERE:
+    for index, (name, own_terms) in enumerate(terms_by_claim):
+        if own_terms == NOWHERE:
             return Reach(
                 refusal=f"the node affinity of the volume of {name} allows no node: update or replace the volume"
             )
-        narrowed = both(terms, own)
+        narrowed = both(terms, own_terms)
         if narrowed == NOWHERE:
-            clash = (pair for pair in found[:index] if both(pair[1], own) == NOWHERE)
-            other, others = next(clash, ("the others", terms))
-            return Reach(refusal=f"{NOT_ALL_VOLUMES}: {name} needs {_places(own)}, {other} {_places(others)}")
+            clash = (pair for pair in terms_by_claim[:index] if both(pair[1], own_terms) == NOWHERE)
+            other, other_terms = next(clash, ("the others", terms))
+            return Reach(
+                refusal=f"{NOT_ALL_VOLUMES}: {name} needs {_places(own_terms)}, {other} {_places(other_terms)}"
+            )
         terms = narrowed
     return Reach(terms)
 
@@ -195,7 +200,7 @@ def _places(terms: str) -> str:
     return " or ".join("; ".join(str(term[key]) for key in sorted(term)) for term in read_terms(terms))
 
 
-def _shown(key: str) -> str:
+def _claim_text(key: str) -> str:
     return f"persistentvolumeclaim {key.partition('/')[2]!r}"
 
 
@@ -222,8 +227,8 @@ class Attachments:
     ) -> None:
         mounting = sorted((pod for pod in pods if pod.claims), key=_precedence)
         self._volumes = volumes
-        self._limits = {each.name: each.limits for each in csi_nodes}
-        stating = {d for limits in self._limits.values() for d, most in limits.items() if most is not None}
+        self._limits = {csi_node.name: csi_node.limits for csi_node in csi_nodes}
+        stating = {d for limits in self._limits.values() for d, limit in limits.items() if limit is not None}
         self._limiting = {EBS_DRIVER, *stating}
         self._attached = {_key(pod): self._mounted(pod) for pod in mounting}
         self._asked = sorted({driver for mounted in self._attached.values() for driver in mounted})
@@ -278,17 +283,17 @@ class Attachments:
             kind, limits = _type_of(node), self._limits.get(node["metadata"]["name"], {})
             for driver in self._limiting.intersection(self._asked, limits) - {EBS_DRIVER}:
                 limit = limits[driver]
-                known = by_driver.setdefault(driver, {})
-                known[kind] = min(known.get(kind, UNLIMITED), UNLIMITED if limit is None else limit)
+                by_type = by_driver.setdefault(driver, {})
+                by_type[kind] = min(by_type.get(kind, UNLIMITED), UNLIMITED if limit is None else limit)
         return AttachLimits(FrozenMap({driver: FrozenMap(by_driver[driver]) for driver in sorted(by_driver)}))
 
     def _mounted(self, pod: ReducedPod) -> _Mounted:
-        found: dict[str, set[str]] = {}
+        claims_by_driver: dict[str, set[str]] = {}
         for mount in pod.claims:
             driver = self._volumes.driver(mount)
             if driver in self._limiting:
-                found.setdefault(driver, set()).add(mount.key)
-        return {driver: frozenset(claims) for driver, claims in found.items()}
+                claims_by_driver.setdefault(driver, set()).add(mount.key)
+        return {driver: frozenset(claims) for driver, claims in claims_by_driver.items()}
 
     def _shared_out(self, mounting: Iterable[ReducedPod]) -> Mapping[tuple[str, str], int]:
         """Return, by node and driver, the number of volumes counted by its pods beyond the distinct ones."""
@@ -296,10 +301,10 @@ class Attachments:
         distinct: dict[tuple[str, str], set[str]] = {}
         for pod in mounting:
             for driver, claims in self._attached[_key(pod)].items():
-                where = pod.bound_or_nominated_node, driver
-                counted[where] += len(claims)
-                distinct.setdefault(where, set()).update(claims)
-        return {where: counted[where] - len(claims) for where, claims in distinct.items() if where[0]}
+                key = pod.bound_or_nominated_node, driver
+                counted[key] += len(claims)
+                distinct.setdefault(key, set()).update(claims)
+        return {key: counted[key] - len(claims) for key, claims in distinct.items() if key[0]}
 
 
 def _type_of(node: Manifest) -> str:

@@ -28,7 +28,7 @@ from nodesmith.observation.reduction.podspecs import with_default_requests, with
 _UNJUDGED_SECONDS = 10
 """How old a pod may be that kube-scheduler has not judged yet and that still counts as missing."""
 _UNTOLD = frozenset({"size", "owner", "created"})
-"""What reduced workloads have for the forwarder alone."""
+"""The fields of reduced workloads that only the forwarder needs."""
 Owner = tuple[str, str, str]
 """Kind, namespace and name of a workload."""
 
@@ -46,24 +46,24 @@ def watched_kinds(buffers: Iterable[Manifest], namespaces: Iterable[Manifest]) -
 
 def referred_objects(buffers: Iterable[Manifest]) -> frozenset[Owner]:
     """Return `kind_key`, namespace and name of the workloads that reduced CapacityBuffers refer to."""
-    found = set()
+    owners = set()
     for buffer in buffers:
         reference = buffer["spec"].get("scalableRef")
         if reference:
             name = str(reference.get("name"))
-            found.add((referred_kind(reference), buffer["metadata"]["namespace"], name))
-    return frozenset(found)
+            owners.add((referred_kind(reference), buffer["metadata"]["namespace"], name))
+    return frozenset(owners)
 
 
 def templates_to_pull(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
     """Return kind, namespace and name of the objects whose images reduced CapacityBuffers want pulled in advance."""
-    warm = [each for each in buffers if each["spec"].get("provisioningStrategy") == WARM_CAPACITY]
-    named = {
-        (POD_TEMPLATE, each["metadata"]["namespace"], str(reference.get("name")))
-        for each in warm
-        if (reference := each["spec"].get("podTemplateRef"))
+    warm = [buffer for buffer in buffers if buffer["spec"].get("provisioningStrategy") == WARM_CAPACITY]
+    templates = {
+        (POD_TEMPLATE, buffer["metadata"]["namespace"], str(reference.get("name")))
+        for buffer in warm
+        if (reference := buffer["spec"].get("podTemplateRef"))
     }
-    return referred_objects(warm) | named
+    return referred_objects(warm) | templates
 
 
 def is_proactive(namespace: Manifest) -> bool:
@@ -79,7 +79,7 @@ def workloads(observed: Observed) -> Iterator[tuple[str, Manifest]]:
         "StatefulSet": observed.statefulsets,
         "Job": observed.jobs,
     }
-    yield from ((kind, each) for kind, objects in by_kind.items() for each in objects)
+    yield from ((kind, workload) for kind, objects in by_kind.items() for workload in objects)
 
 
 def is_concerned(workload: Manifest, kind: str, referred: Collection[Owner]) -> bool:
@@ -94,36 +94,40 @@ def controlled_templates(observed: Observed, referred: Iterable[Owner]) -> Itera
     """Yield a template for each object of another kind that controls workloads or pods, as for these kinds.
 
     The newest of its workloads that want pods has the template, or else its newest pod: the way of Cluster Autoscaler,
-    which reads the scale subresource instead. How many pods it wants is what its workloads want, and the pods there are
-    of those that it creates itself.
+    which reads the scale subresource instead. It wants as many pods as its workloads want, plus the existing pods that
+    it creates itself.
     """
     wanted_ones = {owner for owner in referred if owner[0] not in SCALABLE_KINDS}
     if not wanted_ones:
         return
     through: dict[Owner, list[Manifest]] = {}
-    for _, each in workloads(observed):
-        kind, _, name = str(each.get("owner") or "").partition("/")
-        if (owner := (kind, each["metadata"]["namespace"], name)) in wanted_ones:
-            through.setdefault(owner, []).append(each)
-    own: dict[Owner, list[ReducedPod]] = {}
+    for _, workload in workloads(observed):
+        kind, _, name = str(workload.get("owner") or "").partition("/")
+        if (owner := (kind, workload["metadata"]["namespace"], name)) in wanted_ones:
+            through.setdefault(owner, []).append(workload)
+    owned_pods: dict[Owner, list[ReducedPod]] = {}
     for pod in observed.pods:
         owner = kind_key(pod.owner_kind, pod.owner_group), pod.namespace, pod.owner_name
         if owner in wanted_ones and not pod.deleting:
-            own.setdefault(owner, []).append(pod)
-    for owner in sorted(through.keys() | own.keys()):
-        yield _controlled(owner, through.get(owner, []), own.get(owner, []))
+            owned_pods.setdefault(owner, []).append(pod)
+    for owner in sorted(through.keys() | owned_pods.keys()):
+        yield _controlled(owner, through.get(owner, []), owned_pods.get(owner, []))
 
 
-def _controlled(owner: Owner, through: list[Manifest], own: list[ReducedPod]) -> dict[str, Any]:
+def _controlled(owner: Owner, through: list[Manifest], owned_pods: list[ReducedPod]) -> dict[str, Any]:
     kind, namespace, name = owner
     about = {"kind": kind, "metadata": {"namespace": namespace, "name": name, "generation": 0}}
-    replicas = sum(int(each["replicas"]) for each in through) + len(own)
+    replicas = sum(int(workload["replicas"]) for workload in through) + len(owned_pods)
     if through:
         newest = max(through, key=lambda w: (w["replicas"] > 0, w["created"], w["metadata"]["name"]))
         return {**about, "replicas": replicas, "pod": newest["pod"], "images": newest["images"]}
-    pod = max(own, key=lambda pod: (pod.created, pod.name))
-    made = {"namespace": namespace, "labels": dict(pod.labels)}
-    return {**about, "replicas": replicas, "pod": {"metadata": made, "spec": json.loads(pod.shape)["spec"]}}
+    pod = max(owned_pods, key=lambda pod: (pod.created, pod.name))
+    metadata = {"namespace": namespace, "labels": dict(pod.labels)}
+    return {
+        **about,
+        "replicas": replicas,
+        "pod": {"metadata": metadata, "spec": json.loads(pod.shape)["spec"]},
+    }
 
 
 def owner_of(pod: ReducedPod) -> Owner | None:
@@ -142,58 +146,60 @@ def grown_workloads(observed: Observed, now: datetime) -> Iterator[dict[str, Any
     `lacking` is how many, and `grown` is when it grew, in seconds since 1970. `pod` is the pod that would be created.
     If the workload has no pods yet, admission is still to change it.
     """
-    asking = {str(each["metadata"]["name"]) for each in observed.namespaces if is_proactive(each)}
-    if not asking:
+    proactive = {
+        str(namespace["metadata"]["name"]) for namespace in observed.namespaces if is_proactive(namespace)
+    }
+    if not proactive:
         return
     growing: dict[Owner, tuple[int, Manifest]] = {}
-    for kind, each in workloads(observed):
-        owner = (kind, str(each["metadata"]["namespace"]), str(each["metadata"]["name"]))
-        if owner[1] in asking and wanted(each):
-            grown = observed.growths.get("/".join(owner), int(each["size"]["created"]))
+    for kind, workload in workloads(observed):
+        owner = (kind, str(workload["metadata"]["namespace"]), str(workload["metadata"]["name"]))
+        if owner[1] in proactive and wanted(workload):
+            grown = observed.growths.get("/".join(owner), int(workload["size"]["created"]))
             if grown > (now - LACKING_FOR).timestamp():
-                growing[owner] = grown, each
-    there = _there(observed.pods, growing, now.timestamp())
-    for owner, (grown, each) in sorted(growing.items(), key=lambda item: item[0]):
-        mine = there.get(owner, [])
-        lacking = _lacking(each, mine)
+                growing[owner] = grown, workload
+    pods_by_owner = _accounted_pods(observed.pods, growing, now.timestamp())
+    for owner, (grown, workload) in sorted(growing.items(), key=lambda item: item[0]):
+        mine = pods_by_owner.get(owner, [])
+        lacking = _lacking(workload, mine)
         if lacking > 0:
-            about = {"kind": owner[0], "metadata": each["metadata"], "lacking": lacking, "grown": grown}
-            yield {**about, "pod": _pod(owner, each, mine)}
+            about = {"kind": owner[0], "metadata": workload["metadata"], "lacking": lacking, "grown": grown}
+            yield {**about, "pod": _pod(owner, workload, mine)}
 
 
-def _there(
+def _accounted_pods(
     pods: Iterable[ReducedPod], growing: Collection[Owner], now: float
 ) -> dict[Owner, list[ReducedPod]]:
     """Return the pods of workloads that need not be planned: they have a node, or decisions see them waiting."""
-    found: dict[Owner, list[ReducedPod]] = {}
+    pods_by_owner: dict[Owner, list[ReducedPod]] = {}
     for pod in pods:
         owner = owner_of(pod)
         is_known = pod.bound_or_nominated_node or pod.unschedulable or now - pod.created > _UNJUDGED_SECONDS
         if owner is not None and owner in growing and is_known:
-            found.setdefault(owner, []).append(pod)
-    return found
+            pods_by_owner.setdefault(owner, []).append(pod)
+    return pods_by_owner
 
 
-def _lacking(workload: Manifest, there: list[ReducedPod]) -> int:
+def _lacking(workload: Manifest, pods: list[ReducedPod]) -> int:
     """Return how many pods are to come: at most one of a workload that creates them one by one, once all are ready."""
-    missing = wanted(workload) - len(there)
+    missing = wanted(workload) - len(pods)
     if not workload["size"].get("serial"):
         return missing
-    return min(missing, 1) if all(pod.ready for pod in there) else 0
+    return min(missing, 1) if all(pod.ready for pod in pods) else 0
 
 
-def _pod(owner: Owner, workload: Manifest, there: list[ReducedPod]) -> dict[str, Any]:
+def _pod(owner: Owner, workload: Manifest, pods: list[ReducedPod]) -> dict[str, Any]:
     """Return the pod to plan: like the newest one, since webhooks may have changed it, or like the template.
 
     A StatefulSet's template may have changed since its newest pod was created.
     """
     kind, _, name = owner
-    named = {"name": name} if kind != "Job" else {}
+    name_field = {"name": name} if kind != "Job" else {}
     pod = workload["pod"]
-    about = {**pod["metadata"], "ownerReferences": [{"kind": kind, "controller": True, **named}]}
-    if not there or kind == "StatefulSet":
+    about = {**pod["metadata"], "ownerReferences": [{"kind": kind, "controller": True, **name_field}]}
+    if not pods or kind == "StatefulSet":
         return {**pod, "metadata": about}
-    newest = max(there, key=lambda pod: (pod.created, pod.name))
+    newest = max(pods, key=lambda pod: (pod.created, pod.name))
     return {"metadata": about, "spec": json.loads(newest.shape).get("spec") or {}}
 
 
@@ -221,8 +227,12 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
     """
     newest, admitted = _newest(observed.pods), admission(observed)
     for daemonset in observed.daemonsets:
-        known = newest.get(_key(daemonset))
-        yield {**daemonset, "spec": _unpinned(known, daemonset["spec"])} if known else admitted(daemonset)
+        node_spec = newest.get(_key(daemonset))
+        yield (
+            {**daemonset, "spec": _unpinned(node_spec, daemonset["spec"])}
+            if node_spec
+            else admitted(daemonset)
+        )
 
 
 def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
@@ -230,20 +240,24 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
 
     `pod` of each is the pod that the API server would admit.
     """
-    admitted, wanted = admission(observed), referred_objects(observed.capacitybuffers)
+    admitted, referred = admission(observed), referred_objects(observed.capacitybuffers)
     pulled = templates_to_pull(observed.capacitybuffers)
     for template in observed.podtemplates:
-        seen = _seen(template, "PodTemplate", pulled)
-        yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
-    for kind, each in workloads(observed) if wanted else ():
-        if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name not in _UNTOLD}
-            yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
-    for each in controlled_templates(observed, wanted):
-        yield {**_seen(each, each["kind"], pulled), "pod": admitted(each["pod"])}
+        visible = _visible_template(template, "PodTemplate", pulled)
+        yield {**visible, "kind": "PodTemplate", "pod": admitted(template["pod"])}
+    for kind, workload in workloads(observed) if referred else ():
+        if (kind, workload["metadata"]["namespace"], workload["metadata"]["name"]) in referred:
+            told = {
+                name: value
+                for name, value in _visible_template(workload, kind, pulled).items()
+                if name not in _UNTOLD
+            }
+            yield {**told, "kind": kind, "pod": admitted(workload["pod"])}
+    for workload in controlled_templates(observed, referred):
+        yield {**_visible_template(workload, workload["kind"], pulled), "pod": admitted(workload["pod"])}
 
 
-def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:
+def _visible_template(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:
     """Return a template, without its images unless instances pull them."""
     about = template["metadata"]
     if template.get("images") and (kind, about["namespace"], about["name"]) in pulled:
@@ -254,7 +268,10 @@ def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]
 def admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:
     """Return a function that makes the changes of admission to a reduced pod from a template."""
     defaults = _default_requests(observed.limitranges)
-    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+    classes = {
+        str(runtime_class["metadata"]["name"]): runtime_class["spec"]
+        for runtime_class in observed.runtimeclasses
+    }
 
     def admitted(pod: Manifest) -> dict[str, Any]:
         template = {**pod["spec"]}
@@ -267,11 +284,14 @@ def admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:
 
 def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
     """Return the default requests of containers by namespace. If several LimitRanges apply, the first by name wins."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
-        namespace = str(each["metadata"]["namespace"])
-        found[namespace] = {**each["requests"], **found.get(namespace, {})}
-    return found
+    requests_by_namespace: dict[str, Mapping[str, Any]] = {}
+    for limit_range in sorted(limit_ranges, key=lambda limit_range: str(limit_range["metadata"]["name"])):
+        namespace = str(limit_range["metadata"]["namespace"])
+        requests_by_namespace[namespace] = {
+            **limit_range["requests"],
+            **requests_by_namespace.get(namespace, {}),
+        }
+    return requests_by_namespace
 
 
 def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
@@ -281,11 +301,11 @@ def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
         if pod.owner_kind == "DaemonSet":
             alike, age = (pod.namespace, pod.shape), (pod.created, pod.name)
             youngest[alike] = max(age, youngest.get(alike, age))
-    found: dict[_Key, Manifest] = {}
+    newest: dict[_Key, Manifest] = {}
     for (_, shape), _ in sorted(youngest.items(), key=lambda item: item[1]):
         manifest = json.loads(shape)
-        found[_key(manifest)] = manifest.get("spec") or {}
-    return found
+        newest[_key(manifest)] = manifest.get("spec") or {}
+    return newest
 
 
 def _unpinned(spec: Manifest, template: Manifest) -> Mapping[str, Any]:

@@ -45,17 +45,17 @@ def device_refs(spec: Manifest, status: Manifest) -> tuple[DeviceRef, ...]:
     """Return the claims of a pod. Raises KeyError, TypeError or AttributeError for content no API server accepts."""
     if not spec.get("resourceClaims"):
         return ()
-    made = {
-        str(each["name"]): str(each.get("resourceClaimName") or "")
-        for each in status.get("resourceClaimStatuses") or ()
+    generated = {
+        str(entry["name"]): str(entry.get("resourceClaimName") or "")
+        for entry in status.get("resourceClaimStatuses") or ()
     }
     return tuple(
         DeviceRef(
-            str(each["name"]),
-            str(each.get("resourceClaimName") or made.get(str(each["name"]), "")),
-            str(each.get("resourceClaimTemplateName") or ""),
+            str(entry["name"]),
+            str(entry.get("resourceClaimName") or generated.get(str(entry["name"]), "")),
+            str(entry.get("resourceClaimTemplateName") or ""),
         )
-        for each in spec["resourceClaims"]
+        for entry in spec["resourceClaims"]
     )
 
 
@@ -83,13 +83,13 @@ def reduce_device_claim(manifest: Manifest) -> ReducedDeviceClaim:
     return ReducedDeviceClaim(
         str(metadata["namespace"]),
         str(metadata["name"]),
-        _asked(manifest["spec"]),
-        tuple(_named_device(each) for each in results if not each.get("adminAccess")),
+        _requests_text(manifest["spec"]),
+        tuple(_named_device(result) for result in results if not result.get("adminAccess")),
         text_of(_place(allocation.get("nodeSelector"))) if allocation else "",
         tuple(
-            (_named_device(each), qualified(str(name), str(each["driver"])), amount_of(amount))
-            for each in results
-            for name, amount in sorted((each.get("consumedCapacity") or {}).items())
+            (_named_device(result), qualified(str(name), str(result["driver"])), amount_of(amount))
+            for result in results
+            for name, amount in sorted((result.get("consumedCapacity") or {}).items())
         ),
     )
 
@@ -102,7 +102,7 @@ def reduce_claim_template(manifest: Manifest) -> ReducedDeviceClaim:
     """Reduce a ResourceClaimTemplate. Raises KeyError, TypeError, AttributeError or ValueError."""
     metadata = manifest["metadata"]
     return ReducedDeviceClaim(
-        str(metadata["namespace"]), str(metadata["name"]), _asked(manifest["spec"]["spec"])
+        str(metadata["namespace"]), str(metadata["name"]), _requests_text(manifest["spec"]["spec"])
     )
 
 
@@ -117,32 +117,35 @@ def _place(selector: Manifest | None) -> dict[str, Any]:
     node = node_of(terms)
     if node:
         return {"node": node}
-    found = [list(term.get("matchExpressions") or ()) for term in terms]
-    parse_terms(found)
-    return {"terms": found}
+    expressions = [list(term.get("matchExpressions") or ()) for term in terms]
+    parse_terms(expressions)
+    return {"terms": expressions}
 
 
 def _selectors(holder: Manifest) -> list[str]:
-    return [str(each["cel"]["expression"]) for each in holder.get("selectors") or ()]
+    return [str(selector["cel"]["expression"]) for selector in holder.get("selectors") or ()]
 
 
-def _asked(spec: Manifest) -> str:
+def _requests_text(spec: Manifest) -> str:
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
     constraints = devices.get("constraints") or ()
     problems = [*map(_unsupported, requests), _too_many(requests)]
-    if any(each.get("distinctAttribute") for each in constraints):
+    if any(constraint.get("distinctAttribute") for constraint in constraints):
         problems.append("its constraint distinctAttribute is not simulated")
-    kept = {
-        "requests": [_request(each) for each in requests[:MOST_REQUESTS]],
+    document = {
+        "requests": [_request(request) for request in requests[:MOST_REQUESTS]],
         "constraints": [
-            {"requests": list(each.get("requests") or ()), "attribute": str(each["matchAttribute"])}
-            for each in constraints
-            if each.get("matchAttribute")
+            {
+                "requests": list(constraint.get("requests") or ()),
+                "attribute": str(constraint["matchAttribute"]),
+            }
+            for constraint in constraints
+            if constraint.get("matchAttribute")
         ],
         "problem": next(filter(None, problems), ""),
     }
-    return text_of(without_empty(kept))
+    return text_of(without_empty(document))
 
 
 def _parts(request: Manifest) -> list[Manifest]:
@@ -172,16 +175,20 @@ def _amounts(quantities: Manifest | None) -> dict[str, int]:
 
 def _unsupported(request: Manifest) -> str:
     for part in _parts(request):
-        named = f"request {request.get('name')}"
+        subject = f"request {request.get('name')}"
         if part.get("adminAccess"):
-            return f"{named} has adminAccess, which is not simulated"
+            return f"{subject} has adminAccess, which is not simulated"
         if part.get("allocationMode") not in (None, "", "ExactCount", "All"):
-            return f"{named} has the allocationMode {str(part['allocationMode'])[:64]!r}, which is not known"
+            return (
+                f"{subject} has the allocationMode {str(part['allocationMode'])[:64]!r}, which is not known"
+            )
     return ""
 
 
 def _too_many(requests: Sequence[Manifest]) -> str:
-    counts = (max((int(part.get("count") or 1) for part in _parts(each)), default=1) for each in requests)
+    counts = (
+        max((int(part.get("count") or 1) for part in _parts(request)), default=1) for request in requests
+    )
     if len(requests) > MOST_REQUESTS or sum(counts) > MOST_DEVICES:
         return f"it asks for more than {MOST_DEVICES} devices, Kubernetes' limit for a claim"
     return ""
@@ -224,8 +231,8 @@ def reduce_slice(manifest: Manifest) -> ReducedSlice:
         int(pool.get("generation") or 0),
         int(pool.get("resourceSliceCount") or 1),
         tuple(
-            _device(each, driver, place, each_has_place=bool(spec.get("perDeviceNodeSelection")))
-            for each in spec.get("devices") or ()
+            _device(device, driver, place, each_has_place=bool(spec.get("perDeviceNodeSelection")))
+            for device in spec.get("devices") or ()
         ),
         place,
         tuple(sorted(_counters(spec.get("sharedCounters"), "name").items())),
@@ -234,9 +241,9 @@ def reduce_slice(manifest: Manifest) -> ReducedSlice:
 
 def _counters(sets: Sequence[Manifest] | None, key: str) -> dict[str, int]:
     return {
-        f"{each[key]}/{name}": amount_of(counter["value"])
-        for each in sets or ()
-        for name, counter in (each.get("counters") or {}).items()
+        f"{counter_set[key]}/{name}": amount_of(counter["value"])
+        for counter_set in sets or ()
+        for name, counter in (counter_set.get("counters") or {}).items()
     }
 
 
@@ -262,9 +269,9 @@ def _device(device: Manifest, driver: str, place: str, *, each_has_place: bool) 
         "consumes": _counters(body.get("consumesCounters"), "counterSet"),
     }
     parse_kind(kind)
-    why_not = next((why for name, why in _ODD.items() if body.get(name)), "")
-    own = text_of(_located(body)) if each_has_place else place
-    return ReducedDevice(str(device["name"]), text_of(without_empty(kind)), own, why_not)
+    refusal = next((reason for name, reason in _ODD.items() if body.get(name)), "")
+    own_place = text_of(_located(body)) if each_has_place else place
+    return ReducedDevice(str(device["name"]), text_of(without_empty(kind)), own_place, refusal)
 
 
 def text_of(value: object) -> str:

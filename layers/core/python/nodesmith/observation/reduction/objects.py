@@ -79,12 +79,12 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
             for c in status.get("conditions") or ()
         ],
     }
-    kept = {
+    reduced = {
         "metadata": without_empty(about),
         "spec": without_empty({name: spec.get(name) for name in ("providerID", "unschedulable", "taints")}),
         "status": without_empty(shows),
     }
-    return without_empty(kept)
+    return without_empty(reduced)
 
 
 def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
@@ -102,11 +102,11 @@ def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     metadata = manifest["metadata"]
-    asked = (metadata.get("annotations") or {}).get(PROACTIVE)
+    annotation = (metadata.get("annotations") or {}).get(PROACTIVE)
     about = {
         "name": str(metadata["name"]),
         "labels": dict(metadata.get("labels") or {}),
-        "annotations": {PROACTIVE: asked} if asked == "true" else {},
+        "annotations": {PROACTIVE: annotation} if annotation == "true" else {},
     }
     return {"metadata": without_empty(about)}
 
@@ -126,17 +126,17 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
     leaving = {"nodeName": status.get("nodeName")} if metadata.get("deletionTimestamp") else {}
-    ours = {name: status.get(name) for name in _STATUS}
-    kept = {
+    own_fields = {name: status.get(name) for name in _STATUS}
+    reduced = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),
         "metadata": without_empty(about),
         "spec": _cut(manifest.get("spec"), _DEEPEST_LEVEL),
         "status": without_empty(
-            {**ours, **leaving, "conditions": _conditions(status.get("conditions") or ())}
+            {**own_fields, **leaving, "conditions": _conditions(status.get("conditions") or ())}
         ),
     }
-    return without_empty(kept)
+    return without_empty(reduced)
 
 
 _SIGN_STEP_SECONDS = 15
@@ -163,9 +163,9 @@ def reduce_lease(manifest: Manifest) -> dict[str, Any] | None:
 def karpenter_wrote_at(manifest: Manifest) -> str:
     """Return when Karpenter last wrote an object, as its managedFields show; empty if it never did. Never raises."""
     fields = (manifest.get("metadata") or {}).get("managedFields") or ()
-    entries = [each for each in fields if isinstance(each, Mapping)]
-    times = (str(each.get("time") or "") for each in entries if each.get("manager") == KARPENTERS_MANAGER)
-    latest = max((each for each in times if _WHEN.fullmatch(each)), default="")
+    entries = [entry for entry in fields if isinstance(entry, Mapping)]
+    times = (str(entry.get("time") or "") for entry in entries if entry.get("manager") == KARPENTERS_MANAGER)
+    latest = max((text for text in times if _WHEN.fullmatch(text)), default="")
     return (
         f"{latest[:-3]}{int(latest[-3:-1]) // _SIGN_STEP_SECONDS * _SIGN_STEP_SECONDS:02d}Z" if latest else ""
     )
@@ -178,16 +178,16 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
     """
     if is_foreign(manifest):
         return None
-    kept = reduce_custom(manifest)
-    spec = kept.get("spec") or {}
+    reduced = reduce_custom(manifest)
+    spec = reduced.get("spec") or {}
     if isinstance(spec.get("requirements"), list):
-        spec["requirements"] = [_one_of(text_of(each)) for each in spec["requirements"]]
-    return kept
+        spec["requirements"] = [_one_of(text_of(item)) for item in spec["requirements"]]
+    return reduced
 
 
 @lru_cache(maxsize=8192)
 def _one_of(requirement: str) -> Any:
-    """Return the value of a JSON text, which all NodeClaims share that have it."""
+    """Return the value of a JSON text. All NodeClaims with the same text share one value."""
     return json.loads(requirement)
 
 
@@ -200,31 +200,35 @@ def reduce_buffer(manifest: Manifest) -> dict[str, Any]:
 
     Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
     """
-    kept, metadata, status = reduce_custom(manifest), manifest["metadata"], manifest.get("status") or {}
-    spec = dict(kept.get("spec") or {})
+    reduced, metadata, status = reduce_custom(manifest), manifest["metadata"], manifest.get("status") or {}
+    spec = dict(reduced.get("spec") or {})
     for reference in ("podTemplateRef", "scalableRef"):
         if spec.get(reference) is not None:
             spec[reference] = dict(spec[reference])
     annotations = metadata.get("annotations") or {}
     about = {
-        **{name: value for name, value in kept["metadata"].items() if name not in ("labels", "annotations")},
+        **{
+            name: value
+            for name, value in reduced["metadata"].items()
+            if name not in ("labels", "annotations")
+        },
         "namespace": str(metadata["namespace"]),
         "annotations": {n: text for n, text in annotations.items() if n.startswith(_BUFFER_ANNOTATIONS)},
     }
-    shown = {**(kept.get("status") or {}), **_kept(status, _BUFFER_STATUS)}
-    return {**kept, "metadata": without_empty(about), "spec": spec, "status": shown}
+    shown_status = {**(reduced.get("status") or {}), **_set_fields(status, _BUFFER_STATUS)}
+    return {**reduced, "metadata": without_empty(about), "spec": spec, "status": shown_status}
 
 
 def reduce_request(manifest: Manifest) -> dict[str, Any]:
     """Keep a ProvisioningRequest's spec and conditions. Raises KeyError, TypeError or AttributeError."""
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
     names = ("namespace", "name", "uid", "generation", "creationTimestamp", "deletionTimestamp")
-    asked = {name: spec.get(name) for name in ("provisioningClassName", "podSets", "parameters")}
+    reduced = {name: spec.get(name) for name in ("provisioningClassName", "podSets", "parameters")}
     return without_empty(
         {
             "apiVersion": str(manifest.get("apiVersion") or ""),
             "metadata": without_empty({name: metadata.get(name) for name in names}),
-            "spec": _cut(without_empty(asked), _DEEPEST_LEVEL),
+            "spec": _cut(without_empty(reduced), _DEEPEST_LEVEL),
             "status": without_empty({"conditions": _conditions(status.get("conditions") or ())}),
         }
     )
@@ -280,12 +284,12 @@ def reduce_budget(manifest: Manifest) -> dict[str, Any]:
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
     about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
     return {
-        "metadata": {**_kept(metadata, _BUDGET_METADATA), **about},
-        "spec": _kept(spec, _SPEC),
-        "status": _kept(status, _BUDGET_STATUS),
+        "metadata": {**_set_fields(metadata, _BUDGET_METADATA), **about},
+        "spec": _set_fields(spec, _SPEC),
+        "status": _set_fields(status, _BUDGET_STATUS),
     }
 
 
-def _kept(part: Manifest, names: tuple[str, ...]) -> dict[str, Any]:
+def _set_fields(part: Manifest, names: tuple[str, ...]) -> dict[str, Any]:
     """Keep the fields that are set. Zero and an empty selector have a meaning here."""
     return {name: part[name] for name in names if part.get(name) is not None}

@@ -116,7 +116,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     if status.get("phase") in _TERMINAL:
         return None
     controller = _controller(metadata)
-    owner = _shown(controller)
+    owner = _owner_reference(controller)
     node = sys.intern(str(spec.get("nodeName") or ""))
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
@@ -180,12 +180,12 @@ def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     spec = manifest["spec"]
-    wanted = spec.get("replicas", spec.get("parallelism"))
+    replicas = spec.get("replicas", spec.get("parallelism"))
     pod = _templated(spec["template"], str(manifest["metadata"]["namespace"]))
     images = images_of(spec["template"].get("spec") or {})
     return {
         **_about(manifest),
-        "replicas": 1 if wanted is None else int(wanted),
+        "replicas": 1 if replicas is None else int(replicas),
         "pod": pod,
         "images": images,
         **_owned(manifest["metadata"]),
@@ -233,8 +233,8 @@ def _templated(template: Manifest, namespace: str) -> dict[str, Any]:
         "labels": dict(inner.get("labels") or {}),
         "annotations": _annotations(inner),
     }
-    named = without_empty({"runtimeClassName": spec.get("runtimeClassName")})
-    return {"metadata": without_empty(about), "spec": {**reduce_spec(spec), **named}}
+    extra = without_empty({"runtimeClassName": spec.get("runtimeClassName")})
+    return {"metadata": without_empty(about), "spec": {**reduce_spec(spec), **extra}}
 
 
 def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:
@@ -256,16 +256,16 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
 
 def _controller(metadata: Manifest) -> Manifest:
     """Return the owner reference of an object's controller, empty without one."""
-    return next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    return next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), {})
 
 
-def _shown(controller: Manifest) -> dict[str, Any]:
+def _owner_reference(controller: Manifest) -> dict[str, Any]:
     """Return a controller, with its name only for kinds with many identical pods; a Job's pod may be its only one."""
     if not controller:
         return {}
     kind = str(controller["kind"])
-    named = {"name": str(controller["name"])} if kind in _NAMED_OWNERS else {}
-    return {"kind": kind, "controller": True, **named}
+    name = {"name": str(controller["name"])} if kind in _NAMED_OWNERS else {}
+    return {"kind": kind, "controller": True, **name}
 
 
 def _started(metadata: Manifest, status: Manifest) -> int | None:
@@ -294,8 +294,8 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = with_consumption(with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS))
-    return {name: str(given[name]) for name in ANNOTATIONS if name in given}
+    converted = with_consumption(with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS))
+    return {name: str(converted[name]) for name in ANNOTATIONS if name in converted}
 
 
 NOTEWORTHY_MINUTES = 10
@@ -316,13 +316,13 @@ def startup_minutes(metadata: Manifest, status: Manifest) -> int:
     ready = conditions.get("Ready") or {}
     if ready.get("status") != "True" or not ready.get("lastTransitionTime") or not status.get("startTime"):
         return 0
-    at, made = parse_time(ready["lastTransitionTime"]), parse_time(metadata["creationTimestamp"])
+    at, created = parse_time(ready["lastTransitionTime"]), parse_time(metadata["creationTimestamp"])
     containers = status.get("containerStatuses") or ()
     restarts = sum(int(container.get("restartCount") or 0) for container in containers)
     starts = [parse_time(status["startTime"]), *(_began(c) for c in containers if c.get("restartCount"))]
-    last = max((start for start in starts if start is not None and start <= at), default=at)
-    times = 1 + restarts / max(1.0, (at - made).total_seconds() / 86_400)
-    minutes = int((at - last).total_seconds() * times / 60)
+    latest_start = max((start for start in starts if start is not None and start <= at), default=at)
+    times = 1 + restarts / max(1.0, (at - created).total_seconds() / 86_400)
+    minutes = int((at - latest_start).total_seconds() * times / 60)
     return min(minutes, _MOST_MINUTES) if minutes > NOTEWORTHY_MINUTES else 0
 
 
@@ -348,8 +348,8 @@ def reduce_size(manifest: Manifest, *, is_job: bool = False) -> dict[str, Any] |
     metadata, spec = manifest["metadata"], manifest["spec"]
     if _is_left_out(metadata, manifest) or not metadata.get("creationTimestamp"):
         return None
-    wanted = _wanted_by_job(manifest) if is_job else spec.get("replicas", 1)
-    size = {"wanted": int(wanted), "created": int(parse_time(metadata["creationTimestamp"]).timestamp())}
+    replicas = _wanted_by_job(manifest) if is_job else spec.get("replicas", 1)
+    size = {"wanted": int(replicas), "created": int(parse_time(metadata["creationTimestamp"]).timestamp())}
     is_serial = "serviceName" in spec and spec.get("podManagementPolicy") != "Parallel"
     return {**size, "serial": True} if is_serial else size
 
@@ -397,4 +397,4 @@ def _wanted_by_job(manifest: Manifest) -> int:
 
 
 def _holds(kind: str, conditions: Iterable[Manifest]) -> bool:
-    return any(each.get("type") == kind and each.get("status") == "True" for each in conditions)
+    return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)

@@ -46,7 +46,7 @@ def _one_of(texts: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 def reduce_spec(spec: Manifest) -> dict[str, Any]:
     """Keep what determines a pod's resources, where it may run and how long it may take to end."""
-    kept = {
+    reduced = {
         "nodeSelector": spec.get("nodeSelector"),
         "affinity": spec.get("affinity"),
         "topologySpreadConstraints": spec.get("topologySpreadConstraints"),
@@ -62,7 +62,7 @@ def reduce_spec(spec: Manifest) -> dict[str, Any]:
         "priority": spec.get("priority"),
         "priorityClassName": name if (name := spec.get("priorityClassName")) in CRITICAL_CLASSES else None,
     }
-    return {**without_empty(kept), **_grace(spec.get("terminationGracePeriodSeconds"))}
+    return {**without_empty(reduced), **_grace(spec.get("terminationGracePeriodSeconds"))}
 
 
 def _grace(seconds: int | None) -> dict[str, int]:
@@ -75,11 +75,13 @@ def _container(container: Manifest, spec: Manifest) -> dict[str, Any]:
 
     With hostNetwork, container ports are host ports. Pods state these as hostPort, but templates do not.
     """
-    own = container.get("ports") or ()
+    declared = container.get("ports") or ()
     ports = (
-        [{"hostPort": port.get("containerPort"), **port} for port in own] if spec.get("hostNetwork") else own
+        [{"hostPort": port.get("containerPort"), **port} for port in declared]
+        if spec.get("hostNetwork")
+        else declared
     )
-    kept = {
+    reduced = {
         "name": container.get("name"),
         "resources": _requests(container),
         "restartPolicy": container.get("restartPolicy"),
@@ -89,7 +91,7 @@ def _container(container: Manifest, spec: Manifest) -> dict[str, Any]:
             if port.get("hostPort")
         ],
     }
-    return without_empty(kept)
+    return without_empty(reduced)
 
 
 def _pod_level(spec: Manifest) -> dict[str, Any]:
@@ -106,9 +108,13 @@ def _requests(holder: Manifest) -> dict[str, Any]:
 
 def limits_text(spec: Manifest) -> str:
     """Return the limits of a pod's containers as JSON, for metrics, empty if it has none."""
-    kept = {part: list(filter(None, map(_limits, spec.get(part) or ()))) for part in _PARTS}
-    own = _limits(spec)
-    return json.dumps({**kept, **own}, separators=(",", ":")) if own or any(kept.values()) else ""
+    limits = {part: list(filter(None, map(_limits, spec.get(part) or ()))) for part in _PARTS}
+    own_limits = _limits(spec)
+    return (
+        json.dumps({**limits, **own_limits}, separators=(",", ":"))
+        if own_limits or any(limits.values())
+        else ""
+    )
 
 
 def _limits(holder: Manifest) -> dict[str, Any]:
@@ -119,17 +125,19 @@ def _limits(holder: Manifest) -> dict[str, Any]:
 
 def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Keep the allocated resources of containers if they differ from the requests, during a resize in place."""
-    asked = {c.get("name"): _requests(c).get("requests") or {} for c in _containers(spec)}
-    kept = []
+    requests = {c.get("name"): _requests(c).get("requests") or {} for c in _containers(spec)}
+    resized_ = []
     for status in statuses:
         allocated = status.get("allocatedResources") or {}
         actual = (status.get("resources") or {}).get("requests") or {}
-        wanted = asked.get(status.get("name"), {})
-        if any(amount != wanted.get(name) for part in (allocated, actual) for name, amount in part.items()):
-            kept.append(
+        requested = requests.get(status.get("name"), {})
+        if any(
+            amount != requested.get(name) for part in (allocated, actual) for name, amount in part.items()
+        ):
+            resized_.append(
                 {"name": status["name"], "allocatedResources": allocated, "resources": {"requests": actual}}
             )
-    return kept
+    return resized_
 
 
 def with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
@@ -161,8 +169,8 @@ def _containers(spec: Manifest) -> list[Manifest]:
 
 def images_of(spec: Manifest) -> list[str]:
     """Return the images of a pod's containers, each once, in their order."""
-    named = (container.get("image") for container in _containers(spec))
-    return list(dict.fromkeys(str(image) for image in named if image))
+    images = (container.get("image") for container in _containers(spec))
+    return list(dict.fromkeys(str(image) for image in images if image))
 
 
 _CONTAINERS = ("containers", "initContainers")
@@ -175,24 +183,24 @@ def reduce_limit_range(manifest: Manifest) -> dict[str, Any]:
     several items apply, the first wins.
     """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
-    given: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for item in spec.get("limits") or ():
         if item.get("type") == "Container":
             parts = (item.get(name) or {} for name in ("min", "max", "default", "defaultRequest"))
-            given = {**{name: amount for part in parts for name, amount in part.items()}, **given}
+            defaults = {**{name: amount for part in parts for name, amount in part.items()}, **defaults}
     about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
-    return {"metadata": about, "requests": given}
+    return {"metadata": about, "requests": defaults}
 
 
 def reduce_runtime_class(manifest: Manifest) -> dict[str, Any]:
     """Keep what a RuntimeClass adds to a pod. Raises KeyError, TypeError or AttributeError."""
     scheduling = manifest.get("scheduling") or {}
-    kept = {
+    reduced = {
         "overhead": (manifest.get("overhead") or {}).get("podFixed"),
         "nodeSelector": scheduling.get("nodeSelector"),
         "tolerations": scheduling.get("tolerations"),
     }
-    return {"metadata": {"name": str(manifest["metadata"]["name"])}, "spec": without_empty(kept)}
+    return {"metadata": {"name": str(manifest["metadata"]["name"])}, "spec": without_empty(reduced)}
 
 
 def with_default_requests(spec: Manifest, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,15 +216,15 @@ def with_default_requests(spec: Manifest, defaults: Mapping[str, Any]) -> dict[s
 def with_runtime_class(spec: Manifest, added: Manifest) -> dict[str, Any]:
     """Return the spec with what a RuntimeClass adds, unless it is already there."""
     tolerations = list(spec.get("tolerations") or ())
-    kept = {
+    added_fields = {
         "overhead": spec.get("overhead") or added.get("overhead"),
         "nodeSelector": {**(added.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})},
         "tolerations": tolerations + [t for t in added.get("tolerations") or () if t not in tolerations],
     }
-    return {**spec, **without_empty(kept)}
+    return {**spec, **without_empty(added_fields)}
 
 
 def _limited_container(container: Manifest, defaults: Mapping[str, Any]) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    own = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {**container, "resources": {**resources, "requests": {**defaults, **own}}}
+    own_requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": {**defaults, **own_requests}}}

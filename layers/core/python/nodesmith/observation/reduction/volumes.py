@@ -44,8 +44,10 @@ def volume_terms(manifest: Manifest) -> str:
     if required is None:
         return _text([labelled]) if labelled else ANYWHERE
     terms = (_node_term(term) for term in required.get("nodeSelectorTerms") or () if any(term.values()))
-    kept = [Requirements({key: r for key, r in term.items() if key not in ignored}) for term in terms if term]
-    return _text(_compatible(kept, [labelled]))
+    relevant = [
+        Requirements({key: r for key, r in term.items() if key not in ignored}) for term in terms if term
+    ]
+    return _text(_compatible(relevant, [labelled]))
 
 
 def topology_terms(topologies: Iterable[Manifest] | None) -> str:
@@ -65,10 +67,10 @@ def node_terms(node_name: str) -> str:
 
 def either(texts: Iterable[str]) -> str:
     """Return the union of texts: what any of them allows. Without texts, it allows nothing."""
-    given = sorted(set(texts))
-    if ANYWHERE in given:
+    distinct = sorted(set(texts))
+    if ANYWHERE in distinct:
         return ANYWHERE
-    return _text(term for text in given for term in read_terms(text))
+    return _text(term for text in distinct for term in read_terms(text))
 
 
 @lru_cache(maxsize=4096)
@@ -88,8 +90,8 @@ def read_terms(text: str) -> tuple[Requirements, ...]:
 
 def _compatible(terms: Iterable[Requirements], others: Iterable[Requirements]) -> list[Requirements]:
     others = tuple(others)
-    met = (_met((*term.values(), *other.values())) for term in terms for other in others)
-    return [term for term in met if term is not None]
+    combined = (_met((*term.values(), *other.values())) for term in terms for other in others)
+    return [term for term in combined if term is not None]
 
 
 def _met(parts: Sequence[Requirement]) -> Requirements | None:
@@ -99,8 +101,8 @@ def _met(parts: Sequence[Requirement]) -> Requirements | None:
 
 def _node_term(term: Manifest) -> Requirements | None:
     # matchFields only support metadata.name.
-    named = ({**field, "key": HOSTNAME} for field in term.get("matchFields") or ())
-    expressions = (*(term.get("matchExpressions") or ()), *named)
+    by_name = ({**field, "key": HOSTNAME} for field in term.get("matchFields") or ())
+    expressions = (*(term.get("matchExpressions") or ()), *by_name)
     return _met(
         [requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ())) for e in expressions]
     )
@@ -125,15 +127,15 @@ def _text(terms: Iterable[Requirements]) -> str:
 
 def _expressions(term: Requirements) -> Iterator[dict[str, object]]:
     for key in sorted(term):
-        needed = term[key]
-        bounds = {"Gte": needed.gte, "Lte": needed.lte}
+        expected = term[key]
+        bounds = {"Gte": expected.gte, "Lte": expected.lte}
         limits = [(name, [str(bound)]) for name, bound in bounds.items() if bound is not None]
-        for operator, values in _plain(needed, bounded=bool(limits)) + limits:
+        for operator, values in _plain(expected, bounded=bool(limits)) + limits:
             yield {"key": key, "operator": operator, **({"values": values} if values else {})}
 
 
-def _plain(needed: Requirement, *, bounded: bool) -> list[tuple[str, list[str]]]:
-    return [] if bounded and not needed.values else [(str(needed.operator), sorted(needed.values))]
+def _plain(expected: Requirement, *, bounded: bool) -> list[tuple[str, list[str]]]:
+    return [] if bounded and not expected.values else [(str(expected.operator), sorted(expected.values))]
 
 
 _CLASS = "volume.beta.kubernetes.io/storage-class"  # older than the field, but takes precedence over it
@@ -226,7 +228,7 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
     return ReducedClaim(
         key=f"{metadata['namespace']}/{metadata['name']}",
         volume=volume,
-        asks=None if is_bound else _asked(spec, annotations),
+        asks=None if is_bound else _storage(spec, annotations),
         controller=next((str(owner["uid"]) for owner in owners), ""),
         selected_node=sys.intern(str(annotations.get(_SELECTED_NODE) or "")),
         lost=(manifest.get("status") or {}).get("phase") == "Lost",
@@ -237,11 +239,11 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
 
 def mounts(pod_metadata: Manifest, volumes: Sequence[Manifest]) -> tuple[Mount, ...]:
     """Return the claims of a pod's volumes. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
-    namespace, found = pod_metadata["namespace"], []
+    namespace, found_mounts = pod_metadata["namespace"], []
     for volume in volumes:
         claim, ephemeral = volume.get("persistentVolumeClaim"), volume.get("ephemeral")
         if claim:
-            found.append(Mount(f"{namespace}/{claim['claimName']}"))
+            found_mounts.append(Mount(f"{namespace}/{claim['claimName']}"))
         elif ephemeral:
             template = ephemeral.get("volumeClaimTemplate") or {}
             about = {"namespace": namespace, "name": f"{pod_metadata['name']}-{volume['name']}"}
@@ -249,11 +251,11 @@ def mounts(pod_metadata: Manifest, volumes: Sequence[Manifest]) -> tuple[Mount, 
             claim = reduce_claim(
                 {"metadata": {**about, "annotations": annotations}, "spec": template.get("spec")}
             )
-            found.append(Mount(claim.key, claim))
-    return tuple(found)
+            found_mounts.append(Mount(claim.key, claim))
+    return tuple(found_mounts)
 
 
-def _asked(spec: Manifest, annotations: Mapping[str, str]) -> Storage:
+def _storage(spec: Manifest, annotations: Mapping[str, str]) -> Storage:
     requests = (spec.get("resources") or {}).get("requests") or {}
     name = annotations.get(_CLASS, spec.get("storageClassName"))
     return Storage(
