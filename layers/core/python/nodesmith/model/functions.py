@@ -111,7 +111,7 @@ class Hint:
     def from_document(cls, raw: object) -> Hint:
         """Read what `to_document` wrote. Raises Rejected with what was found."""
         if not isinstance(raw, dict) or not isinstance(raw.get("cluster"), str):
-            raise Rejected(f"hint: expected an object with the text field 'cluster', found {_shown(raw)}")
+            raise Rejected(f"hint: expected an object with the text field 'cluster', found {_quoted(raw)}")
         return cls(raw["cluster"], str(raw.get("why", ""))[:200], _attempt(raw))
 
 
@@ -157,7 +157,7 @@ def hints_of(event: Mapping[str, Any]) -> tuple[list[Hint], list[str]]:
     """Return the hints of an event, and the reason for each message that cannot be read."""
     messages = event.get("messages")
     if not isinstance(messages, list):
-        return [], [f"event: expected a list 'messages', found {_shown(event)}"]
+        return [], [f"event: expected a list 'messages', found {_quoted(event)}"]
     hints, faults = [], []
     for message in messages:
         try:
@@ -179,7 +179,7 @@ def _attempt(raw: Mapping[str, Any]) -> int:
     return attempt if isinstance(attempt, int) and 0 <= attempt < MOST_ATTEMPTS else 0
 
 
-def _shown(raw: object) -> str:
+def _quoted(raw: object) -> str:
     return repr(str(raw)[:80])
 
 
@@ -233,37 +233,41 @@ class Record:
         return self.due is not None and self.due <= now
 
     def after(
-        self, succeeded: bool, seen: Mapping[str, str], now: datetime, due: datetime | None = AT_ONCE
+        self, succeeded: bool, errors: Mapping[str, str], now: datetime, due: datetime | None = AT_ONCE
     ) -> Record:
-        """Return the record after a run. `seen` are its symptoms with their messages.
+        """Return the record after a run. `errors` are its symptoms with their messages.
 
         `due` is when the concern must run again. While runs fail, the value from the first failure is kept.
         """
         symptoms = {
             name: symptom for name, symptom in self.symptoms.items() if now - symptom.seen_at <= GOES_ON
         }
-        for name, said in seen.items():
-            known = symptoms.get(name)
-            symptoms[name] = Symptom(known.since if known else now, now, said[:SAID_LENGTH])
+        for name, text in errors.items():
+            before = symptoms.get(name)
+            symptoms[name] = Symptom(before.since if before else now, now, text[:SAID_LENGTH])
         succeeded_at = now if succeeded else self.succeeded_at
         return Record(
-            self.cluster, self.concern, succeeded_at, symptoms, self._due(succeeded, seen, now, due)
+            self.cluster, self.concern, succeeded_at, symptoms, self._due(succeeded, errors, now, due)
         )
 
     def _due(
-        self, succeeded: bool, seen: Mapping[str, str], now: datetime, due: datetime | None
+        self, succeeded: bool, errors: Mapping[str, str], now: datetime, due: datetime | None
     ) -> datetime | None:
         if not succeeded:
             return min(self.due or now, now)
-        if seen:
+        if errors:
             return now
         return None if due is None else max(due, now)
 
     def to_document(self) -> dict[str, Any]:
         """Write the record as JSON data, without cluster and concern."""
         symptoms = {
-            name: {"since": format_time(each.since), "seen": format_time(each.seen_at), "said": each.said}
-            for name, each in sorted(self.symptoms.items())
+            name: {
+                "since": format_time(symptom.since),
+                "seen": format_time(symptom.seen_at),
+                "said": symptom.said,
+            }
+            for name, symptom in sorted(self.symptoms.items())
         }
         times = {"succeeded": self.succeeded_at, "due": self.due}
         written = {name: format_time(moment) for name, moment in times.items() if moment is not None}
@@ -272,12 +276,14 @@ class Record:
     @classmethod
     def from_document(cls, cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
         """Read what `to_document` wrote. Raises KeyError, ValueError."""
-        said, due = document.get("succeeded"), document.get("due")
+        succeeded, due = document.get("succeeded"), document.get("due")
         symptoms = {
-            name: Symptom(parse_time(each["since"]), parse_time(each["seen"]), str(each.get("said", "")))
-            for name, each in document.get("symptoms", {}).items()
+            name: Symptom(
+                parse_time(symptom["since"]), parse_time(symptom["seen"]), str(symptom.get("said", ""))
+            )
+            for name, symptom in document.get("symptoms", {}).items()
         }
-        succeeded_at = parse_time(said) if said else None
+        succeeded_at = parse_time(succeeded) if succeeded else None
         return cls(cluster, concern, succeeded_at, symptoms, parse_time(due) if due else None)
 
 

@@ -69,28 +69,28 @@ def parse_default_spreads(text: str) -> tuple[DefaultSpread, ...]:
     if text in ("List", "System"):
         return SYSTEM_SPREADS if text == "System" else ()
     try:
-        given = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"must be List, System or JSON with defaultConstraints ({error})") from None
     for name in ("podTopologySpread", "defaultConstraints"):
-        if isinstance(given, Mapping):
-            given = _only(given, name)
-    if not isinstance(given, list):
+        if isinstance(value, Mapping):
+            value = _only(value, name)
+    if not isinstance(value, list):
         raise ValueError("defaultConstraints must be a list")
-    read = tuple(_constraint(item) for item in given)
+    read = tuple(_constraint(item) for item in value)
     if len({(spread.topology_key, spread.hard) for spread in read}) < len(read):
         raise ValueError("defaultConstraints must not name a topologyKey twice with one whenUnsatisfiable")
     return read
 
 
-def _only(given: Mapping[str, Any], name: str) -> object:
+def _only(value: Mapping[str, Any], name: str) -> object:
     """Return the value of the only field that a map may have. A map without the outer level is returned unchanged."""
-    if name == "podTopologySpread" and name not in given:
-        return given
-    unknown = sorted(map(str, given.keys() - {name}))
+    if name == "podTopologySpread" and name not in value:
+        return value
+    unknown = sorted(map(str, value.keys() - {name}))
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}{did_you_mean(unknown[0], (name,))}")
-    return given.get(name)
+    return value.get(name)
 
 
 def _constraint(item: object) -> DefaultSpread:
@@ -99,14 +99,14 @@ def _constraint(item: object) -> DefaultSpread:
     unknown = sorted(map(str, item.keys() - set(_FIELDS)))
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}: a default constraint has only {', '.join(_FIELDS)}")
-    skew, key, when = (item.get(name) for name in _FIELDS)
+    skew, key, policy = (item.get(name) for name in _FIELDS)
     if type(skew) is not int or skew < 1:
         raise ValueError(f"maxSkew is {skew!r}: must be a whole number, 1 or more")
     if not isinstance(key, str) or not key:
         raise ValueError(f"topologyKey is {key!r}: must be a label of nodes, such as {ZONE}")
-    if when not in _WHEN:
-        raise ValueError(f"whenUnsatisfiable is {when!r}: must be {' or '.join(_WHEN)}")
-    return DefaultSpread(normalised(key), skew, when == "DoNotSchedule")
+    if policy not in _WHEN:
+        raise ValueError(f"whenUnsatisfiable is {policy!r}: must be {' or '.join(_WHEN)}")
+    return DefaultSpread(normalised(key), skew, policy == "DoNotSchedule")
 
 
 NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
@@ -138,15 +138,15 @@ def read_surcharge(text: str) -> float:
     amount = _WITH_CURRENCY.fullmatch(text.strip())
     is_marked = _WITH_COMMA.fullmatch(text) or (amount and (amount[1] or amount[3]))
     hint = f", {_right_usd(text[:40].strip())}" if is_marked else ""
-    most = f"{_HIGHEST_SURCHARGE:.0f}"
-    raise ValueError(f"must be USD per node and hour, 0 to {most}, such as 0.05{hint}; treated as 0")
+    highest = f"{_HIGHEST_SURCHARGE:.0f}"
+    raise ValueError(f"must be USD per node and hour, 0 to {highest}, such as 0.05{hint}; treated as 0")
 
 
 USD_PER_HOUR = "nodesmith.dev/usd-per-hour"
 """The sum of nodes' hourly prices, as a resource that limits may name. Its unit is a millionth of a US dollar."""
 MICRO = 1_000_000
 USD_PER_MONTH = "nodesmith.dev/usd-per-month"
-"""What nodes cost in a calendar month (UTC). Its unit is what a millionth of a US dollar an hour costs in a second."""
+"""What nodes cost in a calendar month (UTC). Its unit is a millionth of a US dollar an hour, paid for one second."""
 MONTHLY = MICRO * 3600
 """One US dollar in the unit of `USD_PER_MONTH`."""
 LAUNCHES_PER_HOUR = "nodesmith.dev/launches-per-hour"
@@ -222,22 +222,22 @@ def parse_cluster_limits(text: str) -> tuple[tuple[str, int], ...]:
 
     Amounts are in the unit of each resource, sorted by name. Raises ValueError with what would be right.
     """
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for part in filter(str.strip, text.split(",")):
         entry = _ENTRY.fullmatch(part)
         if entry is None:
             raise ValueError(f"{part.strip()!r} must be a resource and its limit, such as nodes=200")
         name, value = entry.groups()
         if not is_limited(name) and name != USD_PER_MONTH:
-            known = ", ".join(_OF_CLUSTERS)
-            hint = did_you_mean(name, _OF_CLUSTERS) or f", use {known}, or another name with a domain"
+            names = ", ".join(_OF_CLUSTERS)
+            hint = did_you_mean(name, _OF_CLUSTERS) or f", use {names}, or another name with a domain"
             raise ValueError(f"{name!r} is not a resource{hint}")
-        if name in found:
+        if name in limits:
             raise ValueError(f"{name!r} is given twice: write one limit for it")
-        found[name] = _IN_DOLLARS[name](value) if name in _IN_DOLLARS else parse_amount(name, value)
-        if found[name] < 0:
+        limits[name] = _IN_DOLLARS[name](value) if name in _IN_DOLLARS else parse_amount(name, value)
+        if limits[name] < 0:
             raise ValueError(f"{name}={value} must not be negative")
-    return tuple(sorted(found.items()))
+    return tuple(sorted(limits.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,17 +287,19 @@ class NodeSettings:
 
         Missing settings get their defaults. Unknown names are ignored.
         """
-        known = _known(cls, written)
+        values = _known_fields(cls, written)
         spreads = written.get("default_spreads", ())
-        known["default_spreads"] = tuple(DefaultSpread(**_known(DefaultSpread, each)) for each in spreads)
+        values["default_spreads"] = tuple(
+            DefaultSpread(**_known_fields(DefaultSpread, spread)) for spread in spreads
+        )
         limits = written.get("cluster_limits", ())
-        known["cluster_limits"] = tuple((str(name), int(amount)) for name, amount in limits)
+        values["cluster_limits"] = tuple((str(name), int(amount)) for name, amount in limits)
         for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
-            if name in known:
-                known[name] = policy(known[name])
-        return cls(**known)
+            if name in values:
+                values[name] = policy(values[name])
+        return cls(**values)
 
 
-def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
+def _known_fields(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in written.items() if name in names}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Simulated(Protocol):
-    """What nodes to come have of the devices that pods request as resources."""
+    """The devices of future nodes, as far as pods request them as resources."""
 
     def on(self, pool: str, types: Any) -> Any:
         """Return the TypeSet of a NodePool with their devices as resources."""
@@ -135,11 +135,11 @@ class ClaimedNodes:
 
     def of(self, claim: NodeClaim) -> Node | None:
         """Return the claim's Node, or None if it has none."""
-        found = self.all_of(claim)
-        if len(found) < 2:
-            return found[0] if found else None
+        nodes = self.all_of(claim)
+        if len(nodes) < 2:
+            return nodes[0] if nodes else None
         # The NodeClaim does not always name the Node that registered, but that Node's label shows it.
-        return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
+        return min(nodes, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
 
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Return all Nodes with the claim's provider id, or the restored Node that lacks it if no Node has it.
@@ -147,12 +147,12 @@ class ClaimedNodes:
         Nodes whose name the claim's instance cannot have are left out, and so is the Node that its instance had before
         it was stopped.
         """
-        shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        nodes = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
         if claim.started_at is not None:
-            shown = [node for node in shown if PREPARING not in node.labels]
+            nodes = [node for node in nodes if PREPARING not in node.labels]
         if not claim.private_dns_name:
-            return shown
-        return [node for node in shown if claim.may_be_named(node.name)]
+            return nodes
+        return [node for node in nodes if claim.may_be_named(node.name)]
 
     def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Return the Nodes with the claim's provider id and a name that its instance cannot have."""
@@ -161,11 +161,11 @@ class ClaimedNodes:
     @cached_property
     def _by_provider(self) -> dict[str, list[Node]]:
         """Built on first use: code that derives many snapshots looks up claims in only a few of them."""
-        found: dict[str, list[Node]] = {}
+        by_provider: dict[str, list[Node]] = {}
         for node in self._nodes:
             if node.provider_id:
-                found.setdefault(node.provider_id, []).append(node)
-        return found
+                by_provider.setdefault(node.provider_id, []).append(node)
+        return by_provider
 
     @cached_property
     def _restored(self) -> dict[str, list[Node]]:
@@ -185,18 +185,18 @@ class _Indexes:
 
     @cached_property
     def pods(self) -> dict[str, list[Pod]]:
-        found: dict[str, list[Pod]] = {}
+        by_node: dict[str, list[Pod]] = {}
         for pod in self._pods:
             if pod.node:
-                found.setdefault(pod.node, []).append(pod)
-        return found
+                by_node.setdefault(pod.node, []).append(pod)
+        return by_node
 
     @cached_property
     def attachments(self) -> dict[str, list[VolumeAttachment]]:
-        found: dict[str, list[VolumeAttachment]] = {}
+        by_node: dict[str, list[VolumeAttachment]] = {}
         for attachment in self._attachments:
-            found.setdefault(attachment.node, []).append(attachment)
-        return found
+            by_node.setdefault(attachment.node, []).append(attachment)
+        return by_node
 
     @cached_property
     def nodeclaims(self) -> dict[str, Mapping[str, Any]]:
@@ -231,10 +231,10 @@ def _spread(shape: Shape, defaults: Sequence[DefaultSpread]) -> Shape:
     """Return the shape with the label that counts pods of its controller, and with the defaults if they apply."""
     if not shape.owner.startswith(_SPREAD_OWNERS):
         return shape
-    own = {_OWNER_LABEL: shape.owner}
-    labels = {**shape.labels, **own}
+    owner_labels = {_OWNER_LABEL: shape.owner}
+    labels = {**shape.labels, **owner_labels}
     if shape.spreads:
         return replace(shape, labels=labels)
-    selector = parse_selector({"matchLabels": own})
-    spreads = (Spread(each.topology_key, each.max_skew, each.hard, selector) for each in defaults)
+    selector = parse_selector({"matchLabels": owner_labels})
+    spreads = (Spread(default.topology_key, default.max_skew, default.hard, selector) for default in defaults)
     return replace(shape, labels=labels, spreads=tuple(spreads))

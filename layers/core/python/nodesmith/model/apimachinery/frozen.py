@@ -87,7 +87,7 @@ def canonical_text(value: object) -> str:
     """Return JSON data as canonical text."""
     if isinstance(value, CanonicalText):
         return value.text
-    if isinstance(value, dict) and any(isinstance(each, (CanonicalText, dict)) for each in value.values()):
+    if isinstance(value, dict) and any(isinstance(item, (CanonicalText, dict)) for item in value.values()):
         items = (f"{canonical_text(key)}:{canonical_text(value[key])}" for key in sorted(value))
         return f"{{{','.join(items)}}}"
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

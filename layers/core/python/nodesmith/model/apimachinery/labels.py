@@ -198,17 +198,21 @@ class Toleration:
 
     def _compares(self, taint: Taint) -> bool:
         try:
-            found, bound = int(taint.value), int(self.value)
+            label, bound = int(taint.value), int(self.value)
         except ValueError:
             return False
-        return found > bound if self.operator == "Gt" else found < bound
+        return label > bound if self.operator == "Gt" else label < bound
 
 
 def common(some: Sequence[Toleration], others: Sequence[Toleration]) -> tuple[Toleration, ...]:
     """Return the tolerations that both lists cover."""
-    found = [one for one in some if any(other.covers(one) for other in others)]
-    found += [other for other in others if other not in found and any(one.covers(other) for one in some)]
-    return tuple(found)
+    shared = [toleration for toleration in some if any(other.covers(toleration) for other in others)]
+    shared += [
+        other
+        for other in others
+        if other not in shared and any(toleration.covers(other) for toleration in some)
+    ]
+    return tuple(shared)
 
 
 UNREGISTERED = Taint("karpenter.sh/unregistered", Effect.NO_EXECUTE)

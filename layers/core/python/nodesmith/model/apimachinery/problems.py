@@ -1,4 +1,4 @@
-"""What users are told about their objects: problems, so that their authors can fix them, and Events.
+"""Reports to users about their objects: problems, so that their authors can fix them, and Events.
 
 `kubectl describe` shows Events, whose messages have a limit.
 """
@@ -20,13 +20,13 @@ def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     """Return the words in `known` that are closest to `word`, at most `most` of them; empty if none is close."""
     if len(word) > _LONGEST_TYPO:
         return []
-    alike = [each for each in sorted(known) if each.lower() == word.lower()]
+    alike = [candidate for candidate in sorted(known) if candidate.lower() == word.lower()]
     return alike[:most] or get_close_matches(word, sorted(known), most, _NEAR)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the closest word in `known`, empty if none is close."""
-    return "".join(f", did you mean {each!r}?" for each in meant(word, known))
+    return "".join(f", did you mean {candidate!r}?" for candidate in meant(word, known))
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -88,13 +88,13 @@ class ParseOnce(Generic[T_co]):
 
     def _parsed(self, manifest: Mapping[str, object]) -> Parsed[T_co]:
         text = repr(manifest)  # equal manifests may differ: 1 == True
-        known = self._known.get(text)
-        if known is None:
-            known = self._parse(manifest)
+        parsed = self._known.get(text)
+        if parsed is None:
+            parsed = self._parse(manifest)
             if len(self._known) >= _MOST_PARSED:
                 self._known.clear()
-            self._known[text] = known
-        return known
+            self._known[text] = parsed
+        return parsed
 
 
 _MOST_PROBLEMS = 50

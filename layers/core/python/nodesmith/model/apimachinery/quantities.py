@@ -189,15 +189,15 @@ class Resources(Mapping[str, int]):
                 return False
         return True
 
-    def times_in(self, room: Resources, most: int) -> int:
-        """Return how many times, at most `most`, these amounts fit in `room` together."""
+    def times_in(self, room: Resources, limit: int) -> int:
+        """Return how many times, at most `limit`, these amounts fit in `room` together."""
         available = room.amounts
         for name, amount in self.amounts.items():
             if amount:
-                found = available.get(name, 0) // amount if amount > 0 else 0
-                if found < most:
-                    most = found
-        return max(0, most)
+                times = available.get(name, 0) // amount if amount > 0 else 0
+                if times < limit:
+                    limit = times
+        return max(0, limit)
 
 
 NOTHING = Resources({})

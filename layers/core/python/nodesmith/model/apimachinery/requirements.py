@@ -114,8 +114,8 @@ class Requirement:
     def __str__(self) -> str:
         bounds = [f">={self.gte}"] * (self.gte is not None) + [f"<={self.lte}"] * (self.lte is not None)
         words = sorted(self.values)
-        shown = ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
-        return " ".join([self.key, *(bounds or [self.operator]), f"[{shown}]" if words else ""]).strip()
+        listed = ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
+        return " ".join([self.key, *(bounds or [self.operator]), f"[{listed}]" if words else ""]).strip()
 
 
 def requirement(
@@ -159,16 +159,16 @@ def _operator(word: str) -> Operator:
     try:
         return Operator(word)
     except ValueError:
-        known = tuple(operator.value for operator in Operator)
-        hint = did_you_mean(word, known) or f", use one of {', '.join(known)}"
+        operators = tuple(operator.value for operator in Operator)
+        hint = did_you_mean(word, operators) or f", use one of {', '.join(operators)}"
         raise ValueError(f"unknown operator {word!r}{hint}") from None
 
 
 def _bound(operator: str, values: frozenset[str]) -> int:
     number = _integer(next(iter(values))) if len(values) == 1 else None
     if number is None or number < 0:
-        found = ", ".join(sorted(values)) or "nothing"
-        raise ValueError(f"{operator} takes exactly one non-negative integer, found {found}")
+        given = ", ".join(sorted(values)) or "nothing"
+        raise ValueError(f"{operator} takes exactly one non-negative integer, found {given}")
     return number
 
 
@@ -216,17 +216,17 @@ class Requirements(Mapping[str, Requirement]):
         """Return these requirements narrowed by further ones."""
         merged = dict(self.by_key)
         for new in requirements:
-            known = merged.get(new.key)
-            merged[new.key] = known.intersection(new) if known else new
+            before = merged.get(new.key)
+            merged[new.key] = before.intersection(new) if before else new
         return Requirements(merged)
 
     @property
     def settled(self) -> dict[str, str]:
         """Label key → value for the keys that are left with exactly one value."""
         return {
-            key: next(iter(one.values))
-            for key, one in self.by_key.items()
-            if not one.complement and len(one.values) == 1
+            key: next(iter(item.values))
+            for key, item in self.by_key.items()
+            if not item.complement and len(item.values) == 1
         }
 
     def union(self, other: Requirements) -> Requirements:
@@ -240,9 +240,9 @@ class Requirements(Mapping[str, Requirement]):
     def first_refusal(self, labels: Mapping[str, str]) -> Requirement | None:
         """Return the first requirement, by key, that a node with these labels does not satisfy, None if all hold."""
         for key in sorted(self.by_key):
-            needed, value = self.by_key[key], labels.get(key)
-            if not (needed.tolerates_absence if value is None else needed.allows(value)):
-                return needed
+            required, value = self.by_key[key], labels.get(key)
+            if not (required.tolerates_absence if value is None else required.allows(value)):
+                return required
         return None
 
     def conflict(self, other: Requirements, *, undefined: frozenset[str] = WELL_KNOWN) -> Conflict | None:
@@ -269,11 +269,11 @@ def contradiction(parts: Sequence[Requirement]) -> str:
     An intersection with no values left reads as DoesNotExist. That is right for step-by-step narrowing, but not for the
     requirements of one object: `In [a]` and `NotIn [a]` do not ask for a node without the label.
     """
-    whole = Requirements.of(*parts)
+    merged = Requirements.of(*parts)
     clashing = (
         part.key
         for part in parts
-        if (whole[part.key].is_exhausted and not part.tolerates_absence) or (whole[part.key].lte or 0) < 0
+        if (merged[part.key].is_exhausted and not part.tolerates_absence) or (merged[part.key].lte or 0) < 0
     )
     return min(clashing, default="")
 
@@ -300,12 +300,12 @@ class Conflict:
     @property
     def remedy(self) -> str:
         """What helps if no NodePool can offer what is wanted; empty if one could."""
-        wanted = self.wanted
-        if wanted.key == NODEPOOL:
+        required = self.wanted
+        if required.key == NODEPOOL:
             return "create that NodePool, or select another"
-        known = VALUES.get(wanted.key, ())
-        is_unknown = bool(known and wanted.values) and wanted.values.isdisjoint(known)
-        return nearest(min(wanted.values), known) if is_unknown and not wanted.complement else ""
+        values = VALUES.get(required.key, ())
+        is_unknown = bool(values and required.values) and required.values.isdisjoint(values)
+        return nearest(min(required.values), values) if is_unknown and not required.complement else ""
 
 
 NO_REQUIREMENTS = Requirements({})
@@ -376,20 +376,20 @@ def write_requirements(requirements: Requirements) -> list[dict[str, object]]:
     return [entry for key in sorted(requirements) for entry in _entries(requirements[key])]
 
 
-def _entries(needed: Requirement) -> list[dict[str, object]]:
+def _entries(item: Requirement) -> list[dict[str, object]]:
     parts: list[tuple[Operator, list[str]]] = []
-    if needed.gte is not None:
-        parts.append((Operator.GTE, [str(needed.gte)]))
-    if needed.lte is not None and needed.lte >= 0:
-        parts.append((Operator.LTE, [str(needed.lte)]))
-    elif needed.lte is not None:
+    if item.gte is not None:
+        parts.append((Operator.GTE, [str(item.gte)]))
+    if item.lte is not None and item.lte >= 0:
+        parts.append((Operator.LTE, [str(item.lte)]))
+    elif item.lte is not None:
         parts.append((Operator.LT, ["0"]))  # bounds in manifests are not negative
-    if needed.exists:
+    if item.exists:
         parts.append((Operator.EXISTS, []))
-    if not parts or needed.values:
-        parts.append((needed.operator, sorted(needed.values)))
-    flexible = {} if needed.min_values is None else {"minValues": needed.min_values}
+    if not parts or item.values:
+        parts.append((item.operator, sorted(item.values)))
+    flexible = {} if item.min_values is None else {"minValues": item.min_values}
     return [
-        {"key": needed.key, "operator": operator.value, **({"values": values} if values else {}), **flexible}
+        {"key": item.key, "operator": operator.value, **({"values": values} if values else {}), **flexible}
         for operator, values in parts
     ]

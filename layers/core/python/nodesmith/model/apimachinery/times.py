@@ -162,7 +162,7 @@ def parse_cron(text: str) -> Cron:
     any_day, any_weekday = (not _ANY.isdisjoint(parts[place].split(",")) for place in (2, 4))
     if any_weekday and min(days) > max(_LENGTHS[month - 1] for month in months):
         raise CronError(f"never matches: none of its months has a day {min(days)}")
-    repeats = len(hours) == _HOURS_A_DAY or any(each[0] in "*?" for each in parts[1].split(","))
+    repeats = len(hours) == _HOURS_A_DAY or any(part[0] in "*?" for part in parts[1].split(","))
     return Cron(minutes, hours, days, months, weekdays, any_day, any_weekday, repeats)
 
 
@@ -242,7 +242,7 @@ def _falls_on(schedule: Cron, day: date) -> bool:
 
 
 def _parse_field(text: str, name: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for item in text.split(","):
         span, slash, step_text = item.partition("/")
         step = _number(step_text, f"step of the {name}", 1, _LONGEST_STEP, {}) if slash else 1
@@ -254,14 +254,14 @@ def _parse_field(text: str, name: str, low: int, high: int, names: dict[str, int
             last = _number(end, name, low, high, names) if dash else (high if slash else first)
         if first > last:
             raise CronError(f"the {name} range {span} runs backwards")
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        values.update(range(first, last + 1, step))
+    return frozenset(values)
 
 
 def _number(text: str, name: str, low: int, high: int, names: dict[str, int]) -> int:
-    known = names.get(text.upper())
-    if known is not None:
-        return known
+    named = names.get(text.upper())
+    if named is not None:
+        return named
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
     if not low <= number <= high:
         words = f" or {next(iter(names))} to {list(names)[-1]}" if names else ""

@@ -65,7 +65,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What the pods of one part of a node's cost have in common.
+    """The properties that the pods of one part of a node's cost share.
 
     `workload` is `Kind/name`. `labels` are those labels of the pods that the cluster's registration chooses.
     """
@@ -77,7 +77,7 @@ class Owner:
 
     @property
     def key(self) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
-        """Return what distinguishes owners, and orders them."""
+        """Return the key by which owners differ and are ordered."""
         return self.kind.value, self.namespace, self.workload, tuple(sorted(self.labels.items()))
 
 
@@ -120,7 +120,7 @@ class Allocation:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Return what distinguishes the allocations of one window, and orders them."""
+        """Return the key by which the allocations of one window differ and are ordered."""
         place = (self.nodepool, self.instance_type, self.zone, self.capacity_type, self.manager)
         return self.node, self.instance_id, *place, self.owner.key
 
@@ -150,13 +150,13 @@ class Allocation:
     def plus(self, later: Allocation) -> Allocation:
         """Return both together; `later` has the same key."""
         sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
-        last = max(self, later, key=lambda one: one.window_end)
+        latest = max(self, later, key=lambda row: row.window_end)
         return replace(
             self,
             window_start=min(self.window_start, later.window_start),
-            window_end=last.window_end,
+            window_end=latest.window_end,
             pods=max(self.pods, later.pods),
-            hourly_nano_usd=last.hourly_nano_usd,
+            hourly_nano_usd=latest.hourly_nano_usd,
             estimated=self.estimated or later.estimated,
             **sums,
         )
@@ -170,11 +170,11 @@ _SUMMED = tuple(name for name in _NUMBERS if name not in {"pods", "hourly_nano_u
 
 def merged(rows: Iterable[Allocation], start: datetime, end: datetime) -> list[Allocation]:
     """Return allocations as those of one window, in order: one for each node and owner."""
-    found: dict[tuple[Any, ...], Allocation] = {}
+    by_key: dict[tuple[Any, ...], Allocation] = {}
     for row in rows:
-        known = found.get(row.key)
-        found[row.key] = row if known is None else known.plus(row)
-    return [replace(found[key], window_start=start, window_end=end) for key in sorted(found)]
+        earlier = by_key.get(row.key)
+        by_key[row.key] = row if earlier is None else earlier.plus(row)
+    return [replace(by_key[key], window_start=start, window_end=end) for key in sorted(by_key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,17 +361,17 @@ def read_rows(
 
     A row that cannot be read is left out, and a document that is cut off has the rows before that.
     """
-    found: list[Row] = []
+    rows: list[Row] = []
     faults: list[str] = []
     lines, damage = _lines(data, largest_bytes)
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(read(json.loads(line)))
+            rows.append(read(json.loads(line)))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             faults.append(f"{name}, line {number}: not a row of cost allocation ({error!r}); it is left out")
     if damage:
-        faults.append(f"{name}: {damage}; the {len(found)} rows before that are used")
-    return found, faults
+        faults.append(f"{name}: {damage}; the {len(rows)} rows before that are used")
+    return rows, faults
 
 
 def _lines(data: bytes, largest_bytes: int) -> tuple[Sequence[bytes], str]:
@@ -382,7 +382,7 @@ def _lines(data: bytes, largest_bytes: int) -> tuple[Sequence[bytes], str]:
     except zlib.error as error:
         return (), f"not gzip-compressed ({error})"
     lines = text.splitlines()
-    whole = lines if text.endswith(b"\n") else lines[:-1]
+    complete = lines if text.endswith(b"\n") else lines[:-1]
     if reader.unconsumed_tail:
-        return whole, f"it has more than {largest_bytes} bytes"
-    return (lines, "") if reader.eof else (whole, "it is cut off")
+        return complete, f"it has more than {largest_bytes} bytes"
+    return (lines, "") if reader.eof else (complete, "it is cut off")

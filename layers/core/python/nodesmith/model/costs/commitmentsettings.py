@@ -57,14 +57,14 @@ class ListedCommitment:
     def commitment(self, prices: Mapping[str, float], vcpus: Mapping[str, int]) -> Commitment | Problem:
         """Return it with the rates that follow from on-demand prices by type, or what is wrong with its scope."""
         families = sorted({family_of(kind) for kind in prices})
-        known = families if self.kind is CommitmentKind.EC2_INSTANCE else sorted(prices)
-        if self.scope and self.scope not in known:
+        valid = families if self.kind is CommitmentKind.EC2_INSTANCE else sorted(prices)
+        if self.scope and self.scope not in valid:
             field = "family" if self.kind is CommitmentKind.EC2_INSTANCE else "instanceType"
-            hint = did_you_mean(self.scope, known).removeprefix(", ") or "write one of the region's"
+            hint = did_you_mean(self.scope, valid).removeprefix(", ") or "write one of the region's"
             return Problem(self.name, field, repr(self.scope), hint)
         if not self.kind.is_plan:
-            each = quarter_units(self.scope, vcpus.get(self.scope, 0))
-            amount = self.count if self.kind is CommitmentKind.ZONAL else self.count * each
+            units = quarter_units(self.scope, vcpus.get(self.scope, 0))
+            amount = self.count if self.kind is CommitmentKind.ZONAL else self.count * units
             return Commitment(self.name, self.kind, amount, self.ends, self.scope, self.zone, of_payer=True)
         rates = {
             kind: round(price * (1 - self.discount) * 1_000_000)
@@ -91,27 +91,27 @@ def parse_commitment_settings(text: str) -> CommitmentSettings:
     faults = list(setting_faults("commitments", value))
     if faults:
         raise ValueError("; ".join(faults))
-    found = {} if value is True else value
-    listed, _ = parse_listed(found.get("listed", ()))
-    return CommitmentSettings(found.get("payerRoleArn", ""), float(found.get("share", 1.0)), listed)
+    settings = {} if value is True else value
+    listed, _ = parse_listed(settings.get("listed", ()))
+    return CommitmentSettings(settings.get("payerRoleArn", ""), float(settings.get("share", 1.0)), listed)
 
 
-def setting_faults(where: str, value: Any) -> Iterator[str]:
+def setting_faults(path: str, value: Any) -> Iterator[str]:
     """Yield the faults of a setting: where each is, what was found and what is expected."""
     if isinstance(value, bool):
         return
     if not isinstance(value, dict):
-        yield f"{where}: expected true or an object with some of {', '.join(KEYS)}, found {value!r}"
+        yield f"{path}: expected true or an object with some of {', '.join(KEYS)}, found {value!r}"
         return
     for key in sorted(set(value) - set(KEYS)):
-        yield f"{where}.{key}: unknown{did_you_mean(key, KEYS) or f'; known are {_KNOWN}'}"
+        yield f"{path}.{key}: unknown{did_you_mean(key, KEYS) or f'; known are {_KNOWN}'}"
     role, share = value.get("payerRoleArn", ""), value.get("share", 1.0)
     if role != "" and not (isinstance(role, str) and _ROLE.fullmatch(role)):
-        yield f"{where}.payerRoleArn: expected the ARN of an IAM role, found {role!r}"
+        yield f"{path}.payerRoleArn: expected the ARN of an IAM role, found {role!r}"
     if not _is_number(share) or not 0 < share <= 1:
-        yield f"{where}.share: expected a number above 0 and at most 1, found {share!r}"
+        yield f"{path}.share: expected a number above 0 and at most 1, found {share!r}"
     for problem in parse_listed(value.get("listed", ()))[1]:
-        yield f"{where}.listed: {problem}"
+        yield f"{path}.listed: {problem}"
 
 
 def parse_listed(
@@ -120,15 +120,15 @@ def parse_listed(
     """Return the commitments in a list, and what is wrong with the others. With `now`, expired ones are wrong."""
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         return (), (Problem("commitments", "list", shown(entries), "write a list of commitments"),)
-    found: list[ListedCommitment] = []
+    listed: list[ListedCommitment] = []
     problems: list[Problem] = []
     for number, entry in enumerate(entries):
         name = f"commitment {number + 1}"
         faults = list(_entry_problems(name, entry, now))
         problems += faults
         if not faults:
-            found.append(_listed(name, entry))
-    return tuple(found), tuple(problems)
+            listed.append(_listed(name, entry))
+    return tuple(listed), tuple(problems)
 
 
 def _entry_problems(name: str, entry: Any, now: datetime | None) -> Iterator[Problem]:
@@ -140,10 +140,10 @@ def _entry_problems(name: str, entry: Any, now: datetime | None) -> Iterator[Pro
         hint = did_you_mean(str(entry.get("kind")), _KINDS).removeprefix(", ")
         yield Problem(name, "kind", shown(entry.get("kind")), hint or f"write one of {', '.join(_KINDS)}")
         return
-    known = (*_COMMON, *_FIELDS[kind])
-    for key in sorted(set(entry) - set(known)):
-        hint = did_you_mean(key, known).removeprefix(", ")
-        yield Problem(name, key, shown(entry[key]), hint or f"a {kind} has {', '.join(known)}")
+    fields = (*_COMMON, *_FIELDS[kind])
+    for key in sorted(set(entry) - set(fields)):
+        hint = did_you_mean(key, fields).removeprefix(", ")
+        yield Problem(name, key, shown(entry[key]), hint or f"a {kind} has {', '.join(fields)}")
     for key in _FIELDS[kind]:
         remedy = _remedy(key, entry.get(key))
         if remedy:

@@ -41,11 +41,11 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a fleet came to in a span of time. All fields add up.
+    """The totals of a fleet in a span of time. All fields add up.
 
     `starting_usd` is the part of `usd` that was paid for nodes before pods could run on them, or while their
-    replacements already ran; `interrupted` is the part of `evictions` that interruptions caused. `bound_usd` is what no
-    plan for the same pods could have cost less than, counted for `bound_seconds` of the time.
+    replacements already ran; `interrupted` is the part of `evictions` that interruptions caused. `bound_usd` is a lower
+    bound on the cost of any plan for the same pods, counted for `bound_seconds` of the time.
     """
 
     usd: float = 0.0
@@ -172,10 +172,10 @@ def _booked(spans: tuple[Span, ...], grown: Span) -> tuple[Span, ...]:
 
 def shortened_faults(faults: Iterable[str]) -> tuple[str, ...]:
     """Return the sentences on one line each and cut to `LONGEST_FAULT` characters, at most `MOST_FAULTS` of them."""
-    found = [" ".join(each.split())[:LONGEST_FAULT] for each in dict.fromkeys(faults)]
-    if len(found) <= MOST_FAULTS:
-        return tuple(found)
-    return (*found[: MOST_FAULTS - 1], f"and {len(found) - MOST_FAULTS + 1} more")
+    shortened = [" ".join(fault.split())[:LONGEST_FAULT] for fault in dict.fromkeys(faults)]
+    if len(shortened) <= MOST_FAULTS:
+        return tuple(shortened)
+    return (*shortened[: MOST_FAULTS - 1], f"and {len(shortened) - MOST_FAULTS + 1} more")
 
 
 def write_shadow(shadow: Shadow) -> bytes:
@@ -186,8 +186,8 @@ def write_shadow(shadow: Shadow) -> bytes:
         "startedAt": shadow.started_at.isoformat(),
         "at": shadow.at.isoformat(),
         "fleets": {name: _fleet_item(fleet) for name, fleet in sorted(shadow.fleets.items())},
-        "hours": [_span_item(each) for each in shadow.hours],
-        "days": [_span_item(each) for each in shadow.days],
+        "hours": [_span_item(span) for span in shadow.hours],
+        "days": [_span_item(span) for span in shadow.days],
         "waiting": sorted(shadow.waiting),
         "closing": sorted(shadow.closing),
         "bootSeconds": shadow.boot_seconds,
@@ -196,8 +196,8 @@ def write_shadow(shadow: Shadow) -> bytes:
     return gzip.compress(json.dumps(raw, separators=(",", ":")).encode(), 6, mtime=0)
 
 
-def read_shadow(data: bytes, where: str) -> Shadow:
-    """Read what `write_shadow` wrote. Raises Rejected if it cannot be read; `where` names the object."""
+def read_shadow(data: bytes, source: str) -> Shadow:
+    """Read what `write_shadow` wrote. Raises Rejected if it cannot be read; `source` names the object."""
     try:
         raw = json.loads(gzip.decompress(data))
         if raw["format"] != FORMAT:
@@ -215,7 +215,7 @@ def read_shadow(data: bytes, where: str) -> Shadow:
             faults=tuple(raw["faults"]),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Rejected(f"{where} cannot be read: {error!r}; delete it to begin anew") from None
+        raise Rejected(f"{source} cannot be read: {error!r}; delete it to begin anew") from None
 
 
 _time = datetime.fromisoformat
@@ -235,7 +235,10 @@ def _fleet_item(fleet: Fleet) -> dict[str, Any]:
         "at": fleet.at.isoformat(),
         "claims": [claim_to_item(claim) for claim in fleet.claims],
         "seats": seats,
-        "leaving": [[each.hourly_usd, each.until.isoformat(), each.is_spot] for each in fleet.leaving],
+        "leaving": [
+            [departure.hourly_usd, departure.until.isoformat(), departure.is_spot]
+            for departure in fleet.leaving
+        ],
         "readyAt": _times(fleet.ready_at),
         "touched": _times(fleet.touched),
         "restedAt": fleet.rested_at and fleet.rested_at.isoformat(),
@@ -275,9 +278,9 @@ def _span_item(span: Span) -> list[Any]:
 
 def _read_span(item: list[Any]) -> Span:
     at, seconds, tallies, unpriced, *_ = item
-    known = {f.name for f in fields(Tally)}
+    names = {f.name for f in fields(Tally)}
     read = {
-        name: Tally(**{key: value for key, value in tally.items() if key in known})
+        name: Tally(**{key: value for key, value in tally.items() if key in names})
         for name, tally in tallies.items()
     }
     return Span(_time(at), seconds, read, unpriced)

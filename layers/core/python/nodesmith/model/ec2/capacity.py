@@ -82,14 +82,14 @@ def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeS
     """
     kubelet = configuration.kubelet
     if kubelet.max_pods is not None:
-        most = kubelet.max_pods
+        limit = kubelet.max_pods
     elif configuration.windows:
-        most = _DEFAULT_PODS
+        limit = _DEFAULT_PODS
     else:
-        most = _interface_pods(facts, configuration, settings)
+        limit = _interface_pods(facts, configuration, settings)
     if kubelet.pods_per_core and configuration.ami_family != BOTTLEROCKET:
-        most = min(most, kubelet.pods_per_core * facts.vcpus)
-    return most
+        limit = min(limit, kubelet.pods_per_core * facts.vcpus)
+    return limit
 
 
 def overhead(
@@ -141,10 +141,10 @@ def allocatable(capacity: Resources, overhead: Resources) -> Resources:
 
     If the overhead exceeds the capacity of any resource, the node takes no pods at all, whatever they request.
     """
-    rest = {name: amount - overhead.of(name) for name, amount in capacity.items()}
-    if min(rest.values(), default=0) >= 0:
-        return Resources(rest)
-    return Resources({**{name: max(0, amount) for name, amount in rest.items()}, PODS: 0})
+    remaining = {name: amount - overhead.of(name) for name, amount in capacity.items()}
+    if min(remaining.values(), default=0) >= 0:
+        return Resources(remaining)
+    return Resources({**{name: max(0, amount) for name, amount in remaining.items()}, PODS: 0})
 
 
 def without_efa(resources: Resources) -> Resources:
@@ -178,9 +178,9 @@ def first_efa_card(instance_type: str) -> int:
 
 
 def _efa_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
-    chosen = configuration.network_interfaces
-    if chosen:
-        return sum(i.interface_type == "efa-only" for i in chosen)
+    interfaces = configuration.network_interfaces
+    if interfaces:
+        return sum(i.interface_type == "efa-only" for i in interfaces)
     if configuration.one_interface:
         return min(facts.efa_interfaces, 0 if first_efa_card(facts.name) else 1)
     return facts.efa_interfaces
@@ -274,8 +274,8 @@ class AttachLimits:
         """Return the attachments of a new node. For a type without nodes, they are the lowest limit of any node."""
         return Resources(
             {
-                ATTACHABLE + driver: known.get(instance_type, max(_AT_LEAST, min(known.values())))
-                for driver, known in self.stated.items()
+                ATTACHABLE + driver: limits.get(instance_type, max(_AT_LEAST, min(limits.values())))
+                for driver, limits in self.stated.items()
             }
         )
 

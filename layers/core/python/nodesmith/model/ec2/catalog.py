@@ -178,8 +178,8 @@ def product_of(labels: Mapping[str, str]) -> str:
 class ProductPrices:
     """Current prices per hour of one product.
 
-    A place is a region, or the price list's code for local zones or wavelength zones. What a known place does not list
-    is not sold there. Linux on shared hardware has prices here for places other than the region.
+    A place is a region, or the price list's code for local zones or wavelength zones. Anything that a known place does
+    not list is not sold there. Linux on shared hardware has prices here for places other than the region.
     """
 
     on_demand: Mapping[str, Mapping[str, float]] = field(default_factory=FrozenMap)
@@ -222,10 +222,12 @@ class Catalog:
         content = hashlib.sha256(repr((region, currency, sorted(facts.items()))).encode())
         for name in sorted(offerings):
             content.update(repr((name, sorted(map(repr, offerings[name])))).encode())
-        for name, known in sorted(prices.items()):
-            on_demand = [(place, sorted(listed.items())) for place, listed in sorted(known.on_demand.items())]
-            spot = [(kind, *row) for kind, row in sorted(known.spot.items())]
-            content.update(repr((name, on_demand, known.zones, spot)).encode())
+        for name, product_prices in sorted(prices.items()):
+            on_demand = [
+                (place, sorted(listed.items())) for place, listed in sorted(product_prices.on_demand.items())
+            ]
+            spot = [(kind, *row) for kind, row in sorted(product_prices.spot.items())]
+            content.update(repr((name, on_demand, product_prices.zones, spot)).encode())
         return cls(
             region, f"{region}-{content.hexdigest()[:16]}", made_at, facts, offerings, currency, prices
         )
@@ -270,63 +272,65 @@ _DEDICATED_SHARE = 1.1
 """The usual ratio of the dedicated to the shared on-demand price; an estimate as long as the price is unknown."""
 
 
-def sold_as(catalog: Catalog, name: str, sold: str) -> tuple[Offering, ...]:
+def sold_as(catalog: Catalog, name: str, product_name: str) -> tuple[Offering, ...]:
     """Return a type's offerings as one product, with that product's prices; none without a price.
 
     A price that AWS has not been asked for is estimated from that of Linux on shared hardware. AWS publishes no spot
     prices for dedicated hardware: they are estimated by the ratio of the on-demand prices.
     """
     offered, facts = catalog.offerings.get(name, ()), catalog.facts.get(name)
-    if sold == LINUX or not isinstance(facts, InstanceFacts):
+    if product_name == LINUX or not isinstance(facts, InstanceFacts):
         return offered
     shared = {o.zone: o.price_hourly_usd for o in offered if o.capacity_type == ON_DEMAND}
-    found = []
+    offerings = []
     for offering in offered:
         linux = shared.get(offering.zone, 0.0)
         if offering.capacity_type == ON_DEMAND:
-            price, estimated = _on_demand_as(sold, catalog, facts, offering.zone, linux)
+            price, estimated = _on_demand_as(product_name, catalog, facts, offering.zone, linux)
         else:
-            price, estimated = _spot_as(sold, catalog, facts, offering, linux)
+            price, estimated = _spot_as(product_name, catalog, facts, offering, linux)
         if 0 < price < inf:
-            dedicated = sold in _ON_DEDICATED
-            found.append(
+            dedicated = product_name in _ON_DEDICATED
+            offerings.append(
                 replace(offering, price_hourly_usd=round(price, 9), estimated=estimated, dedicated=dedicated)
             )
-    return tuple(found)
+    return tuple(offerings)
 
 
 def _on_demand_as(
-    sold: str, catalog: Catalog, facts: InstanceFacts, zone: str, linux: float
+    product_name: str, catalog: Catalog, facts: InstanceFacts, zone: str, linux: float
 ) -> tuple[float, bool]:
     """Return the on-demand price, 0 where it is not sold, and whether it is an estimate."""
-    if sold == LINUX:
+    if product_name == LINUX:
         return linux, False
-    listed = catalog.prices.get(sold, NO_PRICES).on_demand
+    listed = catalog.prices.get(product_name, NO_PRICES).on_demand
     for place, is_estimate in ((place_of(zone, catalog.region), False), (catalog.region, True)):
         if place in listed:
             return listed[place].get(facts.name, 0.0), is_estimate
     if not linux:
         return 0.0, True
-    share = _DEDICATED_SHARE if sold in _ON_DEDICATED and ".metal" not in facts.name else 1.0
-    return linux * share + (_licence(catalog, facts) if sold in _WITH_WINDOWS else 0.0), True
+    share = _DEDICATED_SHARE if product_name in _ON_DEDICATED and ".metal" not in facts.name else 1.0
+    return linux * share + (_licence(catalog, facts) if product_name in _WITH_WINDOWS else 0.0), True
 
 
 def _spot_as(
-    sold: str, catalog: Catalog, facts: InstanceFacts, offering: Offering, linux: float
+    product_name: str, catalog: Catalog, facts: InstanceFacts, offering: Offering, linux: float
 ) -> tuple[float, bool]:
     """Return the spot price, 0 where it is not sold, and whether it is an estimate."""
     price, estimated = offering.price_hourly_usd, offering.estimated
-    if sold in _WITH_WINDOWS:
-        known = catalog.prices.get(WINDOWS, NO_PRICES)
+    if product_name in _WITH_WINDOWS:
+        windows_prices = catalog.prices.get(WINDOWS, NO_PRICES)
         price, estimated = price + _licence(catalog, facts), True
-        if known.spot:
-            spot_by_zone = dict(zip(known.zones, known.spot.get(facts.name, ()), strict=False))
+        if windows_prices.spot:
+            spot_by_zone = dict(
+                zip(windows_prices.zones, windows_prices.spot.get(facts.name, ()), strict=False)
+            )
             price, estimated = spot_by_zone.get(offering.zone, 0.0), False
-    if sold in _ON_DEDICATED:
+    if product_name in _ON_DEDICATED:
         base, _ = _on_demand_as(
-            WINDOWS if sold in _WITH_WINDOWS else LINUX, catalog, facts, offering.zone, linux
+            WINDOWS if product_name in _WITH_WINDOWS else LINUX, catalog, facts, offering.zone, linux
         )
-        dedicated, _ = _on_demand_as(sold, catalog, facts, offering.zone, linux)
+        dedicated, _ = _on_demand_as(product_name, catalog, facts, offering.zone, linux)
         price, estimated = (price * dedicated / base if base else 0.0), True
     return price, estimated
 

@@ -106,24 +106,24 @@ def _resolve(
             if not runs_on(facts, configuration, settings):
                 offered = ()
             room = capacity(facts, configuration, settings)
-            kept = overhead(facts, configuration, room, settings)
+            reserved = overhead(facts, configuration, room, settings)
             labels = ec2_labels(facts, catalog.region, configuration)
             needs = ec2_requirements(labels, offered)
         case StatedFacts():
-            room, kept = Resources({ATTACHABLE_EBS: UNLIMITED, **facts.capacity}), facts.overhead
+            room, reserved = Resources({ATTACHABLE_EBS: UNLIMITED, **facts.capacity}), facts.overhead
             labels = stated_labels(facts, catalog.region)
             needs = stated_requirements(facts, labels, offered)
         case _:
             assert_never(facts)
     present = {key: value for key, value in labels.items() if value is not None}
-    return InstanceType(facts.name, present, needs, room, kept, allocatable(room, kept), offered)
+    return InstanceType(facts.name, present, needs, room, reserved, allocatable(room, reserved), offered)
 
 
 def _offered_as(configuration: NodeConfiguration, catalog: Catalog, name: str) -> Iterator[Offering]:
     """Yield a type's available offerings, with the prices of the operating system and of each tenancy."""
     for tenancy_ in configuration.tenancies:
-        sold = product(windows=configuration.windows, dedicated=tenancy_ == DEDICATED_TENANCY)
-        yield from (o for o in sold_as(catalog, name, sold) if o.available)
+        product_ = product(windows=configuration.windows, dedicated=tenancy_ == DEDICATED_TENANCY)
+        yield from (o for o in sold_as(catalog, name, product_) if o.available)
 
 
 def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> bool:
@@ -145,9 +145,9 @@ def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: No
 
 
 def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
-    chosen = configuration.network_interfaces
-    efa_cards = [i.network_card_index for i in chosen if i.interface_type == "efa-only"]
-    on_card = Counter(i.network_card_index for i in chosen)
+    interfaces = configuration.network_interfaces
+    efa_cards = [i.network_card_index for i in interfaces if i.interface_type == "efa-only"]
+    on_card = Counter(i.network_card_index for i in interfaces)
     most = facts.card_interfaces or facts.interfaces
     return (
         facts.ena
@@ -173,8 +173,12 @@ ANY_TENANCY = Requirement(TENANCY, frozenset({"default", DEDICATED_TENANCY}))
 
 def needs_dedicated(requirements: Mapping[str, Requirement]) -> bool:
     """Return whether requirements rule out shared hardware."""
-    wanted = requirements.get(TENANCY)
-    return wanted is not None and not wanted.allows("default") and wanted.allows(DEDICATED_TENANCY)
+    requirement = requirements.get(TENANCY)
+    return (
+        requirement is not None
+        and not requirement.allows("default")
+        and requirement.allows(DEDICATED_TENANCY)
+    )
 
 
 def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
@@ -229,8 +233,8 @@ def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
     """Return the labels of every node of a stated type, without an OS label if it has several operating systems."""
     systems = facts.operating_systems
     system = systems[0] if len(systems) == 1 else None
-    named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
-    return {**facts.labels, **named, **({REGION: region} if region else {})}
+    basic = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
+    return {**facts.labels, **basic, **({REGION: region} if region else {})}
 
 
 def stated_requirements(
@@ -242,7 +246,7 @@ def stated_requirements(
 
 
 def _fixed(labels: Mapping[str, str | None]) -> dict[str, Requirement]:
-    return {key: _one(key, value) for key, value in labels.items()}
+    return {key: _single_value(key, value) for key, value in labels.items()}
 
 
 def _offered(offered: Iterable[Offering]) -> dict[str, Requirement]:
@@ -265,9 +269,9 @@ def _accelerators(facts: InstanceFacts) -> tuple[Accelerator, ...]:
     return facts.inference_accelerators
 
 
-def _only(found: tuple[Accelerator, ...]) -> Accelerator | None:
+def _only(accelerators: tuple[Accelerator, ...]) -> Accelerator | None:
     """Return the only kind of accelerator, None unless there is exactly one: labels can only describe one kind."""
-    return found[0] if len(found) == 1 else None
+    return accelerators[0] if len(accelerators) == 1 else None
 
 
 def _kebab(text: str) -> str:
@@ -283,7 +287,7 @@ def _number(value: int | None) -> str | None:
 
 
 @lru_cache(maxsize=16384)
-def _one(key: str, value: str | None) -> Requirement:
+def _single_value(key: str, value: str | None) -> Requirement:
     return Requirement(key, frozenset() if value is None else frozenset((value,)))
 
 
@@ -301,9 +305,9 @@ GpuParts = tuple[tuple[str, int], ...]
 
 def read_gpu_parts(text: str) -> GpuParts | None:
     """Read `nvidia.com/mig-1g.10gb=5,nvidia.com/mig-2g.20gb=1`; None if it is malformed or names a resource twice."""
-    found = [_PART.fullmatch(part.strip()) for part in text.split(",")]
-    parts = [(match[1], int(match[2])) for match in found if match and int(match[2]) <= _MOST]
-    if len(parts) < len(found) or len({name for name, _ in parts}) < len(parts):
+    matches = [_PART.fullmatch(part.strip()) for part in text.split(",")]
+    parts = [(match[1], int(match[2])) for match in matches if match and int(match[2]) <= _MOST]
+    if len(parts) < len(matches) or len({name for name, _ in parts}) < len(parts):
         return None
     return tuple(sorted(parts))
 
@@ -315,8 +319,8 @@ def with_parts(kind: InstanceType, parts: GpuParts) -> InstanceType:
         return kind
 
     def offered(resources: Resources) -> Resources:
-        others = {name: amount for name, amount in resources.items() if name != GPU}
-        return Resources({**others, **{name: number * gpus for name, number in parts}})
+        remaining = {name: amount for name, amount in resources.items() if name != GPU}
+        return Resources({**remaining, **{name: number * gpus for name, number in parts}})
 
     return replace(kind, capacity=offered(kind.capacity), allocatable=offered(kind.allocatable))
 

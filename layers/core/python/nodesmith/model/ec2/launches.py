@@ -99,7 +99,7 @@ class LaunchRequest:
     @property
     def cheapest(self) -> Override:
         """The first override with the lowest price, and of those the lowest price of AWS."""
-        return min(self.overrides, key=lambda each: (each.price_hourly_usd, each.paid_hourly_usd))
+        return min(self.overrides, key=lambda override: (override.price_hourly_usd, override.paid_hourly_usd))
 
     @property
     def price_hourly_usd(self) -> float:
@@ -174,9 +174,9 @@ def _row(override: Override) -> list[Any]:
 
 
 def _override(row: Sequence[Any]) -> Override:
-    template, kind, zone, subnet, price, *more = row
-    overlay, listed = more[:2] if len(more) >= 2 else ("", 0.0)
-    commitment = str(more[2]) if len(more) >= 3 else ""
+    template, kind, zone, subnet, price, *rest = row
+    overlay, listed = rest[:2] if len(rest) >= 2 else ("", 0.0)
+    commitment = str(rest[2]) if len(rest) >= 3 else ""
     about: dict[str, Any] = {"overlay": str(overlay), "commitment": commitment}
     return Override(template, kind, zone, subnet, float(price), listed_hourly_usd=float(listed), **about)
 

@@ -139,13 +139,13 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
     """
     event = _parsed(body)
     if event.get("account") != account:
-        raise Rejected(f"event field 'account': expected {account}, found {_shown(event, 'account')}")
+        raise Rejected(f"event field 'account': expected {account}, found {_field_text(event, 'account')}")
     kind = event.get("source"), event.get("detail-type")
-    reader = _READERS.get(kind) if all(isinstance(each, str) for each in kind) else None
+    reader = _READERS.get(kind) if all(isinstance(part, str) for part in kind) else None
     if reader is None:
-        found = f"{_shown(event, 'detail-type')} of source {_shown(event, 'source')}"
+        actual = f"{_field_text(event, 'detail-type')} of source {_field_text(event, 'source')}"
         raise Rejected(
-            f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {found}"
+            f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {actual}"
         )
     at = min(_time(event), now)
     return tuple(replace(notice, occurred_at=at) for notice in reader(event["detail"], at))
@@ -156,7 +156,7 @@ def event_id(body: str) -> str:
     event = _parsed(body)
     id_ = event.get("id")
     if not isinstance(id_, str) or not _ID.fullmatch(id_):
-        raise Rejected(f"event field 'id': expected a UUID, found {_shown(event, 'id')}")
+        raise Rejected(f"event field 'id': expected a UUID, found {_field_text(event, 'id')}")
     return id_
 
 
@@ -186,21 +186,23 @@ def _warning(cause: InterruptionCause) -> Callable[[Detail, datetime], tuple[Not
 def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     reservation = detail.get("capacity-reservation-id")
     if not isinstance(reservation, str) or not _RESERVATION.fullmatch(reservation):
-        found = _shown(detail, "capacity-reservation-id")
-        raise Rejected(f"event field 'detail.capacity-reservation-id': expected cr-…, found {found}")
+        actual = _field_text(detail, "capacity-reservation-id")
+        raise Rejected(f"event field 'detail.capacity-reservation-id': expected cr-…, found {actual}")
     ends = _date(detail.get("end-date")) or at + BLOCK_WARNING
     return (expiry(reservation, max(ends, at)),)
 
 
 def expiry(reservation: str, ends_at: datetime) -> Notice:
     """Return the notice of a Capacity Block's end. EC2 starts to terminate its instances half an hour earlier."""
-    why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
-    return Notice(InterruptionCause.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
+    message = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
+    return Notice(InterruptionCause.EXPIRING, "", ends_at - BLOCK_LEAD, message, reservation)
 
 
 def _rebalance(detail: Detail, at: datetime) -> tuple[Notice, ...]:
-    why = f"EC2 recommended at {format_time(at)} that the instance be replaced: its interruption is likely"
-    return (Notice(InterruptionCause.REBALANCE, _instance(detail), None, why),)
+    message = (
+        f"EC2 recommended at {format_time(at)} that the instance be replaced: its interruption is likely"
+    )
+    return (Notice(InterruptionCause.REBALANCE, _instance(detail), None, message),)
 
 
 def _state(detail: Detail, at: datetime) -> tuple[Notice, ...]:
@@ -217,11 +219,15 @@ def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
         return ()
     if detail.get("statusCode") == "closed":
         return ()
-    until, code = _date(detail.get("startTime")), _shown(detail, "eventTypeCode").strip("'")
+    until, code = _date(detail.get("startTime")), _field_text(detail, "eventTypeCode").strip("'")
     entities = detail.get("affectedEntities")
-    named = [_entity(each) for each in (entities if isinstance(entities, list) else ())[:_MOST_INSTANCES]]
-    why = f"AWS announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
-    return tuple(Notice(InterruptionCause.SCHEDULED, instance, until, why) for instance in named if instance)
+    instances = [
+        _entity(entity) for entity in (entities if isinstance(entities, list) else ())[:_MOST_INSTANCES]
+    ]
+    message = f"AWS announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
+    return tuple(
+        Notice(InterruptionCause.SCHEDULED, instance, until, message) for instance in instances if instance
+    )
 
 
 def _entity(entity: object) -> str:
@@ -233,7 +239,7 @@ def _instance(detail: Detail) -> str:
     value = detail.get("instance-id")
     if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
         raise Rejected(
-            f"event field 'detail.instance-id': expected i-…, found {_shown(detail, 'instance-id')}"
+            f"event field 'detail.instance-id': expected i-…, found {_field_text(detail, 'instance-id')}"
         )
     return value
 
@@ -244,7 +250,7 @@ def _time(event: Mapping[str, Any]) -> datetime:
         return parse_time(text if isinstance(text, str) else "")
     except (ValueError, OverflowError):
         raise Rejected(
-            f"event field 'time': expected an RFC 3339 time, found {_shown(event, 'time')}"
+            f"event field 'time': expected an RFC 3339 time, found {_field_text(event, 'time')}"
         ) from None
 
 
@@ -265,8 +271,8 @@ def _date(text: object) -> datetime | None:
     return None
 
 
-def _shown(found: Mapping[str, Any], field: str) -> str:
-    return repr(found.get(field))[:80]
+def _field_text(document: Mapping[str, Any], field: str) -> str:
+    return repr(document.get(field))[:80]
 
 
 _READERS: Mapping[tuple[object, object], Callable[[Detail, datetime], tuple[Notice, ...]]] = {

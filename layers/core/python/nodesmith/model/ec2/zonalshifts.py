@@ -46,23 +46,23 @@ _ARTICLES = {AUTOSHIFT: "an"}
 
 
 def reconciled(
-    known: Iterable[ZonalShift], read: Iterable[ZonalShift] | None, now: datetime
+    recorded: Iterable[ZonalShift], read: Iterable[ZonalShift] | None, now: datetime
 ) -> tuple[ZonalShift, ...]:
     """Return the shifts to keep, by zone: those read now, and those that have ended and are not announced yet.
 
     `read` is None if the shifts could not be read: then those known hold until their end. The end of a shift that has
     no stated one is moved only when half of its time is over, so that a shift is not written with each reading.
     """
-    before = {shift.zone: shift for shift in known}
-    wanted = before if read is None else {shift.zone: shift for shift in read if shift.until > now}
-    found: list[ZonalShift] = []
-    for zone in sorted(before.keys() | wanted.keys()):
-        old, new = before.get(zone), wanted.get(zone)
+    before = {shift.zone: shift for shift in recorded}
+    current = before if read is None else {shift.zone: shift for shift in read if shift.until > now}
+    shifts: list[ZonalShift] = []
+    for zone in sorted(before.keys() | current.keys()):
+        old, new = before.get(zone), current.get(zone)
         if new is not None and new.holds(now):
-            found.append(new if old is None or old.ended else _continued(old, new, now))
+            shifts.append(new if old is None or old.ended else _continued(old, new, now))
         elif old is not None and (old.ended or old.announced):
-            found.append(old if old.ended else replace(old, ended=True, announced=False))
-    return tuple(found)
+            shifts.append(old if old.ended else replace(old, ended=True, announced=False))
+    return tuple(shifts)
 
 
 def _continued(old: ZonalShift, new: ZonalShift, now: datetime) -> ZonalShift:
@@ -85,11 +85,11 @@ def shown_shifts(nodepools: Iterable[Mapping[str, Any]], now: datetime) -> tuple
     """Return the zonal shifts that the conditions of NodePools show."""
     conditions = (c for pool in nodepools for c in (pool.get("status") or {}).get("conditions") or ())
     messages = (c.get("message") for c in conditions if (c.get("type"), c.get("status")) == (SHIFTED, "True"))
-    found = {part for message in messages for part in _SHOWN.findall(str(message or ""))}
+    matches = {part for message in messages for part in _SHOWN.findall(str(message or ""))}
     return tuple(
         sorted(
             ZonalShift(zone, id_, parse_time(end) if end else now + UNTOLD_END, kind, announced=True)
-            for zone, id_, kind, end in found
+            for zone, id_, kind, end in matches
         )
     )
 
@@ -118,18 +118,18 @@ def shifted_zone_ids(resource: Mapping[str, Any]) -> frozenset[str]:
     """
     weightless = {id_ for id_, weight in (resource.get("appliedWeights") or {}).items() if not weight}
     stated = (*(resource.get("zonalShifts") or ()), *(resource.get("autoshifts") or ()))
-    return frozenset(weightless | {each["awayFrom"] for each in stated if _is_applied(each)})
+    return frozenset(weightless | {shift["awayFrom"] for shift in stated if _is_applied(shift)})
 
 
 def shifts_of(resource: Mapping[str, Any], zones: Mapping[str, str], now: datetime) -> tuple[ZonalShift, ...]:
     """Return the shifts in effect. `zones` are names of zones by id; a zone without a name is left out."""
     started = {shift["awayFrom"]: shift for shift in resource.get("zonalShifts") or () if _is_applied(shift)}
-    found: list[ZonalShift] = []
+    shifts: list[ZonalShift] = []
     for id_ in shifted_zone_ids(resource) & zones.keys():
         shift = started.get(id_, {})
         until = shift.get("expiryTime") or now + UNTOLD_END
-        found.append(ZonalShift(zones[id_], id_, until, _kind(shift)))
-    return tuple(sorted(found))
+        shifts.append(ZonalShift(zones[id_], id_, until, _kind(shift)))
+    return tuple(sorted(shifts))
 
 
 def _is_applied(shift: Mapping[str, Any]) -> bool:
@@ -145,8 +145,8 @@ def _kind(shift: Mapping[str, Any]) -> str:
 
 def cluster_of(arn: str) -> str:
     """Return the name of the EKS cluster that an ARN names, empty for anything else."""
-    found = _CLUSTER.fullmatch(arn)
-    return found[1] if found else ""
+    match = _CLUSTER.fullmatch(arn)
+    return match[1] if match else ""
 
 
 _CLUSTER = re.compile(r"arn:[\w-]+:eks:[\w-]+:\d{12}:cluster/([0-9A-Za-z][0-9A-Za-z_-]{0,99})", re.ASCII)

@@ -1,6 +1,6 @@
 """Annotations of nodesmith on CapacityBuffers: when room is kept, how history sizes it, and what it may cost.
 
-What cannot be read is fatal to the buffer, because room that nobody asked for costs money.
+A value that cannot be read is fatal to the buffer, because room that nobody asked for costs money.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def read_window(annotations: Mapping[str, str], report: Report) -> Window | None
             _refuse(report, TIMEZONE, zone, f"has no effect without {SCHEDULE}", fatal=False)
         return None
     if schedule is None or duration is None:
-        missing, given = (SCHEDULE, DURATION) if schedule is None else (DURATION, SCHEDULE)
-        _refuse(report, missing, None, f"must be set beside {given}")
+        missing, present = (SCHEDULE, DURATION) if schedule is None else (DURATION, SCHEDULE)
+        _refuse(report, missing, None, f"must be set beside {present}")
         return None
     seconds = _seconds(duration, report)
     if fault := schedule_fault(schedule):
@@ -94,16 +94,16 @@ def read_window(annotations: Mapping[str, str], report: Report) -> Window | None
 
 
 def read_expire_after(annotations: Mapping[str, str], report: Report, *, is_warm: bool) -> timedelta:
-    """Read when stopped instances are replaced. What cannot be read keeps no room, as for schedules."""
+    """Read when stopped instances are replaced. If a value cannot be read, no room is kept, as for schedules."""
     text, state = annotations.get(WARM_EXPIRE_AFTER), annotations.get(WARM_STATE)
     if state not in (None, STOPPED):
-        why = f"must be {STOPPED}, which is also the default: hibernated nodes are not supported"
-        _refuse(report, WARM_STATE, state, why)
+        remedy = f"must be {STOPPED}, which is also the default: hibernated nodes are not supported"
+        _refuse(report, WARM_STATE, state, remedy)
     if not is_warm:
         for name in (WARM_EXPIRE_AFTER, WARM_STATE):
             if name in annotations:
-                why = f"has no effect without provisioningStrategy: {WARM_CAPACITY}"
-                _refuse(report, name, annotations[name], why, fatal=False)
+                remedy = f"has no effect without provisioningStrategy: {WARM_CAPACITY}"
+                _refuse(report, name, annotations[name], remedy, fatal=False)
         return EXPIRE_AFTER
     if text is None:
         return EXPIRE_AFTER
@@ -157,5 +157,5 @@ def _seconds(duration: str, report: Report) -> int:
 
 
 def _refuse(report: Report, key: str, found: str | None, remedy: str, *, fatal: bool = True) -> None:
-    where = at("metadata.annotations", key)
-    report.add(where, "missing" if found is None else shown(found), remedy, fatal=fatal)
+    path = at("metadata.annotations", key)
+    report.add(path, "missing" if found is None else shown(found), remedy, fatal=fatal)

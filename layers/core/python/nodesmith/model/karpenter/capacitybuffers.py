@@ -86,9 +86,9 @@ def _advice_on_scalable(reference: dict[str, Any]) -> str:
         return f"{shown(kind)} can be no kind: write it as in the manifest, such as Rollout"
     if kind == REPLICATION_CONTROLLER:
         return f"leave out apiGroup {shown(group)}: a {kind} has none"
-    known = ", ".join((*SCALABLE_KINDS, REPLICATION_CONTROLLER))
-    known += did_you_mean(kind, SCALABLE_KINDS)
-    return f"use one of {known}, or set the apiGroup of a custom resource, such as argoproj.io"
+    kinds = ", ".join((*SCALABLE_KINDS, REPLICATION_CONTROLLER))
+    kinds += did_you_mean(kind, SCALABLE_KINDS)
+    return f"use one of {kinds}, or set the apiGroup of a custom resource, such as argoproj.io"
 
 
 def kind_key(kind: str, group: str) -> str:
@@ -208,22 +208,22 @@ class CapacityBuffer:
 
 def count_of(buffer: CapacityBuffer, template: PodTemplate) -> int:
     """Return for how many pods a buffer wants room."""
-    most = _most(buffer.limits, template.shape.requests)
-    asked = [] if buffer.replicas is None else [buffer.replicas]
+    limit = _most_pods(buffer.limits, template.shape.requests)
+    counts = [] if buffer.replicas is None else [buffer.replicas]
     if buffer.percentage is not None and template.kind != POD_TEMPLATE:
-        asked.append(-(-buffer.percentage * template.replicas // 100))
-    if not asked:
-        return (most or 0) if buffer.quantile is None else 0
-    return max(asked) if most is None else min(max(asked), most)
+        counts.append(-(-buffer.percentage * template.replicas // 100))
+    if not counts:
+        return (limit or 0) if buffer.quantile is None else 0
+    return max(counts) if limit is None else min(max(counts), limit)
 
 
 def within_limits(count: int, buffer: CapacityBuffer, template: PodTemplate) -> int:
     """Return as many of `count` pods as the buffer's `limits` allow."""
-    most = _most(buffer.limits, template.shape.requests)
-    return count if most is None else min(count, most)
+    limit = _most_pods(buffer.limits, template.shape.requests)
+    return count if limit is None else min(count, limit)
 
 
-def _most(limits: Resources | None, requests: Resources) -> int | None:
+def _most_pods(limits: Resources | None, requests: Resources) -> int | None:
     """Return how many pods the limits allow, None if they limit nothing that the pods request."""
     counts = [
         max(0, limit) // requests.of(name) for name, limit in (limits or {}).items() if requests.of(name) > 0

@@ -84,17 +84,17 @@ def read_windows(annotations: Mapping[str, str], report: Report) -> tuple[Window
     text = annotations.get(SCHEDULE)
     if text is None:
         return None
-    found: list[Window] = []
-    faults = list(_schedule_faults(text, found))
+    windows: list[Window] = []
+    faults = list(_schedule_faults(text, windows))
     for place, value, remedy in faults:
-        where = at("metadata.annotations", SCHEDULE) + place
+        path = at("metadata.annotations", SCHEDULE) + place
         detail = f"{remedy}; until this is fixed, the NodePool is used at all times"
-        report.add(where, shown(value), detail, fatal=False)
-    return None if faults else tuple(found)
+        report.add(path, shown(value), detail, fatal=False)
+    return None if faults else tuple(windows)
 
 
-def _schedule_faults(text: str, found: list[Window]) -> Iterator[tuple[str, object, str]]:
-    """Yield the place, value and remedy of each fault, and add the windows without one to `found`."""
+def _schedule_faults(text: str, windows: list[Window]) -> Iterator[tuple[str, object, str]]:
+    """Yield the place, value and remedy of each fault, and add the windows without one to `windows`."""
     try:
         items = json.loads(text) if len(text) <= _LONGEST_SCHEDULE else None
     except (ValueError, RecursionError):
@@ -106,7 +106,7 @@ def _schedule_faults(text: str, found: list[Window]) -> Iterator[tuple[str, obje
         faults = list(_window_faults(item))
         yield from ((f"[{index}]{place}", value, remedy) for place, value, remedy in faults)
         if not faults:
-            found.append(Window(item["schedule"], _seconds(item["duration"]), item.get("timeZone", "")))
+            windows.append(Window(item["schedule"], _seconds(item["duration"]), item.get("timeZone", "")))
 
 
 def _window_faults(item: object) -> Iterator[tuple[str, object, str]]:
@@ -187,15 +187,17 @@ def read_disruption(
     budgets = tuple(read_budget(item, zone) for item in spec["budgets"])
     faults += [
         f"{_BUDGETS}[{index}].schedule"
-        for index, one in enumerate(budgets)
-        if one.schedule is not None and not is_schedule(one.schedule)
+        for index, budget in enumerate(budgets)
+        if budget.schedule is not None and not is_schedule(budget.schedule)
     ]
-    most = _most_an_hour(annotations, report, faults)
+    hourly_limit = _most_an_hour(annotations, report, faults)
     rebalances = _rebalances_zones(annotations, spec, report)
     if not of_old:
         _warn_of_mistakes(spec, budgets, report)
-    first = next(iter(faults), "")
-    return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets, most, rebalances, first)
+    fault = next(iter(faults), "")
+    return Disruption(
+        spec["consolidateAfter"], spec["consolidationPolicy"], budgets, hourly_limit, rebalances, fault
+    )
 
 
 def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str]) -> str:
@@ -235,36 +237,36 @@ def _most_an_hour(annotations: Mapping[str, str], report: Report, faults: list[s
 
 
 def _rebalances_zones(annotations: Mapping[str, str], spec: Mapping[str, Any], report: Report) -> bool:
-    text, where = annotations.get(REBALANCE_ZONES, _OFF), at("metadata.annotations", REBALANCE_ZONES)
+    text, path = annotations.get(REBALANCE_ZONES, _OFF), at("metadata.annotations", REBALANCE_ZONES)
     if text not in {_ON, _OFF}:
         hint = did_you_mean(text, frozenset({_ON, _OFF}))
-        report.add(where, shown(text), f"must be Off or On{hint}; treated as Off", fatal=False)
+        report.add(path, shown(text), f"must be Off or On{hint}; treated as Off", fatal=False)
         return False
     for field, value in (("consolidationPolicy", WHEN_EMPTY), ("consolidateAfter", NEVER)):
         if text == _ON and spec[field] == value:
             remedy = f"has no effect with {_PATH}.{field} {shown(value)}, which moves no pods; leave out one of them"
-            report.add(where, shown(text), remedy, fatal=False)
+            report.add(path, shown(text), remedy, fatal=False)
     return text == _ON
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report, faults: list[str]) -> None:
-    where = at("metadata.annotations", key)
-    report.add(where, shown(text), remedy, fatal=False)
-    faults.append(where)
+    path = at("metadata.annotations", key)
+    report.add(path, shown(text), remedy, fatal=False)
+    faults.append(path)
 
 
 def _warn_of_mistakes(spec: Mapping[str, Any], budgets: tuple[Budget, ...], report: Report) -> None:
     """Report settings that are valid but are unlikely to be what their author meant."""
-    none = next((index for index, one in enumerate(budgets) if one.allows_nothing), None)
-    for index, one in enumerate(budgets):
-        where = f"{_BUDGETS}[{index}]"
-        if one.reasons == ():
+    none = next((index for index, budget in enumerate(budgets) if budget.allows_nothing), None)
+    for index, budget in enumerate(budgets):
+        path = f"{_BUDGETS}[{index}]"
+        if budget.reasons == ():
             report.add(
-                f"{where}.reasons", "[]", "limits nothing; leave it out to limit all reasons", fatal=False
+                f"{path}.reasons", "[]", "limits nothing; leave it out to limit all reasons", fatal=False
             )
-        elif none is not None and one.nodes not in ("0", "0%"):
+        elif none is not None and budget.nodes not in ("0", "0%"):
             remedy = f"has no effect beside {_BUDGETS}[{none}], which never allows any disruption; keep one of them"
-            report.add(f"{where}.nodes", shown(one.nodes), remedy, fatal=False)
+            report.add(f"{path}.nodes", shown(budget.nodes), remedy, fatal=False)
     if (spec["consolidateAfter"], spec["consolidationPolicy"]) == (NEVER, WHEN_EMPTY):
         remedy = "keeps even empty nodes forever; set a duration, or leave out consolidationPolicy"
         report.add(f"{_PATH}.consolidateAfter", shown(NEVER), remedy, fatal=False)

@@ -50,8 +50,8 @@ def marks_of(claim: NodeClaim) -> dict[str, str]:
 
     They are restored if they are removed.
     """
-    named = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
-    return {key: value for key, value in named.items() if value}
+    marks = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
+    return {key: value for key, value in marks.items() if value}
 
 
 def labels_of(claim: NodeClaim) -> dict[str, str]:
@@ -61,27 +61,27 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
     """
     settled = claim.requirements.settled.items()
     single = {key: value for key, value in settled if labels.restriction(key) is None}
-    bought = {
+    instance_labels = {
         labels.INSTANCE_TYPE: claim.instance_type,
         labels.ZONE: claim.zone,
         labels.CAPACITY_TYPE: claim.capacity_type,
     }
-    known = {key: value for key, value in bought.items() if value}
-    return {**single, **claim.labels, **marks_of(claim), **known}
+    present = {key: value for key, value in instance_labels.items() if value}
+    return {**single, **claim.labels, **marks_of(claim), **present}
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:
     """Return the annotations of the NodeClaim object: the template's, the hashes for drift, and its origin."""
-    made = {DECISION: claim.decision, ORIGIN: claim.origin}
+    own_annotations = {DECISION: claim.decision, ORIGIN: claim.origin}
     if claim.nodepool_hash:
-        made |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)
+        own_annotations |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)
     if claim.nodeclass_hash:
-        made |= stated_hash(NODECLASS_HASH, claim.nodeclass_hash, claim.nodeclass_hash_version)
+        own_annotations |= stated_hash(NODECLASS_HASH, claim.nodeclass_hash, claim.nodeclass_hash_version)
     if claim.registered_at is not None and TAGS_DUE not in claim.launch:
-        made |= {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
+        own_annotations |= {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
     if claim.is_ending and claim.deadline is not None:
-        made[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
-    return {**claim.annotations, **{key: value for key, value in made.items() if value}}
+        own_annotations[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
+    return {**claim.annotations, **{key: value for key, value in own_annotations.items() if value}}
 
 
 def manifest(claim: NodeClaim) -> dict[str, Any]:
@@ -138,15 +138,19 @@ def _stated(requirements: Requirements) -> Requirements:
     `In` is at most the number of its values, as the API server requires.
     """
     return Requirements(
-        {key: _listed(one) for key, one in requirements.items() if key != labels.PROVISIONER_NAME}
+        {
+            key: _listed(requirement)
+            for key, requirement in requirements.items()
+            if key != labels.PROVISIONER_NAME
+        }
     )
 
 
-def _listed(one: Requirement) -> Requirement:
-    most = None if one.complement else len(one.values)
-    if one.min_values is None or most is None or one.min_values <= most:
-        return one
-    return replace(one, min_values=most or None)
+def _listed(requirement: Requirement) -> Requirement:
+    most = None if requirement.complement else len(requirement.values)
+    if requirement.min_values is None or most is None or requirement.min_values <= most:
+        return requirement
+    return replace(requirement, min_values=most or None)
 
 
 def _status(claim: NodeClaim) -> dict[str, Any]:
@@ -263,8 +267,8 @@ def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
     them.
     """
     stages = list(_stages(claim))
-    pending = [each for each in stages if each.status != "True"]
-    yield from (each for each in stages if not (claim.is_ending and each in pending))
+    pending = [condition for condition in stages if condition.status != "True"]
+    yield from (condition for condition in stages if not (claim.is_ending and condition in pending))
     if not (claim.is_ending and pending):
         yield _ready(claim, pending)
     if claim.initialized_at is not None:
@@ -286,8 +290,8 @@ def _stages(claim: NodeClaim) -> Iterator[ObjectCondition]:
                 stage, "False", _refuted_at(claim), claim.reason or AWAITING[0], claim.message
             )
         else:
-            said = (claim.reason, claim.message) if claim.reason else AWAITING
-            yield ObjectCondition(stage, "Unknown", claim.created_at, *(said if is_next else later))
+            outcome = (claim.reason, claim.message) if claim.reason else AWAITING
+            yield ObjectCondition(stage, "Unknown", claim.created_at, *(outcome if is_next else later))
         is_next = is_next and at is not None
 
 
@@ -295,8 +299,8 @@ def _ready(claim: NodeClaim, pending: Sequence[ObjectCondition]) -> ObjectCondit
     """Summarize the stages in Karpenter's words."""
     if not pending:
         return ObjectCondition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
-    message = ", ".join(f"{each.type}={each.status}" for each in pending)
-    if any(each.status == "False" for each in pending):
+    message = ", ".join(f"{condition.type}={condition.status}" for condition in pending)
+    if any(condition.status == "False" for condition in pending):
         return ObjectCondition("Ready", "False", _refuted_at(claim), "UnhealthyDependents", message)
     return ObjectCondition("Ready", "Unknown", claim.created_at, "ReconcilingDependents", message)
 
@@ -319,11 +323,11 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
     for step, phase in END.items():
         reached = getattr(claim, REACHED_AT[phase])
         if reached is not None:
-            why, _, left = claim.cause_of(phase).partition(": ")
-            is_done = why != DEADLINE_PASSED
+            outcome, _, detail = claim.cause_of(phase).partition(": ")
+            is_done = outcome != DEADLINE_PASSED
             if phase is Phase.TERMINATED and claim.instance_gone_at is not None:
-                left = claim.message  # names what still holds its Node
-            yield ObjectCondition(step, str(is_done), reached, step if is_done else why, left)
+                detail = claim.message  # names what still holds its Node
+            yield ObjectCondition(step, str(is_done), reached, step if is_done else outcome, detail)
         else:
             reason, message = (claim.reason, claim.message) if at_work and claim.reason else AWAITING
             reason = DRAINING if reason == claim.cause else reason  # the end has only just begun
@@ -348,7 +352,7 @@ def shown_status(manifest: Mapping[str, Any], kind: str) -> str:
     """Return the status of an object's condition of type `kind`, empty if it has none. Never raises."""
     status = manifest.get("status")
     conditions = status.get("conditions") if isinstance(status, Mapping) else None
-    for each in conditions or ():
-        if isinstance(each, Mapping) and each.get("type") == kind:
-            return str(each.get("status"))
+    for condition in conditions or ():
+        if isinstance(condition, Mapping) and condition.get("type") == kind:
+            return str(condition.get("status"))
     return ""

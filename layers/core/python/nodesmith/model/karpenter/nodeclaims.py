@@ -263,15 +263,15 @@ class NodeClaim:
         subnet with resource names it is `<id>.<domain>`. No other instance can have these names, because EKS derives a
         kubelet's user name from its instance. Any name is accepted if the private DNS name is not known.
         """
-        own = self.instance_id
+        instance = self.instance_id
         return (
             not self.private_dns_name
-            or node.lower() in {self.private_dns_name.lower(), own}
-            or (bool(own) and node.startswith(f"{own}."))
+            or node.lower() in {self.private_dns_name.lower(), instance}
+            or (bool(instance) and node.startswith(f"{instance}."))
         )
 
     def on(self, instance: Instance) -> NodeClaim:
-        """Return the claim with what EC2 tells of its instance. Security groups stay those of the purchase."""
+        """Return the claim with what EC2 reports about its instance. Security groups stay those of the purchase."""
         return replace(
             self,
             instance_id=instance.id,
@@ -286,8 +286,8 @@ class NodeClaim:
 
     def waiting(self, reason: str, message: str) -> NodeClaim:
         """Return the claim with this reason and message, or the claim itself if it already has them."""
-        said = (self.reason, self.message) == (reason, message)
-        return self if said else replace(self, reason=reason, message=message)
+        is_same = (self.reason, self.message) == (reason, message)
+        return self if is_same else replace(self, reason=reason, message=message)
 
     def advanced(self, phase: Phase, now: datetime, reason: str = "", message: str = "") -> NodeClaim:
         """Return the claim in its next phase, with a reason and message.
@@ -380,5 +380,5 @@ def write_taints(taints: Iterable[Taint]) -> list[dict[str, str]]:
 
 def tags_due(claim: NodeClaim) -> Mapping[str, str]:
     """Return the tags that a claim's instance lacks."""
-    due = claim.launch.get(TAGS_DUE)
-    return {key: str(value) for key, value in due.items()} if isinstance(due, Mapping) else {}
+    tags = claim.launch.get(TAGS_DUE)
+    return {key: str(value) for key, value in tags.items()} if isinstance(tags, Mapping) else {}

@@ -73,7 +73,7 @@ def parse_nodeoverlay(manifest: Mapping[str, object]) -> Parsed[NodeOverlay]:
         return Parsed(None, read.report.problems)
     spec = read.spec
     parts = [
-        requirement(each["key"], each["operator"], each.get("values", ())) for each in spec["requirements"]
+        requirement(item["key"], item["operator"], item.get("values", ())) for item in spec["requirements"]
     ]
     if clash := contradiction(parts):
         read.report.add("spec.requirements", "a contradiction", f"no node can have such a {clash}")
@@ -91,15 +91,15 @@ def parse_nodeoverlay(manifest: Mapping[str, object]) -> Parsed[NodeOverlay]:
     )
     problems = read.report.problems
     if devices:
-        problems = tuple(each for each in problems if each.remedy != CHANGES_NOTHING)
+        problems = tuple(problem for problem in problems if problem.remedy != CHANGES_NOTHING)
     return Parsed(overlay, problems)
 
 
 def _devices(manifest: Mapping[str, object], report: Report) -> tuple[tuple[DeviceKind, int], ...]:
     """Return the devices that the annotation declares. Problems go into the report."""
     metadata = manifest.get("metadata")
-    given = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    text = given.get(DEVICES_ANNOTATION) if isinstance(given, Mapping) else None
+    texts = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = texts.get(DEVICES_ANNOTATION) if isinstance(texts, Mapping) else None
     if text is None:
         return ()
     try:
@@ -116,7 +116,9 @@ parse_nodeoverlays = ParseOnce(parse_nodeoverlay)
 
 def in_order(overlays: Iterable[NodeOverlay]) -> list[NodeOverlay]:
     """Return NodeOverlays in the order in which they apply: the heaviest first, then the last by name."""
-    return sorted(sorted(overlays, key=lambda each: each.name, reverse=True), key=lambda each: -each.weight)
+    return sorted(
+        sorted(overlays, key=lambda overlay: overlay.name, reverse=True), key=lambda overlay: -overlay.weight
+    )
 
 
 _FIELDS = frozenset(
@@ -133,20 +135,20 @@ def parse_annotated(entries: object) -> tuple[tuple[DeviceKind, int], ...]:
     """
     if not isinstance(entries, list) or not entries:
         raise ValueError('must be a list such as [{"driver": "gpu.example.com", "count": 8}]')
-    found: dict[DeviceKind, int] = {}
+    counts: dict[DeviceKind, int] = {}
     for number, entry in enumerate(entries):
         at = f"[{number}]"
         count = _checked(entry, at, _FIELDS)
         if not isinstance(entry.get("driver"), str) or not entry["driver"]:
             raise ValueError(f"{at}.driver: must name the driver, such as gpu.example.com")
         try:
-            for kind, many in _kinds(entry, count, at):
-                found[kind] = found.get(kind, 0) + many
+            for kind, number_of_kind in _kinds(entry, count, at):
+                counts[kind] = counts.get(kind, 0) + number_of_kind
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(str(error) if str(error).startswith(at) else f"{at}: {error}") from None
-        if len(found) > _MOST_KINDS:
+        if len(counts) > _MOST_KINDS:
             raise ValueError(f"{at}: at most {_MOST_KINDS} different partitions are simulated")
-    return tuple(found.items())
+    return tuple(counts.items())
 
 
 def _checked(entry: object, at: str, fields: frozenset[str]) -> int:
@@ -175,18 +177,18 @@ def _kinds(entry: Mapping[str, Any], count: int, at: str) -> Iterator[tuple[Devi
         raise ValueError(f"{at}.partitions: must be a list of maps with consumes")
     budget = {str(name): amount_of(total) for name, total in counters.items()}
     for number, part in enumerate(partitions):
-        where = f"{at}.partitions[{number}]"
-        many = _checked(part, where, _FIELDS_OF_PARTITION)
+        path = f"{at}.partitions[{number}]"
+        many = _checked(part, path, _FIELDS_OF_PARTITION)
         consumes = {str(name): amount_of(amount) for name, amount in (part.get("consumes") or {}).items()}
         if not consumes or consumes.keys() - budget.keys():
-            known = ", ".join(sorted(budget))
-            raise ValueError(f"{where}.consumes: must name amounts of the entry's counters: {known}")
+            names = ", ".join(sorted(budget))
+            raise ValueError(f"{path}.consumes: must name amounts of the entry's counters: {names}")
         kind = _kind(part, driver)
         for device in range(count):
             prefix = f"{driver}/{at}/{device}/"
-            taken = {prefix + name: amount for name, amount in consumes.items()}
+            consumed = {prefix + name: amount for name, amount in consumes.items()}
             totals = {prefix + name: (budget[name], budget[name]) for name in consumes}
-            yield replace(kind, consumes=FrozenMap(taken), counters=FrozenMap(totals)), many
+            yield replace(kind, consumes=FrozenMap(consumed), counters=FrozenMap(totals)), many
 
 
 def _kind(entry: Mapping[str, Any], driver: str) -> DeviceKind:

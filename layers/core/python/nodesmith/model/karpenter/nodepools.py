@@ -209,8 +209,8 @@ def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, repor
     seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
     if seconds is not None and _SHORTEST.total_seconds() <= seconds <= _LONGEST.total_seconds():
         return timedelta(seconds=seconds)
-    taken = f"{default.seconds // 60}m"
-    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; treated as {taken}", report)
+    minutes = f"{default.seconds // 60}m"
+    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; treated as {minutes}", report)
     return default
 
 
@@ -242,8 +242,9 @@ def _word(annotations: Mapping[str, str], key: str, default: Word, report: Repor
     if text in set(kind):
         return kind(text)
     *words, last = kind
-    known = f"{', '.join(words)} or {last}"
-    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; treated as {default}", report)
+    choices = f"{', '.join(words)} or {last}"
+    hint = did_you_mean(text, frozenset(kind))
+    _refuse(key, text, f"must be {choices}{hint}; treated as {default}", report)
     return default
 
 
@@ -253,8 +254,8 @@ def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
         return None
     if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= _MOST_SPOT_TYPES:
         return int(text)
-    taken = DEFAULTS.spot_types
-    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; treated as {taken}"
+    default = DEFAULTS.spot_types
+    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; treated as {default}"
     _refuse(SPOT_TYPES, text, remedy, report)
     return DEFAULTS.spot_types
 
@@ -272,18 +273,18 @@ def _gpu_parts(annotations: Mapping[str, str], report: Report) -> GpuParts:
 
 def _limits(annotations: Mapping[str, str], report: Report) -> tuple[Mapping[str, int], tuple[str, str]]:
     """Read the limits in dollars, and the first fault. Money must be bounded whatever the cause."""
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     fault = "", ""
     for key, (resource, read) in _DOLLARS.items():
         text = annotations.get(key)
         if text is None:
             continue
         try:
-            found[resource] = read(text)
+            limits[resource] = read(text)
         except ValueError as error:
             _refuse(key, text, f"{error}; nothing is bought until it can be read", report)
             fault = fault if fault[0] else (f"metadata.annotations[{key}] is {shown(text)}", str(error))
-    return FrozenMap(found), fault
+    return FrozenMap(limits), fault
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:
@@ -386,14 +387,14 @@ def rebalances_zones(pools: Iterable[NodePool]) -> bool:
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the template. Taints that nodes lose by Cluster Autoscaler's rules are startup taints."""
-    given, startup = read_taints(spec.get("taints", ())), read_taints(spec.get("startupTaints", ()))
+    taints, startup = read_taints(spec.get("taints", ())), read_taints(spec.get("startupTaints", ()))
     return {
         "labels": FrozenMap(metadata.get("labels")),
         "annotations": FrozenMap(metadata.get("annotations")),
         "nodeclass": NodeClassRef(**spec["nodeClassRef"]),
         "requirements": read_requirements(spec["requirements"]),
-        "taints": tuple(taint for taint in given if not is_temporary(taint)),
-        "startup_taints": (*startup, *filter(is_temporary, given)),
+        "taints": tuple(taint for taint in taints if not is_temporary(taint)),
+        "startup_taints": (*startup, *filter(is_temporary, taints)),
         "expire_after": spec["expireAfter"],
         "termination_grace_period": spec.get("terminationGracePeriod"),
     }

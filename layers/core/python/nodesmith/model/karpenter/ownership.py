@@ -116,9 +116,9 @@ def is_unclaimed(nodeclaim: Manifest) -> bool:
     A NodeClaim that nodesmith or Karpenter's own controller created is not a user's request.
     """
     metadata = _mapping(nodeclaim.get("metadata"))
-    ours = DECISION in _mapping(metadata.get("annotations"))
+    is_ours = DECISION in _mapping(metadata.get("annotations"))
     launched = metadata.get("deletionTimestamp") or provider_id(nodeclaim)
-    return not (ours or launched or is_karpenters(nodeclaim))
+    return not (is_ours or launched or is_karpenters(nodeclaim))
 
 
 def provider_id(nodeclaim: Manifest) -> str:
@@ -171,8 +171,8 @@ def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict
 def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict[str, str]:
     """Return the tags of one instance, its volumes and its fleet. A Name tag that the NodeClass sets wins."""
     mappings = (mapping.ebs for mapping in nodeclass.block_devices)
-    kept = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
-    keep = {KEEP_VOLUMES_TAG: "true"} if kept else {}
+    keeps_volumes = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
+    keep = {KEEP_VOLUMES_TAG: "true"} if keeps_volumes else {}
     return {NAME_TAG: claim.name, **shared_tags(claim, nodeclass, cluster), NODECLAIM_TAG: claim.name, **keep}
 
 

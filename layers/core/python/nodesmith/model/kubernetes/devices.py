@@ -1,6 +1,6 @@
 """Dynamic resource allocation (resource.k8s.io): devices, and the claims of pods to them.
 
-Devices that no selector can tell apart are one kind with a number. Attributes and capacity have qualified names, such
+Devices that no selector can distinguish are one kind with a number. Attributes and capacity have qualified names, such
 as `gpu.example.com/model`. Amounts are in thousandths, so that they add up exactly.
 """
 
@@ -42,7 +42,7 @@ NO_COUNTERS: FrozenMap[tuple[int, int]] = FrozenMap()
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices that nothing tells apart. Attributes are as in the API, `{"string": "a100"}`, capacities quantities.
+    """Devices that are alike in every way. Attributes are as in the API, `{"string": "a100"}`, capacities quantities.
 
     Claims share a device that `is_shared`: each takes some of its capacity, as its `policies` say (the requestPolicy of
     each capacity as JSON), and `used` is what claims have taken. A partition `consumes` counters that other devices
@@ -122,9 +122,9 @@ ATTRIBUTE_TYPES: Mapping[str, type] = {"string": str, "bool": bool, "int": int, 
 
 def _attribute(value: object) -> dict[str, Any]:
     if isinstance(value, Mapping) and len(value) == 1:
-        ((name, held),) = value.items()
-        if type(held) is ATTRIBUTE_TYPES.get(name):
-            return {name: held}
+        ((name, raw),) = value.items()
+        if type(raw) is ATTRIBUTE_TYPES.get(name):
+            return {name: raw}
     for name, kind in (("string", str), ("bool", bool), ("int", int)):
         if type(value) is kind:
             return {name: value}
@@ -207,8 +207,8 @@ def parse_claim(manifest: Mapping[str, Any]) -> PodClaim:
         name=str(manifest["name"]),
         requests=tuple(map(_request, manifest.get("requests") or ())),
         constraints=tuple(
-            MatchAttribute(tuple(map(str, each.get("requests") or ())), str(each["attribute"]))
-            for each in manifest.get("constraints") or ()
+            MatchAttribute(tuple(map(str, constraint.get("requests") or ())), str(constraint["attribute"]))
+            for constraint in manifest.get("constraints") or ()
         ),
         key=str(manifest.get("key") or ""),
         problem=str(manifest.get("problem") or ""),
@@ -220,26 +220,26 @@ def parse_claim(manifest: Mapping[str, Any]) -> PodClaim:
 def _request(manifest: Mapping[str, Any]) -> DeviceRequest:
     wants = tuple(
         DeviceSelection(
-            str(each.get("name") or ""),
-            str(each["class"]),
-            tuple(map(str, each.get("selectors") or ())),
-            int(each["count"]),
-            FrozenMap({str(name): int(amount) for name, amount in (each.get("capacity") or {}).items()}),
+            str(want.get("name") or ""),
+            str(want["class"]),
+            tuple(map(str, want.get("selectors") or ())),
+            int(want["count"]),
+            FrozenMap({str(name): int(amount) for name, amount in (want.get("capacity") or {}).items()}),
         )
-        for each in manifest["wants"]
+        for want in manifest["wants"]
     )
     return DeviceRequest(str(manifest["name"]), wants)
 
 
 def parse_terms(terms: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Requirements, ...]:
     """Read the terms of a node selector, each a list of expressions; no term means every node."""
-    found = [
+    requirements = [
         Requirements.of(
             *(requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ())) for e in term)
         )
         for term in terms
     ]
-    return tuple(found) or (NO_REQUIREMENTS,)
+    return tuple(requirements) or (NO_REQUIREMENTS,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +273,20 @@ class ClusterDevices:
 
 def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
     """Read a cluster's devices as `observation` writes them. Raises KeyError, TypeError, ValueError or IndexError."""
-    kinds, seen = [parse_kind(each) for each in manifest["kinds"]], Counter[tuple[str, str]]()
+    kinds, seen = [parse_kind(kind) for kind in manifest["kinds"]], Counter[tuple[str, str]]()
     pools = tuple(
         DevicePool(
-            str(each["driver"]),
-            str(each["name"]),
-            str(each.get("node") or ""),
-            parse_terms(each["terms"]) if "terms" in each else (),
-            bool(each["complete"]),
+            str(pool["driver"]),
+            str(pool["name"]),
+            str(pool.get("node") or ""),
+            parse_terms(pool["terms"]) if "terms" in pool else (),
+            bool(pool["complete"]),
             (
-                *((kinds[kind], int(total), int(free)) for kind, total, free in each["stock"]),
-                *_divisible(each, kinds, seen),
+                *((kinds[kind], int(total), int(free)) for kind, total, free in pool["stock"]),
+                *_divisible(pool, kinds, seen),
             ),
         )
-        for each in manifest["pools"]
+        for pool in manifest["pools"]
     )
     classes = {
         str(name): tuple(map(str, selectors)) for name, selectors in sorted(manifest["classes"].items())
@@ -297,7 +297,7 @@ def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
 def _divisible(
     pool: Mapping[str, Any], kinds: Sequence[DeviceKind], seen: Counter[tuple[str, str]]
 ) -> Iterator[tuple[DeviceKind, int, int]]:
-    """Yield the shared devices and the partitions of a pool, whose counters are told from those of other pools.
+    """Yield the shared devices and the partitions of a pool, with counters that no other pool has.
 
     `seen` counts the pools of a driver on a node: nodes of a type have the same kinds whatever their pools' names are.
     """
@@ -309,13 +309,13 @@ def _divisible(
     }
     for number, total, free, used in pool.get("divisible") or ():
         kind = kinds[number]
-        made = replace(
+        divided = replace(
             kind,
             consumes=FrozenMap({prefix + name: amount for name, amount in kind.consumes.items()}),
             counters=FrozenMap({prefix + name: counters[name] for name in kind.consumes}),
             used=FrozenMap({str(name): int(amount) for name, amount in used.items()}),
         )
-        yield made, int(total), int(free)
+        yield divided, int(total), int(free)
 
 
 def without_devices(resources: Resources) -> Resources:
@@ -329,9 +329,9 @@ def node_of(terms: Iterable[Mapping[str, Any]]) -> str:
     """Return the node that the only term of a node selector names, empty if it selects otherwise."""
     only = list(terms)
     fields = only[0].get("matchFields") or () if len(only) == 1 else ()
-    for each in fields:
-        values = list(each.get("values") or ())
-        if each.get("key") == "metadata.name" and each.get("operator") == "In" and len(values) == 1:
+    for item in fields:
+        values = list(item.get("values") or ())
+        if item.get("key") == "metadata.name" and item.get("operator") == "In" and len(values) == 1:
             return str(values[0])
     return ""
 
@@ -349,14 +349,14 @@ class RequestPolicy:
     most: int | None = None
     step: int | None = None
 
-    def rounded(self, asked: int) -> int | None:
+    def rounded(self, requested: int) -> int | None:
         """Return how much a claim takes that asks for an amount; None if the policy has no such amount."""
         if self.values:
-            return next((value for value in sorted(self.values) if asked <= value), None)
+            return next((value for value in sorted(self.values) if requested <= value), None)
         if self.least is not None:
-            steps = -(-max(0, asked - self.least) // self.step) * self.step if self.step else 0
-            asked = self.least + steps if self.step else max(asked, self.least)
-        return asked if self.most is None or asked <= self.most else None
+            steps = -(-max(0, requested - self.least) // self.step) * self.step if self.step else 0
+            requested = self.least + steps if self.step else max(requested, self.least)
+        return requested if self.most is None or requested <= self.most else None
 
 
 @lru_cache(maxsize=1024)
@@ -365,7 +365,7 @@ def parse_policy(text: str) -> RequestPolicy:
     policy = json.loads(text)
     valid = policy.get("validRange") or {}
     limits = (valid.get("min"), valid.get("max"), valid.get("step"))
-    least, most, step = (None if each is None else amount_of(each) for each in limits)
+    least, most, step = (None if limit is None else amount_of(limit) for limit in limits)
     default = policy.get("default")
     values = tuple(map(amount_of, policy.get("validValues") or ()))
     return RequestPolicy(None if default is None else amount_of(default), values, least, most, step or None)
@@ -377,11 +377,13 @@ def described(device: Mapping[str, Any]) -> dict[str, Any]:
     A capacity is a quantity, or an object with `value` and `requestPolicy` as in the API. Raises like `parse_policy`.
     """
     capacity, policies = {}, {}
-    for name, given in (device.get("capacity") or {}).items():
-        is_object = isinstance(given, Mapping)
-        capacity[name] = str(given["value"] if is_object else given)
-        if is_object and given.get("requestPolicy"):
-            policies[name] = json.dumps(given["requestPolicy"], sort_keys=True, separators=(",", ":"))
+    for name, capacity_value in (device.get("capacity") or {}).items():
+        is_object = isinstance(capacity_value, Mapping)
+        capacity[name] = str(capacity_value["value"] if is_object else capacity_value)
+        if is_object and capacity_value.get("requestPolicy"):
+            policies[name] = json.dumps(
+                capacity_value["requestPolicy"], sort_keys=True, separators=(",", ":")
+            )
             parse_policy(policies[name])
     shared = {"shared": True, "policies": policies} if device.get("allowMultipleAllocations") else {}
     return {"attributes": device.get("attributes") or {}, "capacity": capacity, **shared}

@@ -42,12 +42,12 @@ _SEMVER = re.compile(
 
 def parse_version(text: str) -> Version:
     """Return a semantic version 2.0.0. Raises SelectorError."""
-    found = _SEMVER.fullmatch(text)
-    if found is None:
+    match = _SEMVER.fullmatch(text)
+    if match is None:
         raise SelectorError(f"{text[:64]!r} is not a semantic version such as 1.2.3")
-    parts = found[4].split(".") if found[4] else []
+    parts = match[4].split(".") if match[4] else []
     order = tuple((not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts)
-    return Version((int(found[1]), int(found[2]), int(found[3])), not parts, order)
+    return Version((int(match[1]), int(match[2]), int(match[3])), not parts, order)
 
 
 class Domains(dict[str, Any]):
@@ -119,8 +119,8 @@ class _Run:
         """Evaluate a part of the expression. Raises SelectorError."""
         self._take(1)
         match node:
-            case ("value", found):
-                return found
+            case ("value", constant):
+                return constant
             case ("name", name):
                 if name not in self._names:
                     raise SelectorError(f"unknown name {name[:_SHOWN]!r}")
@@ -165,16 +165,16 @@ class _Run:
     def _called(self, name: str, of: Node | None, arguments: Sequence[Node]) -> Any:
         if of is None and name == "has" and len(arguments) == 1 and arguments[0][0] == "select":
             _, holder, field = arguments[0]
-            found = self.value(holder)
-            return isinstance(found, Mapping) and field in found
+            value = self.value(holder)
+            return isinstance(value, Mapping) and field in value
         if of == ("name", "cel") and name == "bind" and len(arguments) == 3:
             return self._with(_variable(arguments[0]), self.value(arguments[1]), arguments[2])
         if of is not None and name in _MACROS and len(arguments) == 2:
             return self._over(name, self.value(of), _variable(arguments[0]), arguments[1])
         if of == ("name", "optional") and name in ("of", "none"):
-            values = [self.value(each) for each in arguments]
+            values = [self.value(argument) for argument in arguments]
             return _Optional(values[0], is_there=True) if values else _Optional()
-        values = [self.value(each) for each in (*([of] if of is not None else ()), *arguments)]
+        values = [self.value(argument) for argument in (*([of] if of is not None else ()), *arguments)]
         function = _FUNCTIONS.get((name, len(values), of is not None))
         if function is None:
             raise SelectorError(
@@ -194,7 +194,7 @@ class _Run:
         if sign == "in":
             if not isinstance(right, (list, Mapping)):
                 raise SelectorError("in needs a list or a map")
-            return any(self._equal(left, each) for each in right)
+            return any(self._equal(left, item) for item in right)
         if sign in _ORDERED:
             alike = type(left) is type(right) and isinstance(left, (str, int, float, bool))
             if not alike and not (_number_like(left) and _number_like(right)):
@@ -232,9 +232,9 @@ class _Run:
         results = [self._with(name, item, node) for item in items]
         if macro == "map":
             return results
-        conditions = [_condition(each) for each in results]
+        conditions = [_condition(result) for result in results]
         if macro == "filter":
-            return [item for item, kept in zip(items, conditions, strict=True) if kept]
+            return [item for item, is_kept in zip(items, conditions, strict=True) if is_kept]
         if macro == "exists_one":
             return sum(conditions) == 1
         return all(conditions) if macro == "all" else any(conditions)
@@ -267,23 +267,23 @@ def _kind(value: Any) -> str:
 def _picked(of: Any, key: Any, *, optional: bool) -> Any:
     if isinstance(of, _Optional):
         return _picked(of.value, key, optional=True) if of.is_there else of
-    found: Any = None
-    there = False
+    value: Any = None
+    exists = False
     if isinstance(of, Mapping):
         _key(key)
-        there = key in of or isinstance(of, Domains)
-        found = of[key] if there else None
+        exists = key in of or isinstance(of, Domains)
+        value = of[key] if exists else None
     elif isinstance(of, list) and type(key) is int:
-        there = 0 <= key < len(of)
-        found = of[key] if there else None
+        exists = 0 <= key < len(of)
+        value = of[key] if exists else None
     if optional:
-        return _Optional(found, there)
-    if not there:
-        raise SelectorError(f"no such key: {_shown(key)}")
-    return found
+        return _Optional(value, exists)
+    if not exists:
+        raise SelectorError(f"no such key: {_key_text(key)}")
+    return value
 
 
-def _shown(key: Any) -> str:
+def _key_text(key: Any) -> str:
     """Return a key as errors show it. A list may contain others, and those the same ones again, beyond any memory."""
     return repr(key[:_SHOWN] if isinstance(key, str) else key) if isinstance(key, (str, int)) else _kind(key)
 
@@ -305,19 +305,19 @@ def _arithmetic(sign: str, left: Any, right: Any) -> Any:
         raise SelectorError(f"{sign} is not defined for a {_kind(left)} and a {_kind(right)}")
     if sign in "/%" and not right:
         raise SelectorError("division by zero")
-    whole = type(left) is int and type(right) is int
+    are_integers = type(left) is int and type(right) is int
     match sign:
         case "+":
-            found = left + right
+            result = left + right
         case "-":
-            found = left - right
+            result = left - right
         case "*":
-            found = left * right
+            result = left * right
         case "/":
-            found = _quotient(left, right) if whole else left / right
+            result = _quotient(left, right) if are_integers else left / right
         case _:
-            found = left - right * _quotient(left, right)
-    return in_range(found) if whole else found
+            result = left - right * _quotient(left, right)
+    return in_range(result) if are_integers else result
 
 
 def _quotient(left: int, right: int) -> int:
@@ -357,16 +357,16 @@ def _is(read: Callable[[str], object]) -> Callable[[str], bool]:
     return is_one
 
 
-def _or_else(found: Any, other: Any) -> Any:
-    if not isinstance(found, _Optional):
+def _or_else(value: Any, other: Any) -> Any:
+    if not isinstance(value, _Optional):
         raise SelectorError("orValue needs an optional")
-    return found.value if found.is_there else other
+    return value.value if value.is_there else other
 
 
-def _value(found: Any) -> Any:
-    if not isinstance(found, _Optional) or not found.is_there:
+def _value(value: Any) -> Any:
+    if not isinstance(value, _Optional) or not value.is_there:
         raise SelectorError("the optional has no value")
-    return found.value
+    return value.value
 
 
 _FUNCTIONS: Mapping[tuple[str, int, bool], Callable[..., Any]] = {

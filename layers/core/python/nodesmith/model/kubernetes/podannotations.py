@@ -121,5 +121,5 @@ def _split_number(key: str, text: str | None) -> int | None:
 
 def with_do_not_disrupt(annotations: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str, str]:
     """Return the annotations with DO_NOT_DISRUPT added if one of `others` implies it. An existing value wins."""
-    asked = any(annotations.get(name) == value for name, value in others.items())
-    return {DO_NOT_DISRUPT: "true", **annotations} if asked else annotations
+    is_protected = any(annotations.get(name) == value for name, value in others.items())
+    return {DO_NOT_DISRUPT: "true", **annotations} if is_protected else annotations

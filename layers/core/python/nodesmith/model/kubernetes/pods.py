@@ -252,8 +252,8 @@ def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) ->
     }
     containers = total([_container(c, allocated) for c in spec.get("containers") or ()])
     effective = _with_init_containers(containers, spec.get("initContainers") or (), allocated)
-    own = spec.get("resources") or {}
-    limits, requests = parse_resources(own.get("limits")), parse_resources(own.get("requests"))
+    resources = spec.get("resources") or {}
+    limits, requests = parse_resources(resources.get("limits")), parse_resources(resources.get("requests"))
     effective = Resources({**limits.amounts, **effective.amounts, **requests.amounts})
     return effective + parse_resources(spec.get("overhead")) + _ONE_POD
 
@@ -263,12 +263,12 @@ def _with_init_containers(
 ) -> Resources:
     sidecars, peak = NOTHING, NOTHING
     for container in init_containers:
-        needed = _container(container, allocated)
+        requests_of_one = _container(container, allocated)
         if container.get("restartPolicy") == "Always":
-            sidecars = sidecars + needed
+            sidecars = sidecars + requests_of_one
             peak = peak.at_least(sidecars)
         else:
-            peak = peak.at_least(sidecars + needed)
+            peak = peak.at_least(sidecars + requests_of_one)
     return (containers + sidecars).at_least(peak)
 
 

@@ -199,8 +199,8 @@ def _seconds(text: str) -> float | None:
 def said(key: str) -> str:
     """Return a request's kind and name for messages: `ProvisioningRequest default/train`, `PodGroup default/train`."""
     namespace, _, name = key.partition("/")
-    kind, slash, own = name.partition("/")
-    return f"{kind} {namespace}/{own}" if slash else f"{KIND} {key}"
+    kind, slash, short_name = name.partition("/")
+    return f"{kind} {namespace}/{short_name}" if slash else f"{KIND} {key}"
 
 
 def consumed(annotations: Mapping[str, str], namespace: str) -> str:
@@ -256,7 +256,7 @@ _KEEPS = frozenset({GangStage.LAUNCHING, GangStage.PROVISIONED})
 class Gang:
     """One gang. `id` is the request's uid, `request` its namespace/name. `sets` is what a pod of each set requests.
 
-    `reason` is the reason of the condition that tells the stage, and `message` its message.
+    `reason` and `message` are those of the condition that shows the stage.
     """
 
     id: str
@@ -335,7 +335,7 @@ def gang_item(gang: Gang) -> dict[str, Any]:
         "stage": gang.stage.value,
         "stage_since": gang.stage_since.isoformat(),
         "created_at": gang.created_at.isoformat(),
-        "sets": [dict(sorted(each.items())) for each in gang.sets],
+        "sets": [dict(sorted(requests.items())) for requests in gang.sets],
         "claims": list(gang.claims),
         "places": {name: list(gang.places[name]) for name in sorted(gang.places)},
         "purchases": gang.purchases,
@@ -355,7 +355,9 @@ def read_gang(item: Mapping[str, Any]) -> Gang:
         stage=GangStage(item["stage"]),
         stage_since=datetime.fromisoformat(item["stage_since"]),
         created_at=datetime.fromisoformat(item["created_at"]),
-        sets=tuple(Resources({name: int(amount) for name, amount in each.items()}) for each in item["sets"]),
+        sets=tuple(
+            Resources({name: int(amount) for name, amount in requests.items()}) for requests in item["sets"]
+        ),
         claims=tuple(item["claims"]),
         places={name: tuple(map(int, counts)) for name, counts in item["places"].items()},
         purchases=int(item["purchases"]),

@@ -1,9 +1,9 @@
 """The syntax of CEL, as far as device selectors use it: from text to nested tuples; and of the patterns in it.
 
-An expression is written by anyone who may create a ResourceClaim, so its length and its nesting are bounded, and what
-a search for a pattern takes. CEL's own engine takes time proportional to the text, Python's backtracks. What a search
-may take is therefore estimated from the pattern beforehand: each repeated part may end at any character, and each
-optional part or alternative doubles the ways to match.
+An expression is written by anyone who may create a ResourceClaim, so its length and its nesting are bounded, and what a
+search for a pattern takes. CEL's own engine takes time proportional to the text, Python's backtracks. The steps that a
+search may take are therefore estimated from the pattern beforehand: each repeated part may end at any character, and
+each optional part or alternative doubles the ways to match.
 """
 
 from __future__ import annotations
@@ -60,62 +60,62 @@ class _Parser:
         self._tokens, self._at, self._depth = list(_tokens(text)), 0, 0
 
     def whole(self) -> Node:
-        found = self._choice()
+        node = self._choice()
         if self._tokens[self._at] != ("end", ""):
             raise SelectorError(f"unexpected {self._tokens[self._at][1][:_SHOWN]!r}")
-        _check_depth(found)
-        return found
+        _check_depth(node)
+        return node
 
     def _choice(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise SelectorError(f"it is nested deeper than {_DEEPEST} levels")
-        found = self._binary(0)
+        node = self._binary(0)
         if self._took("?"):
             yes = self._choice()
             self._expect(":")
-            found = ("if", found, yes, self._choice())
+            node = ("if", node, yes, self._choice())
         self._depth -= 1
-        return found
+        return node
 
     def _binary(self, level: int) -> Node:
         if level == len(_LEVELS):
             return self._unary()
-        found = self._binary(level + 1)
-        chain = [found]
+        node = self._binary(level + 1)
+        chain = [node]
         while (sign := self._tokens[self._at][1]) in _LEVELS[level] and self._tokens[self._at][0] != "string":
             self._at += 1
             operand = self._binary(level + 1)
             if sign in _CHAINS:
                 chain.append(operand)
             else:
-                found = ("op", sign, found, operand)
-        return found if len(chain) == 1 else _balanced(min(_LEVELS[level]), chain)
+                node = ("op", sign, node, operand)
+        return node if len(chain) == 1 else _balanced(min(_LEVELS[level]), chain)
 
     def _unary(self) -> Node:
         signs = []
         while self._tokens[self._at] in (("sign", "!"), ("sign", "-")):
             signs.append(self._tokens[self._at][1])
             self._at += 1
-        found = self._member()
+        node = self._member()
         for sign in reversed(signs):
-            found = ("not", found) if sign == "!" else ("minus", found)
-        return found
+            node = ("not", node) if sign == "!" else ("minus", node)
+        return node
 
     def _member(self) -> Node:
-        found = self._primary()
+        node = self._primary()
         while True:
             if self._took(".?"):
-                found = ("pick", found, ("value", self._name()), True)
+                node = ("pick", node, ("value", self._name()), True)
             elif self._took("."):
                 name = self._name()
-                found = ("call", name, found, self._list(")")) if self._took("(") else ("select", found, name)
+                node = ("call", name, node, self._list(")")) if self._took("(") else ("select", node, name)
             elif self._took("[?"):
-                found = ("pick", found, self._closed("]"), True)
+                node = ("pick", node, self._closed("]"), True)
             elif self._took("["):
-                found = ("pick", found, self._closed("]"), False)
+                node = ("pick", node, self._closed("]"), False)
             else:
-                return found
+                return node
 
     def _primary(self) -> Node:
         kind, text = self._tokens[self._at]
@@ -137,29 +137,29 @@ class _Parser:
         raise SelectorError(f"unexpected {text[:_SHOWN]!r}" if text else "it ends too early")
 
     def _list(self, end: str) -> tuple[Node, ...]:
-        found: list[Node] = []
+        nodes: list[Node] = []
         while not self._took(end):
-            found.append(self._choice())
+            nodes.append(self._choice())
             if not self._took(","):
                 self._expect(end)
                 break
-        return tuple(found)
+        return tuple(nodes)
 
     def _pairs(self) -> tuple[tuple[Node, Node], ...]:
-        found: list[tuple[Node, Node]] = []
+        pairs: list[tuple[Node, Node]] = []
         while not self._took("}"):
             key = self._choice()
             self._expect(":")
-            found.append((key, self._choice()))
+            pairs.append((key, self._choice()))
             if not self._took(","):
                 self._expect("}")
                 break
-        return tuple(found)
+        return tuple(pairs)
 
     def _closed(self, end: str) -> Node:
-        found = self._choice()
+        node = self._choice()
         self._expect(end)
-        return found
+        return node
 
     def _name(self) -> str:
         kind, text = self._tokens[self._at]
@@ -175,8 +175,8 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._took(sign):
-            found = self._tokens[self._at][1] or "the end"
-            raise SelectorError(f"expected {sign!r}, found {found[:_SHOWN]!r}")
+            actual = self._tokens[self._at][1] or "the end"
+            raise SelectorError(f"expected {sign!r}, found {actual[:_SHOWN]!r}")
 
 
 def _balanced(sign: str, operands: list[Node]) -> Node:
@@ -200,26 +200,26 @@ def _inner(node: Node) -> Iterator[Node]:
     """Yield the parts of a part."""
     if node[0] == "value":
         return
-    for each in node[1:]:
-        if not isinstance(each, tuple):
+    for child in node[1:]:
+        if not isinstance(child, tuple):
             continue
-        if each and isinstance(each[0], tuple):
+        if child and isinstance(child[0], tuple):
             pairs = node[0] == "map"
-            yield from (part for pair in each for part in pair) if pairs else each
-        elif each:
-            yield each
+            yield from (part for pair in child for part in pair) if pairs else child
+        elif child:
+            yield child
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise SelectorError(f"unexpected {text[at : at + 10]!r}")
         if match.lastgroup:
-            found.append((match.lastgroup, match[0]))
+            tokens.append((match.lastgroup, match[0]))
         at = match.end()
-    return [*found, ("end", "")]
+    return [*tokens, ("end", "")]
 
 
 def _string(text: str) -> str:
@@ -230,15 +230,15 @@ def _string(text: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    found = match[1]
-    if found[0] == "u" and len(found) > 1:
-        code = int(found[1:], 16)
+    escape = match[1]
+    if escape[0] == "u" and len(escape) > 1:
+        code = int(escape[1:], 16)
         if code in _SURROGATES:
-            raise SelectorError(f"unknown escape \\{found}")
+            raise SelectorError(f"unknown escape \\{escape}")
         return chr(code)
-    if found not in _ESCAPED:
-        raise SelectorError(f"unknown escape \\{found}")
-    return _ESCAPED[found]
+    if escape not in _ESCAPED:
+        raise SelectorError(f"unknown escape \\{escape}")
+    return _ESCAPED[escape]
 
 
 def _number(text: str) -> int | float:
@@ -257,10 +257,10 @@ def in_range(number: int) -> int:
 
 def parsed(expression: str) -> Node:
     """Read an expression. Raises SelectorError."""
-    found = _read(expression)
-    if isinstance(found, str):
-        raise SelectorError(found)
-    return found
+    result = _read(expression)
+    if isinstance(result, str):
+        raise SelectorError(result)
+    return result
 
 
 @lru_cache(maxsize=128)  # each may take half a megabyte
@@ -284,18 +284,18 @@ _BRANCH = re.compile(r"\\.|\(\?|([*+{?|])", re.DOTALL)
 
 def steps_of(text: str, pattern: str) -> int:
     """Return how many steps of an evaluation a search takes at most. Raises SelectorError if it may take too long."""
-    shown = repr(pattern[:_SHOWN])
+    quoted = repr(pattern[:_SHOWN])
     if len(pattern) > _LONGEST_PATTERN or not pattern.isascii() or _UNSAFE.search(pattern):
-        raise SelectorError(f"the pattern {shown} is too complex: avoid repeated groups")
+        raise SelectorError(f"the pattern {quoted} is too complex: avoid repeated groups")
     branches = [sign for sign in _BRANCH.findall(pattern) if sign]
     repeats = sum(sign in "*+{" for sign in branches)
     if repeats > _MOST_REPEATS:
-        raise SelectorError(f"the pattern {shown} repeats more than {_MOST_REPEATS} parts")
+        raise SelectorError(f"the pattern {quoted} repeats more than {_MOST_REPEATS} parts")
     is_anchored = pattern.startswith("^") and "|" not in branches
     ways: int = (len(text) + 2) ** repeats * 2 ** (len(branches) - repeats)
     work = (1 if is_anchored else len(text) + 1) * ways * (len(pattern) + 1)
     if work > _MOST_WORK:
-        raise SelectorError(f"the pattern {shown} is too complex for a text of {len(text)} characters")
+        raise SelectorError(f"the pattern {quoted} is too complex for a text of {len(text)} characters")
     return work // _WORK_OF_STEP + len(pattern) * _STEPS_OF_CHARACTER
 
 

@@ -117,19 +117,21 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
     if any(term.get("matchFields") for term in raw_terms):
         return (base,), "required node affinity by matchFields names a node, but no new node has that name"
-    asked = [[*base.values(), *_expressions(term)] for term in raw_terms]
-    clashes = [contradiction(parts) for parts in asked]
+    requirement_lists = [[*base.values(), *_expressions(term)] for term in raw_terms]
+    clashes = [contradiction(parts) for parts in requirement_lists]
     if all(clashes):
         return (base,), f"its node selector and affinity {CONTRADICT} {clashes[0]!r}"
-    terms = tuple(Requirements.of(*parts) for parts, clash in zip(asked, clashes, strict=True) if not clash)
+    terms = tuple(
+        Requirements.of(*parts) for parts, clash in zip(requirement_lists, clashes, strict=True) if not clash
+    )
     return terms, _restricted(terms, "node selector or affinity")
 
 
 def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
     """Return preferred node affinity, without terms that have no expressions or that no node can satisfy."""
     read = [
-        (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
-        for each in affinity.get(PREFERRED) or ()
+        (read_weight(preference), _expressions(_by_hostname(preference.get("preference") or {})))
+        for preference in affinity.get(PREFERRED) or ()
     ]
     possible = ((weight, Requirements.of(*parts)) for weight, parts in read if not contradiction(parts))
     return tuple((weight, term) for weight, term in possible if term and not _restricted((term,), ""))
@@ -137,32 +139,34 @@ def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]
 
 def _by_hostname(term: Manifest) -> Manifest:
     """Return a term with its matchFields, which only support metadata.name, as expressions on the hostname."""
-    named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
-    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
+    by_name = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
+    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *by_name]}
 
 
-def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
+def _reaching(own_terms: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
     """Return the terms narrowed to where the pod's volumes are reachable, and why they are refused, empty if not."""
     if spec.get("volumes"):
         return (
-            own,
+            own_terms,
             "the snapshot lacks the node affinity of its volumes: update the forwarder to the functions' release",
         )
     if "volumeNodeAffinity" not in spec:
-        return own, ""
+        return own_terms, ""
     alternatives = ({"matchExpressions": term} for term in spec["volumeNodeAffinity"])
     volumes = [Requirements.of(*_expressions(term)) for term in alternatives]
-    tried = [
-        (term, there, term.conflict(there, undefined=frozenset(there))) for term in own for there in volumes
+    combinations = [
+        (term, volume_term, term.conflict(volume_term, undefined=frozenset(volume_term)))
+        for term in own_terms
+        for volume_term in volumes
     ]
-    found = tuple(term.union(there) for term, there, conflict in tried if conflict is None)
-    if tried and not found:
-        _, _, conflict = tried[0]
-        return own, f"its volumes are out of reach of its node selector or affinity: {conflict}"
-    return found, _restricted(found, "node affinity of its volumes")
+    combined = tuple(term.union(there) for term, there, conflict in combinations if conflict is None)
+    if combinations and not combined:
+        _, _, conflict = combinations[0]
+        return own_terms, f"its volumes are out of reach of its node selector or affinity: {conflict}"
+    return combined, _restricted(combined, "node affinity of its volumes")
 
 
-def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
+def _restricted(terms: tuple[Requirements, ...], subject: str) -> str:
     for term in terms:
         for key in (NODEPOOL, PROVISIONER_NAME):
             if key in term and term[key].is_empty:
@@ -170,12 +174,12 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
         for key in sorted(term):
             reason = restriction(key) if key not in _ASKED_FOR else None
             if reason:
-                return f"{what} on {key!r}: {reason}"
+                return f"{subject} on {key!r}: {reason}"
             # A required value becomes a label of the node, and labels are written into the node's user data.
             odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
             if odd:
-                found = min(odd)[:LONGEST_LABEL_VALUE]
-                return f"{what} on {key!r}: no label can have the value {found!r}"
+                value = min(odd)[:LONGEST_LABEL_VALUE]
+                return f"{subject} on {key!r}: no label can have the value {value!r}"
     return ""
 
 
@@ -201,9 +205,9 @@ def _expressions(term: Manifest) -> list[Requirement]:
     ]
 
 
-def _grace_seconds(given: object) -> int:
+def _grace_seconds(value: object) -> int:
     # The API server accepts any int64, with which no moment can be calculated.
-    return DEFAULT_GRACE_SECONDS if given is None else min(max(0, int(str(given))), LONGEST_SECONDS)
+    return DEFAULT_GRACE_SECONDS if value is None else min(max(0, int(str(value))), LONGEST_SECONDS)
 
 
 def _toleration(raw: Manifest) -> Toleration:
@@ -219,7 +223,7 @@ def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
     """Return the host ports of containers and sidecars, which run as long as the pod (kube-scheduler: NodePorts)."""
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     ports = (
-        port for each in (*(spec.get("containers") or ()), *sidecars) for port in each.get("ports") or ()
+        port for entry in (*(spec.get("containers") or ()), *sidecars) for port in entry.get("ports") or ()
     )
     return tuple(
         sorted(
@@ -268,8 +272,8 @@ def read_pod_affinity(
         terms = affinity.get(part) or {}
         for term in terms.get(REQUIRED) or ():
             yield _term(term, pod, anti=anti, weight=0)
-        for each in terms.get(PREFERRED) or ():
-            yield _term(each["podAffinityTerm"], pod, anti=anti, weight=read_weight(each))
+        for preferred in terms.get(PREFERRED) or ():
+            yield _term(preferred["podAffinityTerm"], pod, anti=anti, weight=read_weight(preferred))
 
 
 def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[str, str]) -> str:
@@ -277,13 +281,15 @@ def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[st
 
     Terms that select the pod itself are ignored, because the first such pod has no other pods to be near or away from.
     """
-    asked: dict[object, bool] = {}
+    is_anti: dict[object, bool] = {}
     for term in terms:
         if term.weight or term.selector is None:
             continue
         whom = term.topology_key, term.selector.key, term.namespaces
-        own = term.selector.matches(labels) and (term.namespaces is None or namespace in term.namespaces)
-        if not own and asked.setdefault(whom, term.anti) != term.anti:
+        selects_itself = term.selector.matches(labels) and (
+            term.namespaces is None or namespace in term.namespaces
+        )
+        if not selects_itself and is_anti.setdefault(whom, term.anti) != term.anti:
             return (
                 f"its pod affinity and anti-affinity contradict each other: in one {term.topology_key} it must and must"
                 f" not run with pods of {term.selector}"
@@ -316,13 +322,13 @@ def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinit
 
 def _namespaces(term: Manifest, pod: _Whose) -> frozenset[str] | None:
     """Return the named and the selected namespaces, the pod's own if the term has neither, or None for all."""
-    named = frozenset(map(str, term.get("namespaces") or ()))
+    namespaces = frozenset(map(str, term.get("namespaces") or ()))
     selector = parse_selector(term.get("namespaceSelector"))
     if selector is None:
-        return named or frozenset({pod.namespace})
+        return namespaces or frozenset({pod.namespace})
     if not selector.requirements or pod.namespaces is None:
         return None
-    return named | pod.namespaces.selected(selector)
+    return namespaces | pod.namespaces.selected(selector)
 
 
 NAME_LABEL = "kubernetes.io/metadata.name"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=10), timedelta(days=1)
-"""The wait after the second purchase in vain, and the longest one. Each is twelve times the one before."""
+"""The wait after the second useless purchase, and the longest one. Each is twelve times the one before."""
 FREE_ATTEMPTS = 2
 """How often nodes are bought for the same pods without a wait."""
 _GROWTH = 12
@@ -95,43 +95,43 @@ class Breaker:
     @property
     def why(self) -> PurchaseFailure | None:
         """Return how most of the purchases came to nothing, None if there are none."""
-        kinds = [each.why for each in self.wasted]
+        kinds = [wasted.why for wasted in self.wasted]
         return max(sorted(set(kinds)), key=kinds.count, default=None)
 
     @property
     def summary(self) -> str:
         """What was bought in vain, as a clause."""
-        last = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
-        why = self.why or PurchaseFailure.UNUSED
+        latest = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
+        failure = self.why or PurchaseFailure.UNUSED
         times = (
             f"{len(self.wasted)} times in a row"
-            if why is not PurchaseFailure.MOVED_AGAIN
+            if failure is not PurchaseFailure.MOVED_AGAIN
             else "again and again"
         )
-        return f"nodes were bought in vain {times}{last} ({_IN_WORDS[why]})"
+        return f"nodes were bought in vain {times}{latest} ({_IN_WORDS[failure]})"
 
     def said(self, now: datetime) -> str:
         """Return what was bought in vain, what waits for it, and until when."""
         is_loop = self.why is PurchaseFailure.MOVED_AGAIN
-        what = "disruption of its nodes is paused" if is_loop else "its launches are paused"
+        consequence = "disruption of its nodes is paused" if is_loop else "its launches are paused"
         if self.until is not None and self.holds(now):
-            return f"{self.summary}; {what} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+            return f"{self.summary}; {consequence} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
         return f"{self.summary}; it is tried with one node"
 
     @property
     def is_due(self) -> bool:
         """Whether so many purchases in a row were in vain that it trips."""
-        withdrawn = sum(each.why is PurchaseFailure.WITHDRAWN for each in self.wasted)
+        withdrawn = sum(wasted.why is PurchaseFailure.WITHDRAWN for wasted in self.wasted)
         return len(self.wasted) - withdrawn >= MOST_IN_VAIN or len(self.wasted) >= MOST_WITHDRAWN
 
-    def noted(self, found: Iterable[Wasted], since: datetime) -> Breaker:
+    def noted(self, wasted: Iterable[Wasted], since: datetime) -> Breaker:
         """Return it with further purchases in vain, each once, and without those before `since`."""
-        known = {each.at: each for each in self.wasted}
-        for each in found:
-            before = known.get(each.at)
-            known[each.at] = each if before is None or before.nodes < each.nodes else before
-        kept = [known[at] for at in sorted(known) if at >= since]
-        return replace(self, wasted=tuple(kept[-KEPT_PURCHASES:]))
+        by_time = {purchase.at: purchase for purchase in self.wasted}
+        for purchase in wasted:
+            before = by_time.get(purchase.at)
+            by_time[purchase.at] = purchase if before is None or before.nodes < purchase.nodes else before
+        recent = [by_time[at] for at in sorted(by_time) if at >= since]
+        return replace(self, wasted=tuple(recent[-KEPT_PURCHASES:]))
 
     def tripped(self, now: datetime) -> Breaker:
         """Return it after it trips once more."""
@@ -139,7 +139,10 @@ class Breaker:
 
     def to_item(self) -> dict[str, Any]:
         """Return the JSON document that `from_item` reads."""
-        wasted = [[each.at.isoformat(), each.nodes, each.why, each.claim] for each in self.wasted]
+        wasted = [
+            [purchase.at.isoformat(), purchase.nodes, purchase.why, purchase.claim]
+            for purchase in self.wasted
+        ]
         until = {"until": self.until.isoformat()} if self.until else {}
         return {"wasted": wasted, "trips": self.trips, **until}
 
@@ -150,7 +153,8 @@ class Breaker:
             return CLOSED
         rows = [row for row in item["wasted"] if row[2] in set(PurchaseFailure)]
         wasted = (
-            Wasted(datetime.fromisoformat(at), int(n), PurchaseFailure(why), c) for at, n, why, c, *_ in rows
+            Wasted(datetime.fromisoformat(at), int(n), PurchaseFailure(failure), c)
+            for at, n, failure, c, *_ in rows
         )
         until = datetime.fromisoformat(item["until"]) if item.get("until") else None
         return cls(tuple(wasted), int(item["trips"]), until)

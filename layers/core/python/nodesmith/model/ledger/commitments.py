@@ -66,8 +66,8 @@ class Commitment:
         """Return the name that commitments to the same instances at the same rates share."""
         if self.kind.is_plan:
             rates = json.dumps(sorted(self.rates.items())).encode()
-            what = family_of(self.scope) if self.scope else "compute"
-            return f"savings-plan/{what}/{sha256(rates).hexdigest()[:8]}"
+            scope = family_of(self.scope) if self.scope else "compute"
+            return f"savings-plan/{scope}/{sha256(rates).hexdigest()[:8]}"
         if self.kind is CommitmentKind.ZONAL:
             return f"reserved/{self.scope}/{self.zone}"
         return f"reserved/{self.scope if not is_size_flexible(self.scope) else family_of(self.scope)}"
@@ -157,20 +157,22 @@ class CommitmentBook:
 
     def pools(self, now: datetime) -> tuple[CommitmentPool, ...]:
         """Return the pools of the commitments that have not ended, in the order in which AWS applies their kinds."""
-        return _pools(self, tuple(n for n, each in enumerate(self.commitments) if each.ends > now))
+        return _pools(
+            self, tuple(n for n, commitment in enumerate(self.commitments) if commitment.ends > now)
+        )
 
 
 @lru_cache(maxsize=8)
 def _pools(book: CommitmentBook, live: tuple[int, ...]) -> tuple[CommitmentPool, ...]:
-    found: dict[str, list[Commitment]] = {}
-    for each in sorted((book.commitments[n] for n in live), key=lambda one: one.id):
-        found.setdefault(each.pool_name(), []).append(each)
-    made = [_pool(name, found[name], book) for name in sorted(found)]
-    return tuple(sorted(made, key=lambda pool: list(CommitmentKind).index(pool.kind)))
+    by_pool: dict[str, list[Commitment]] = {}
+    for commitment in sorted((book.commitments[n] for n in live), key=lambda one: one.id):
+        by_pool.setdefault(commitment.pool_name(), []).append(commitment)
+    pools = [_pool(name, by_pool[name], book) for name in sorted(by_pool)]
+    return tuple(sorted(pools, key=lambda pool: list(CommitmentKind).index(pool.kind)))
 
 
 def _pool(name: str, alike: list[Commitment], book: CommitmentBook) -> CommitmentPool:
-    first, amount = alike[0], sum(each.amount for each in alike)
+    first, amount = alike[0], sum(commitment.amount for commitment in alike)
     if first.kind is CommitmentKind.COMPUTE:
         amount = int(amount * book.share)
     return CommitmentPool(name, first.kind, amount, first.scope, first.zone, first.rates, book.vcpus)
@@ -184,7 +186,7 @@ _BEFORE_SHOWN = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class ClusterUsage:
-    """What a cluster has reported of itself, and when."""
+    """A cluster's report about itself, with its time."""
 
     at: datetime
     usage: Usage
@@ -200,9 +202,9 @@ class Commitments:
 
     def known_of(self, cluster: str, now: datetime) -> Usage:
         """Return what a cluster runs, as others see it: what was last read of it or what it has reported since."""
-        said = self.reported.get(cluster)
-        counts = said is not None and self._counts(said, now)
-        return said.usage if said is not None and counts else self.book.running.get(cluster, NO_USAGE)
+        report = self.reported.get(cluster)
+        counts = report is not None and self._counts(report, now)
+        return report.usage if report is not None and counts else self.book.running.get(cluster, NO_USAGE)
 
     def others(self, cluster: str, now: datetime) -> Usage:
         """Return what runs in the region outside of a cluster, as far as it is known."""
@@ -214,17 +216,17 @@ class Commitments:
 
     def reporting(self, cluster: str, usage: Usage, now: datetime) -> Commitments:
         """Return these with a cluster's report, without reports that no longer count."""
-        kept = {name: said for name, said in self.reported.items() if self._counts(said, now)}
-        return replace(self, reported={**kept, cluster: ClusterUsage(now, usage)})
+        counting = {name: report for name, report in self.reported.items() if self._counts(report, now)}
+        return replace(self, reported={**counting, cluster: ClusterUsage(now, usage)})
 
     def renews(self, cluster: str, usage: Usage, now: datetime) -> bool:
         """Return whether a cluster should report its usage: it differs from what others see, or expires soon."""
-        said = self.reported.get(cluster)
-        is_old = said is not None and self._counts(said, now) and now - said.at > REPORT_COUNTS / 2
+        report = self.reported.get(cluster)
+        is_old = report is not None and self._counts(report, now) and now - report.at > REPORT_COUNTS / 2
         return is_old or dict(self.known_of(cluster, now)) != dict(usage)
 
-    def _counts(self, said: ClusterUsage, now: datetime) -> bool:
-        return said.at > self.book.read_at - _BEFORE_SHOWN and now - said.at < REPORT_COUNTS
+    def _counts(self, report: ClusterUsage, now: datetime) -> bool:
+        return report.at > self.book.read_at - _BEFORE_SHOWN and now - report.at < REPORT_COUNTS
 
 
 NO_COMMITMENTS = Commitments(CommitmentBook(datetime(1970, 1, 1, tzinfo=UTC)))
@@ -237,12 +239,19 @@ def book_item(book: CommitmentBook) -> dict[str, Any]:
     """Write a book as JSON data."""
     rates: dict[str, Mapping[str, int]] = {}
     rows = []
-    for each in book.commitments:
-        rate = each.pool_name() if each.rates else ""
+    for commitment in book.commitments:
+        rate = commitment.pool_name() if commitment.rates else ""
         if rate:
-            rates[rate] = dict(sorted(each.rates.items()))
-        row = [each.id, each.kind.name, each.amount, format_time(each.ends), each.scope, each.zone]
-        rows.append([*row, rate, each.hourly_usd, each.of_payer])
+            rates[rate] = dict(sorted(commitment.rates.items()))
+        row = [
+            commitment.id,
+            commitment.kind.name,
+            commitment.amount,
+            format_time(commitment.ends),
+            commitment.scope,
+            commitment.zone,
+        ]
+        rows.append([*row, rate, commitment.hourly_usd, commitment.of_payer])
     packed = zlib.compress(json.dumps(rates, separators=(",", ":")).encode(), 9)
     return {
         "readAt": format_time(book.read_at),
@@ -258,13 +267,18 @@ def book_item(book: CommitmentBook) -> dict[str, Any]:
 def read_book(item: Mapping[str, Any]) -> CommitmentBook:
     """Read what `book_item` wrote. Additions of later versions are ignored."""
     rates = json.loads(zlib.decompress(base64.b64decode(item["rates"])))
-    known = {
-        name: FrozenMap({kind: int(rate) for kind, rate in found.items()}) for name, found in rates.items()
+    rates_by_id = {
+        name: FrozenMap({kind: int(rate) for kind, rate in by_kind.items()})
+        for name, by_kind in rates.items()
     }
     return CommitmentBook(
         parse_time(item["readAt"]),
-        tuple(_commitment(row, known) for row in item["commitments"] if row[1] in CommitmentKind.__members__),
-        {name: read_usage(found) for name, found in item["running"].items()},
+        tuple(
+            _commitment(row, rates_by_id)
+            for row in item["commitments"]
+            if row[1] in CommitmentKind.__members__
+        ),
+        {name: read_usage(usage) for name, usage in item["running"].items()},
         tuple(map(str, item.get("faults", ()))),
         float(item.get("share", 1.0)),
         FrozenMap({name: int(count) for name, count in item.get("vcpus", {}).items()}),
@@ -290,11 +304,11 @@ def read_usage(item: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     return {(kind, zone): count for (kind, _, zone), count in pairs}
 
 
-def reports_item(found: Commitments) -> dict[str, Any]:
+def reports_item(commitments: Commitments) -> dict[str, Any]:
     """Write the clusters' reports as JSON data."""
     return {
-        name: {"at": format_time(said.at), "usage": usage_item(said.usage)}
-        for name, said in sorted(found.reported.items())
+        name: {"at": format_time(report.at), "usage": usage_item(report.usage)}
+        for name, report in sorted(commitments.reported.items())
     }
 
 
@@ -302,16 +316,16 @@ def read_reports(item: Mapping[str, Any]) -> dict[str, ClusterUsage]:
     """Read what `reports_item` wrote. Other documents, which another version may write, have no reports."""
     try:
         return {
-            name: ClusterUsage(parse_time(said["at"]), read_usage(said["usage"]))
-            for name, said in item.items()
+            name: ClusterUsage(parse_time(report["at"]), read_usage(report["usage"]))
+            for name, report in item.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
-def commitments_item(found: Commitments) -> dict[str, Any]:
+def commitments_item(commitments: Commitments) -> dict[str, Any]:
     """Write everything as JSON data, for the record of a decision."""
-    return {"book": book_item(found.book), "reports": reports_item(found)}
+    return {"book": book_item(commitments.book), "reports": reports_item(commitments)}
 
 
 def read_commitments(item: Mapping[str, Any]) -> Commitments:

@@ -90,7 +90,7 @@ def health_item(health: RegistrationHealth) -> Item:
         "message": health.message,
         "backoff": backoff_item(health.backoff) if health.backoff else None,
         "offerings": _offering_items(health.offerings),
-        **{name: each.to_item() for name, each in _breakers(health) if each != CLOSED},
+        **{name: breaker.to_item() for name, breaker in _breakers(health) if breaker != CLOSED},
         **({"specs": list(health.specs)} if health.specs else {}),
         **({"reset": health.reset} if health.reset else {}),
         **({"resets": [at.isoformat() for at in health.resets]} if health.resets else {}),
@@ -123,18 +123,21 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
 
 def offered_item(offered: Offered) -> Item:
     """Write what nodes of one type and image have been observed to offer."""
-    left = {key: dict(sorted(value.items())) for key, value in offered.allocatable.items()}
-    return {"memory_bytes": offered.memory_bytes, "allocatable": left}
+    allocatable = {key: dict(sorted(value.items())) for key, value in offered.allocatable.items()}
+    return {"memory_bytes": offered.memory_bytes, "allocatable": allocatable}
 
 
 def read_offered(item: Mapping[str, Any]) -> Offered:
     """Read what `offered_item` wrote."""
-    left = {key: Resources(dict(value)) for key, value in item["allocatable"].items()}
-    return Offered(int(item["memory_bytes"]), left)
+    allocatable = {key: Resources(dict(value)) for key, value in item["allocatable"].items()}
+    return Offered(int(item["memory_bytes"]), allocatable)
 
 
-def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
-    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k]), k.group] for k in sorted(held)]
+def _offering_items(backoffs: Mapping[OfferingKey, Backoff]) -> list[Any]:
+    return [
+        [k.capacity_type, k.instance_type, k.zone, backoff_item(backoffs[k]), k.group]
+        for k in sorted(backoffs)
+    ]
 
 
 def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
@@ -161,8 +164,8 @@ def cluster_item(cluster: ClusterInfo) -> Item:
 
 def read_cluster(item: Mapping[str, Any]) -> ClusterInfo:
     """Read what `cluster_item` wrote. Unknown names are ignored."""
-    known = {field.name for field in fields(ClusterInfo)} & item.keys()
-    return ClusterInfo(**{name: item[name] for name in known})
+    names = {field.name for field in fields(ClusterInfo)} & item.keys()
+    return ClusterInfo(**{name: item[name] for name in names})
 
 
 def ledger_item(ledger: Ledger) -> Item:
@@ -206,8 +209,8 @@ def ledger_item(ledger: Ledger) -> Item:
 
 def _subnets_item(ledger: Ledger) -> Item:
     """Write the back-offs of subnets, as an empty item if there are none."""
-    held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
-    return {"subnet_backoffs": held} if held else {}
+    backoffs = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
+    return {"subnet_backoffs": backoffs} if backoffs else {}
 
 
 def _shifts_item(ledger: Ledger) -> Item:
@@ -217,8 +220,8 @@ def _shifts_item(ledger: Ledger) -> Item:
 
 def _gangs_item(ledger: Ledger) -> Item:
     """Write the gangs, as an empty item if there are none."""
-    held = sorted(ledger.gangs, key=lambda gang: gang.id)
-    return {"gangs": [*map(gang_item, held)]} if held else {}
+    gangs = sorted(ledger.gangs, key=lambda gang: gang.id)
+    return {"gangs": [*map(gang_item, gangs)]} if gangs else {}
 
 
 def _spending_item(ledger: Ledger) -> Item:
@@ -228,8 +231,8 @@ def _spending_item(ledger: Ledger) -> Item:
 
 def _commitments_item(ledger: Ledger) -> Item:
     """Write the commitments, as an empty item if there are none."""
-    found = ledger.commitments
-    return {"commitments": commitments_item(found)} if found.book.commitments else {}
+    commitments = ledger.commitments
+    return {"commitments": commitments_item(commitments)} if commitments.book.commitments else {}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
@@ -243,11 +246,13 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         unavailable=_read_offerings(item["unavailable"]),
         nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
         health={name: read_health(h) for name, h in item.get("health", {}).items()},
-        learned={Boot(*boot): read_offered(each) for boot, each in _keyed(item.get("learned", ()), 2)},
+        learned={Boot(*boot): read_offered(offered) for boot, offered in _keyed(item.get("learned", ()), 2)},
         moves=tuple(map(moves.from_item, item.get("moves", ()))),
         paused=read_pause(item["paused"]) if item.get("paused") else None,
         departures=tuple(map(read_departure, item.get("departures", ()))),
-        drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
+        drain_times={
+            name: read_drain_time(drain_time) for name, drain_time in item.get("drain_times", {}).items()
+        },
         risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
@@ -257,8 +262,8 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         commitments=read_commitments(item["commitments"]) if "commitments" in item else NO_COMMITMENTS,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
-            moves.MoveKind(*kind): read_backoff(each)
-            for kind, each in _keyed(item.get("move_backoffs", ()), 2)
+            moves.MoveKind(*kind): read_backoff(backoff)
+            for kind, backoff in _keyed(item.get("move_backoffs", ()), 2)
         },
     )
 
@@ -291,12 +296,12 @@ class ClaimTexts:
 
     def of(self, claims: Iterable[NodeClaim]) -> list[str]:
         """Return the text of each claim, in the order of the claims. No claims leave what is kept."""
-        kept = {
+        texts = {
             id(claim): self._kept.get(id(claim)) or (claim, canonical_text(claim_to_item(claim)))
             for claim in claims
         }
-        self._kept = kept or self._kept
-        return [text for _, text in kept.values()]
+        self._kept = texts or self._kept
+        return [text for _, text in texts.values()]
 
 
 _NEWER = {**dict.fromkeys(WARM, Phase.GIVEN_UP), Phase.STARTING: Phase.LAUNCHED}
@@ -321,9 +326,9 @@ def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
     """Read what `claim_to_item` wrote. Unknown names are ignored."""
     item = {"nodepool": "", **item}  # a claim that a user created may have none
     item |= {name: item[key] for name, key in _READ_FROM.items() if key in item}
-    known = item.keys() & _FIELDS
+    names = item.keys() & _FIELDS
     return NodeClaim(
-        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
+        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in names}
     )
 
 

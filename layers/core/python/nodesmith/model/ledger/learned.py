@@ -1,8 +1,8 @@
 """What failures, interruptions and nodes have taught: back-offs, registration health, costs, and what nodes offer.
 
 How much memory the hypervisor and the image use is not known before a node runs. It depends on the instance type and
-the image. How much of the rest the kubelet reserves depends on the EC2NodeClass as well. What interruptions and
-drains have cost is halved with each day that passes.
+the image. How much of the rest the kubelet reserves depends on the EC2NodeClass as well. The recorded costs of
+interruptions and drains are halved with each day that passes.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def boot_of(claim: NodeClaim) -> Boot | None:
     return Boot(claim.instance_type, claim.image_id) if claim.instance_type and claim.image_id else None
 
 
-def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bundle: str) -> Offered | None:
-    """Return the minimum of `known` and what a claim's node reports; None if that changes nothing.
+def learned(earlier: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bundle: str) -> Offered | None:
+    """Return the minimum of `earlier` and what a claim's node reports; None if that changes nothing.
 
     `expected_bytes` is the memory that the node was expected to have, and `ca_bundle` is the cluster's CA bundle.
     """
@@ -68,15 +68,16 @@ def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bun
     nodeclass = hash_in_cluster(claim.comparable_nodeclass_hash, ca_bundle)
     if not nodeclass or not _LEAST * expected_bytes <= memory_bytes <= _MOST * expected_bytes:
         return None
-    left = Resources({name: claim.allocatable.of(name) for name in _RESERVED})
-    if known is None:
-        return Offered(memory_bytes, {nodeclass: left})
-    before = known.allocatable.get(nodeclass)
-    least = left if before is None else Resources({n: min(before.of(n), left.of(n)) for n in _RESERVED})
-    others = {key: value for key, value in known.allocatable.items() if key != nodeclass}
-    kept = list(others.items())[1 - _MOST_NODECLASSES :]
-    after = Offered(min(known.memory_bytes, memory_bytes), {**dict(kept), nodeclass: least})
-    return None if after == known else after
+    least = Resources({name: claim.allocatable.of(name) for name in _RESERVED})
+    if earlier is None:
+        return Offered(memory_bytes, {nodeclass: least})
+    before = earlier.allocatable.get(nodeclass)
+    if before is not None:
+        least = Resources({name: min(before.of(name), least.of(name)) for name in _RESERVED})
+    remaining = {key: value for key, value in earlier.allocatable.items() if key != nodeclass}
+    latest = list(remaining.items())[1 - _MOST_NODECLASSES :]
+    after = Offered(min(earlier.memory_bytes, memory_bytes), {**dict(latest), nodeclass: least})
+    return None if after == earlier else after
 
 
 _LEAST_SHARE = 0.75
@@ -107,10 +108,10 @@ def known_types(
     types = instance_types(catalog, configuration, settings)
     if status is None or not learned:
         return types
-    seen = {boot.instance_type for boot in learned}
+    observed_types = {boot.instance_type for boot in learned}
     observed = []
     for kind in types:
-        image = image_for(kind, status.images) if kind.name in seen else None
+        image = image_for(kind, status.images) if kind.name in observed_types else None
         offered = learned.get(Boot(kind.name, image.id)) if image else None
         if offered is not None:
             observed.append(_Observed(kind.name, offered.memory_bytes, offered.allocatable.get(status.hash)))
@@ -124,7 +125,7 @@ def _corrected_types(
     settings: NodeSettings,
     observed: tuple[_Observed, ...],
 ) -> tuple[InstanceType, ...]:
-    by_type = {each.instance_type: each for each in observed}
+    by_type = {observation.instance_type: observation for observation in observed}
     return tuple(
         _corrected(kind, by_type[kind.name], catalog, configuration, settings)
         if kind.name in by_type
@@ -135,7 +136,7 @@ def _corrected_types(
 
 def _corrected(
     kind: InstanceType,
-    shown: _Observed,
+    observed: _Observed,
     catalog: Catalog,
     configuration: NodeConfiguration,
     settings: NodeSettings,
@@ -144,22 +145,22 @@ def _corrected(
     if not isinstance(facts, InstanceFacts):
         return kind  # stated in a file, so not an estimate
     nominal = facts.memory_mib * MIB
-    if not _LEAST_SHARE * nominal <= shown.memory_bytes <= nominal:
+    if not _LEAST_SHARE * nominal <= observed.memory_bytes <= nominal:
         return kind
-    room = Resources({**kind.capacity, MEMORY: shown.memory_bytes})
-    kept = overhead(facts, configuration, room, settings)
-    left = allocatable(room, kept)
-    if shown.left is not None and _is_credible(shown.left, left, room):
-        left = Resources({**left, **shown.left})
-        kept = room - left
-    return replace(kind, capacity=room, overhead=kept, allocatable=left)
+    room = Resources({**kind.capacity, MEMORY: observed.memory_bytes})
+    reserved = overhead(facts, configuration, room, settings)
+    usable = allocatable(room, reserved)
+    if observed.left is not None and _is_credible(observed.left, usable, room):
+        usable = Resources({**usable, **observed.left})
+        reserved = room - usable
+    return replace(kind, capacity=room, overhead=reserved, allocatable=usable)
 
 
-def _is_credible(shown: Resources, computed: Resources, capacity: Resources) -> bool:
+def _is_credible(observed: Resources, computed: Resources, capacity: Resources) -> bool:
     slack = 1 - _LEAST_SHARE
     return all(
         computed.of(name) - slack * capacity.of(name) <= amount <= capacity.of(name)
-        for name, amount in shown.items()
+        for name, amount in observed.items()
     )
 
 
@@ -285,7 +286,7 @@ def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
 
 
 _LASTING = "launches", "moves", "specs", "reset", "resets", "revision"
-"""What of a NodePool's health does not depend on its basis."""
+"""The part of a NodePool's health that does not depend on its basis."""
 
 
 def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
@@ -302,7 +303,7 @@ HALF_LIFE = timedelta(hours=24)
 """One day, because activity in clusters follows the time of day: yesterday at this time is the best predictor."""
 
 
-def _left(amount: float, since: datetime, now: datetime) -> float:
+def _decayed(amount: float, since: datetime, now: datetime) -> float:
     """Return what is left of an amount. If `now` is before `since`, it is the whole amount."""
     return amount * exp2(-max(timedelta(0), now - since) / HALF_LIFE)
 
@@ -328,7 +329,7 @@ class DrainTime:
 
     def left(self, now: datetime) -> timedelta:
         """Return the excess to expect now."""
-        return timedelta(seconds=_left(self.beyond_seconds, self.at, now))
+        return timedelta(seconds=_decayed(self.beyond_seconds, self.at, now))
 
     @property
     def forgotten_at(self) -> datetime:
@@ -336,10 +337,10 @@ class DrainTime:
         return _until(_LEAST_SECONDS, self.beyond_seconds, self.at)
 
 
-def learned_drain_time(known: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:
+def learned_drain_time(earlier: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:
     """Return the drain time after a drain that took `beyond` too long; None if it was no longer than expected."""
     seconds = min(MOST_SECONDS, beyond.total_seconds())
-    if seconds < _LEAST_SECONDS or (known is not None and timedelta(seconds=seconds) <= known.left(now)):
+    if seconds < _LEAST_SECONDS or (earlier is not None and timedelta(seconds=seconds) <= earlier.left(now)):
         return None
     return DrainTime(seconds, now)
 
@@ -369,7 +370,7 @@ class Risk:
 
     def losses_at(self, now: datetime) -> float:
         """Return the losses that are left at `now`."""
-        return _left(self.losses, self.at, now)
+        return _decayed(self.losses, self.at, now)
 
     def after(self, share: float, now: datetime) -> Risk:
         """Return the risk after another interruption of this share (at most 1) of nodesmith's nodes in the pool."""

@@ -84,22 +84,22 @@ class Ledger:
         They are in zones that have nothing left, or exceed a quota of vCPUs.
         """
         lost = self.lost_zones(now)
-        empty = {OfferingKey(sold, kind.name, zone) for sold, zone in lost for kind in types}
-        return over_quota(self.unavailable, types, now) | empty
+        zone_offerings = {OfferingKey(sold, kind.name, zone) for sold, zone in lost for kind in types}
+        return over_quota(self.unavailable, types, now) | zone_offerings
 
-    def has_read(self, said: NodePool | EC2NodeClass) -> bool:
+    def has_read(self, manifest: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.
 
         The content of an EC2NodeClass is stored with its resolved status, since both come from one reading.
         """
-        match said:
+        match manifest:
             case NodePool():
-                return self.contents.get(f"NodePool/{said.name}") == said.content
+                return self.contents.get(f"NodePool/{manifest.name}") == manifest.content
             case EC2NodeClass():
-                status = self.nodeclasses.get(said.name)
-                return status is not None and status.content == said.content
+                status = self.nodeclasses.get(manifest.name)
+                return status is not None and status.content == manifest.content
             case _:
-                assert_never(said)
+                assert_never(manifest)
 
     @property
     def sources(self) -> frozenset[str]:
@@ -156,7 +156,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """The user's word on who serves the cluster from `at` on: Karpenter (`nodesmith release`) or nodesmith.
+    """The user's choice of who serves the cluster from `at` on: Karpenter (`nodesmith release`) or nodesmith.
 
     Until the handover to Karpenter `is_settled`, nodesmith completes what it has begun, and begins nothing new. Signs
     of Karpenter from before `at` do not count.
@@ -222,9 +222,9 @@ def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
     for manifest in nodepools:
         for condition in (manifest.get("status") or {}).get("conditions") or ():
             if condition.get("type") == PAUSED and condition.get("status") == "True":
-                said = str(condition.get("message") or "")
+                message = str(condition.get("message") or "")
                 since = parse_time(str(condition["lastTransitionTime"]))
-                return Pause(since, said.removeprefix(str(Pause(since))).removeprefix(": "))
+                return Pause(since, message.removeprefix(str(Pause(since))).removeprefix(": "))
     return None
 
 
@@ -273,7 +273,7 @@ def departure_item(departure: Departure) -> dict[str, Any]:
 def read_departure(item: Mapping[str, Any]) -> Departure:
     """Read what `departure_item` wrote."""
     moments = (item.get(name) for name in ("at", "boughtAt", "initializedAt"))
-    at, bought_at, initialized_at = (datetime.fromisoformat(each) if each else None for each in moments)
+    at, bought_at, initialized_at = (datetime.fromisoformat(text) if text else None for text in moments)
     assert at is not None  # noqa: S101
     attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
     details = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))

@@ -1,8 +1,8 @@
 """What the clusters of a region share: SpendingLimits, what each takes of them, launches an hour, and EC2's calls.
 
 A limit over several clusters is held by one document (`Region`). A commit writes what its cluster then takes, on
-condition that no other cluster has written in between. What a cluster takes only falls between its commits, so a
-document that is out of date is too high, and writing what the ledger says releases what was taken in vain.
+condition that no other cluster has written in between. Between its commits, what a cluster takes can only fall. An
+outdated document is therefore too high, and writing what the ledger says releases what was taken but not used.
 
 EC2 counts CreateFleet calls for the whole account and region: its token bucket holds 50 and gains 5 a second (Amazon
 EC2 Developer Guide, "Request throttling"). Clusters of a region that need many calls share a token bucket that is
@@ -64,13 +64,13 @@ class Region:
     @property
     def most_launches(self) -> int:
         """How many nodes all clusters may request within an hour."""
-        chosen = [each.launches for each in self.limits if each.launches is not None]
-        return min(chosen, default=LAUNCHES_OF_ACCOUNT)
+        set_limits = [limit.launches for limit in self.limits if limit.launches is not None]
+        return min(set_limits, default=LAUNCHES_OF_ACCOUNT)
 
     @property
     def own_limits(self) -> tuple[SpendingLimit, ...]:
         """The limits of money that apply to the cluster."""
-        return tuple(each for each in self.limits if each.covers(self.cluster) and each.quota.limits)
+        return tuple(limit for limit in self.limits if limit.covers(self.cluster) and limit.quota.limits)
 
     def others(self, limit: SpendingLimit) -> dict[str, Share]:
         """Return what other clusters take of a limit, by cluster."""
@@ -83,15 +83,15 @@ class Region:
             return ()
         if self.cluster not in self.clusters:
             return (self.cluster,)
-        known = self.shares.get(limit.key, {}).keys() | {self.cluster}
-        return tuple(name for name in self.clusters if limit.covers(name) and name not in known)
+        counted = self.shares.get(limit.key, {}).keys() | {self.cluster}
+        return tuple(name for name in self.clusters if limit.covers(name) and name not in counted)
 
     def reported_use(self, limit: SpendingLimit, now: datetime) -> dict[str, int]:
-        """Return how much of a limit all of its clusters take, as they have told, by resource."""
+        """Return how much of a limit all of its clusters have reported to take, by resource."""
         shares = [share for name, share in self.shares.get(limit.key, {}).items() if limit.covers(name)]
         return {
-            USD_PER_HOUR: sum(each.micro_usd for each in shares),
-            USD_PER_MONTH: sum(each.in_month(now) for each in shares),
+            USD_PER_HOUR: sum(share.micro_usd for share in shares),
+            USD_PER_MONTH: sum(share.in_month(now) for share in shares),
         }
 
     def with_own(self, shares: Mapping[str, Share]) -> Region:
@@ -99,11 +99,11 @@ class Region:
 
         Clusters that are not registered, and limits that are gone, are left out.
         """
-        there = {*self.clusters, self.cluster}
+        clusters = {*self.clusters, self.cluster}
         after: dict[str, Mapping[str, Share]] = {}
         for key in (limit.key for limit in self.limits):
-            known = {name: share for name, share in self.shares.get(key, {}).items() if name in there}
-            after[key] = {**known, self.cluster: shares[key]} if key in shares else known
+            current = {name: share for name, share in self.shares.get(key, {}).items() if name in clusters}
+            after[key] = {**current, self.cluster: shares[key]} if key in shares else current
         return replace(self, shares={key: by for key, by in after.items() if by})
 
     def own_shares(
@@ -122,26 +122,26 @@ class Region:
 
         Raises Conflict if a limit does not allow that.
         """
-        asked = sum(claim.phase is Phase.PENDING for claim in new)
-        launches = self.launches.noted(asked, now)
+        launching = sum(claim.phase is Phase.PENDING for claim in new)
+        launches = self.launches.noted(launching, now)
         if launches.recent(now) > self.most_launches:
             raise Conflict(f"the account may request {self.most_launches} nodes an hour")
-        own = self.own_shares([*before, *new], spent, now)
+        shares = self.own_shares([*before, *new], spent, now)
         added = list(counted_claims(new, now))
         for limit in self.own_limits:
-            self._check(limit, own[limit.key], added, now)
-        return replace(self.with_own(own), launches=launches)
+            self._check(limit, shares[limit.key], added, now)
+        return replace(self.with_own(shares), launches=launches)
 
     def _check(self, limit: SpendingLimit, own: Share, added: Iterable[Counted], now: datetime) -> None:
         """Raise Conflict if a limit does not allow the nodes that are `added`, with which the cluster takes `own`."""
-        mine = [each for each in added if each.meets(limit.quota.requirements)]
+        mine = [counted for counted in added if counted.meets(limit.quota.requirements)]
         if mine and (limit.quota.fault or self.uncounted(limit)):
             raise Conflict(f"{limit.quota.owner} allows nothing now")
         others, limits = list(self.others(limit).values()), limit.quota.limits
-        hourly = own.micro_usd + sum(each.micro_usd for each in others)
-        monthly = own.in_month(now) + sum(each.in_month(now) for each in others)
-        for resource, taken in ((USD_PER_HOUR, hourly), (USD_PER_MONTH, monthly)):
-            if resource in limits and taken > limits[resource] and any(e.amount(resource) for e in mine):
+        hourly = own.micro_usd + sum(share.micro_usd for share in others)
+        monthly = own.in_month(now) + sum(share.in_month(now) for share in others)
+        for resource, amount in ((USD_PER_HOUR, hourly), (USD_PER_MONTH, monthly)):
+            if resource in limits and amount > limits[resource] and any(e.amount(resource) for e in mine):
                 raise Conflict(f"{limit.quota.owner} allows no more")
 
     def document(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Region:
 
     def limits_document(self) -> dict[str, Any]:
         """Return the JSON document of limits and registered clusters."""
-        return {"limits": [each.to_item() for each in self.limits], "clusters": list(self.clusters)}
+        return {"limits": [limit.to_item() for limit in self.limits], "clusters": list(self.clusters)}
 
 
 def region_of(cluster: str, limits: Mapping[str, Any], document: Mapping[str, Any], revision: int) -> Region:
@@ -186,7 +186,7 @@ def read_lost(rows: Iterable[Sequence[str]]) -> dict[tuple[str, str], datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What the ledger knows of money and launches. `region` is None for functions that do not buy nodes."""
+    """The ledger's record of money and launches. `region` is None for functions that do not buy nodes."""
 
     launches: Launches = NO_LAUNCHES
     most_launches: int = LAUNCHES_OF_CLUSTER
@@ -195,17 +195,17 @@ class Spending:
 
     def launches_left(self, now: datetime) -> int:
         """Return how many nodes may still be requested now."""
-        left = self.most_launches - self.launches.recent(now)
+        remaining = self.most_launches - self.launches.recent(now)
         region = self.region
         if region is not None:
-            left = min(left, region.most_launches - region.launches.recent(now))
-        return max(0, left)
+            remaining = min(remaining, region.most_launches - region.launches.recent(now))
+        return max(0, remaining)
 
     @property
     def calls(self) -> CallBudget:
         """The budget of calls, as it was when the ledger was read."""
-        known = self.region.calls if self.region is not None else None
-        return known or CallBudget()
+        calls = self.region.calls if self.region is not None else None
+        return calls or CallBudget()
 
     def is_short_of_calls(self, now: datetime) -> bool:
         """Return whether EC2 has throttled calls of the region lately."""
@@ -223,10 +223,10 @@ class Spending:
 
     def charged(self, before: Iterable[NodeClaim], new: Sequence[NodeClaim], now: datetime) -> Spending:
         """Return this after a commit of new claims to those before. Raises Conflict if a limit does not allow it."""
-        asked = sum(claim.phase is Phase.PENDING for claim in new)
-        if not asked:
+        launching = sum(claim.phase is Phase.PENDING for claim in new)
+        if not launching:
             return self
-        launches = self.launches.noted(asked, now)
+        launches = self.launches.noted(launching, now)
         if launches.recent(now) > self.most_launches:
             raise Conflict(f"the cluster may request {self.most_launches} nodes an hour")
         region = self.region.charged(before, new, self.spent, now) if self.region is not None else None
@@ -237,7 +237,7 @@ class Spending:
         item: dict[str, Any] = {
             "launches": self.launches.to_item(),
             "most_launches": self.most_launches,
-            "spent": [[each.month, dict(sorted(each.labels.items())), each.amount] for each in self.spent],
+            "spent": [[row.month, dict(sorted(row.labels.items())), row.amount] for row in self.spent],
         }
         region = self.region
         if region is not None:
@@ -283,7 +283,7 @@ def _seconds(waited: timedelta) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scarcity:
-    """What EC2 lacks in the region, as one cluster has learned: calls, or capacity in zones as in `Region.lost`."""
+    """What one cluster has learned that EC2 lacks in the region: calls, or capacity in zones as in `Region.lost`."""
 
     is_throttled: bool = False
     lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
@@ -306,9 +306,9 @@ class CallBudget:
 
     def with_scarcity(self, scarcity: Scarcity, now: datetime) -> CallBudget:
         """Return the budget after a cluster has learned what EC2 lacks. If it throttles, calls are short for now."""
-        lost = {zone: until for zone, until in self.lost.items() if now < until <= now + LONGEST_BACKOFF}
+        zones = {zone: until for zone, until in self.lost.items() if now < until <= now + LONGEST_BACKOFF}
         short_until = now + SHORT_FOR if scarcity.is_throttled else self.short_until
-        return replace(self, short_until=short_until, lost={**lost, **scarcity.lost})
+        return replace(self, short_until=short_until, lost={**zones, **scarcity.lost})
 
     def is_short(self, now: datetime) -> bool:
         """Return whether all clusters take all their calls from this budget for now."""
@@ -317,29 +317,29 @@ class CallBudget:
     def take(self, cluster: str, wanted: int, now: datetime) -> tuple[int, CallBudget]:
         """Return how many of `wanted` calls a cluster may make now, and the budget afterwards.
 
-        Clusters that have asked within `ACTIVE_FOR` are served in the order in which they came, each with an equal part
-        of a full bucket, or while calls are short of what it holds, but at least one call. Who gets less keeps its
-        place, and who wants more goes to the end of the line.
+        Clusters that have asked within `ACTIVE_FOR` are served in the order in which they came. Each gets an equal part
+        of a full bucket, or of what the bucket holds while calls are short, but at least one call. A cluster that gets
+        less keeps its place; one that wants more goes to the end of the queue.
         """
-        found = self.current(now)
-        since, share, ahead = found.place(cluster, now)
-        granted = max(0, min(wanted, share, int(found.calls) - ahead))
-        waiting = {name: at for name, at in found.waiting_since.items() if name != cluster}
+        budget = self.current(now)
+        since, share, ahead = budget.place(cluster, now)
+        granted = max(0, min(wanted, share, int(budget.calls) - ahead))
+        waiting = {name: at for name, at in budget.waiting_since.items() if name != cluster}
         if granted < wanted:
             waiting[cluster] = now if granted == share else since
-        asked_at = {**found.asked_at, cluster: max(now, found.asked_at.get(cluster, now))}
-        is_scarce = found.short_until is not None and granted < wanted
-        until = now + SHORT_FOR if is_scarce else found.short_until
-        return granted, CallBudget(found.calls - granted, found.at, asked_at, waiting, until, found.lost)
+        asked_at = {**budget.asked_at, cluster: max(now, budget.asked_at.get(cluster, now))}
+        is_scarce = budget.short_until is not None and granted < wanted
+        until = now + SHORT_FOR if is_scarce else budget.short_until
+        return granted, CallBudget(budget.calls - granted, budget.at, asked_at, waiting, until, budget.lost)
 
     def turn(self, cluster: str, now: datetime) -> datetime:
         """Return when a cluster may expect a call: now, unless it is in line for one."""
-        found = self.current(now)
-        if cluster not in found.waiting_since:
+        budget = self.current(now)
+        if cluster not in budget.waiting_since:
             return now
-        _, _, ahead = found.place(cluster, now)
-        rate = SHORT_CALLS_PER_SECOND if found.short_until else CALLS_PER_SECOND
-        seconds = max(0.0, (ahead + 1 - found.calls) / rate)
+        _, _, ahead = budget.place(cluster, now)
+        rate = SHORT_CALLS_PER_SECOND if budget.short_until else CALLS_PER_SECOND
+        seconds = max(0.0, (ahead + 1 - budget.calls) / rate)
         return now + min(timedelta(seconds=seconds), LONGEST_WAIT)
 
     def next_round(self, calls: int, now: datetime) -> datetime:
@@ -362,14 +362,14 @@ class CallBudget:
         otherwise stop their large purchases until that time.
         """
         latest = now + ACTIVE_FOR
-        asked = {name: at for name, at in self.asked_at.items() if now - ACTIVE_FOR < at <= latest}
-        waiting = {name: at for name, at in self.waiting_since.items() if name in asked and at <= latest}
+        asking = {name: at for name, at in self.asked_at.items() if now - ACTIVE_FOR < at <= latest}
+        waiting = {name: at for name, at in self.waiting_since.items() if name in asking and at <= latest}
         short, rate = (
             (self.short_until, SHORT_CALLS_PER_SECOND) if self.is_short(now) else (None, CALLS_PER_SECOND)
         )
         at = self.at if self.at <= latest else now
         held = min(float(MOST_CALLS), max(0.0, self.calls) + _seconds(now - at) * rate)
-        return CallBudget(held, max(now, at), asked, waiting, short, self.lost)
+        return CallBudget(held, max(now, at), asking, waiting, short, self.lost)
 
     def to_item(self) -> dict[str, Any]:
         """Return the JSON document that `from_item` reads."""

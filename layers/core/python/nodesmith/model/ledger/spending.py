@@ -1,4 +1,4 @@
-"""What nodes have cost and will cost in a month, how many were requested lately, and what a cluster takes of a limit.
+"""The cost of nodes in a month so far and to its end, how many were requested lately, and a cluster's use of a limit.
 
 A node that runs counts against a month with its price from the month's start, or from its own, until the month's end.
 When it is gone, the ledger keeps what it has cost (`Spent`).
@@ -71,8 +71,8 @@ class Launches:
     def noted(self, nodes: int, now: datetime) -> Launches:
         """Return the counts with further nodes that are requested now, without those that count no longer."""
         counts = dict(self._counting(now))
-        here = (now - _EPOCH) // _INTERVAL
-        counts[here] = counts.get(here, 0) + nodes
+        interval = (now - _EPOCH) // _INTERVAL
+        counts[interval] = counts.get(interval, 0) + nodes
         return Launches(tuple(sorted(counts.items())))
 
     def since(self, now: datetime) -> datetime | None:
@@ -84,13 +84,17 @@ class Launches:
         return min((_EPOCH + (at + 1) * _INTERVAL + _WINDOW for at, _ in self._counting(now)), default=None)
 
     def _counting(self, now: datetime) -> list[tuple[int, int]]:
-        """Return what counts. Times that no function's clock can have shown would otherwise count for ever."""
-        here = (now - _EPOCH) // _INTERVAL
-        return [(at, n) for at, n in self.counts if here - _WINDOW // _INTERVAL <= at <= here + 1 and n > 0]
+        """Return what counts. Otherwise, times that no function's clock can have shown would count forever."""
+        interval = (now - _EPOCH) // _INTERVAL
+        return [
+            (at, n)
+            for at, n in self.counts
+            if interval - _WINDOW // _INTERVAL <= at <= interval + 1 and n > 0
+        ]
 
     def to_item(self) -> list[list[int]]:
         """Return the JSON document that `from_item` reads."""
-        return [list(each) for each in self.counts]
+        return [list(count) for count in self.counts]
 
     @classmethod
     def from_item(cls, item: Any) -> Launches:
@@ -144,17 +148,17 @@ class Counted:
     is_open: bool = False
     is_gone: bool = False
 
-    def meets(self, wanted: Requirements) -> bool:
+    def meets(self, requirements: Requirements) -> bool:
         """Return whether the node may meet requirements."""
-        return all(map(self._may_meet, wanted.values()))
+        return all(map(self._may_meet, requirements.values()))
 
-    def _may_meet(self, wanted: Requirement) -> bool:
-        value, narrowed = self.labels.get(wanted.key), self.open.get(wanted.key)
+    def _may_meet(self, requirement: Requirement) -> bool:
+        value, narrowed = self.labels.get(requirement.key), self.open.get(requirement.key)
         if value is not None:
-            return wanted.allows(value)
+            return requirement.allows(value)
         if narrowed is not None:
-            return narrowed.intersects(wanted) or wanted.tolerates_absence
-        return wanted.tolerates_absence or (self.is_open and wanted.key in DECIDED)
+            return narrowed.intersects(requirement) or requirement.tolerates_absence
+        return requirement.tolerates_absence or (self.is_open and requirement.key in DECIDED)
 
     def amount(self, resource: str) -> int:
         """Return what it takes of a limit."""
@@ -200,9 +204,9 @@ def most_hourly_usd(claim: NodeClaim) -> float:
 
 def counted_spent(spent: Iterable[Spent], now: datetime) -> Iterator[Counted]:
     """Yield what nodes that are gone have cost in the current month."""
-    for each in spent:
-        if each.month == month_of(now):
-            yield Counted({**_LATER, **each.labels}, monthly=each.amount, is_gone=True)
+    for entry in spent:
+        if entry.month == month_of(now):
+            yield Counted({**_LATER, **entry.labels}, monthly=entry.amount, is_gone=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,5 +226,5 @@ class Share:
 
 def share_of(limit: SpendingLimit, counted: Iterable[Counted], now: datetime) -> Share:
     """Return what these nodes take of a limit."""
-    mine = [each for each in counted if each.meets(limit.quota.requirements)]
-    return Share(sum(each.micro_usd for each in mine), month_of(now), sum(each.monthly for each in mine))
+    mine = [item for item in counted if item.meets(limit.quota.requirements)]
+    return Share(sum(item.micro_usd for item in mine), month_of(now), sum(item.monthly for item in mine))

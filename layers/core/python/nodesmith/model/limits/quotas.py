@@ -155,8 +155,8 @@ def parse_quota(manifest: Mapping[str, object]) -> Parsed[Quota]:
     if fatal is None:
         return Parsed(Quota(owner, requirements, Resources(limits)), read.report.problems)
     fault = f"{fatal.field} is {fatal.found}"
-    closed = Quota(owner, requirements, Resources({NODES: 0}), fault, fatal.remedy)
-    return Parsed(closed, read.report.problems)
+    refusing = Quota(owner, requirements, Resources({NODES: 0}), fault, fatal.remedy)
+    return Parsed(refusing, read.report.problems)
 
 
 parse_quotas = ParseOnce(parse_quota)
@@ -168,11 +168,11 @@ def quotas_of(
     cluster_limits: Iterable[tuple[str, int]],
 ) -> tuple[Quota, ...]:
     """Return all quotas: the cluster's, those of NodePools in dollars, and CapacityQuotas."""
-    whole = Resources(dict(cluster_limits))
+    cluster_resources = Resources(dict(cluster_limits))
     return (
-        *((Quota(CLUSTER, limits=whole),) if whole else ()),
-        *(found for pool in nodepools if (found := of_nodepool(pool)) is not None),
-        *(each.value for each in parse_quotas(manifests) if each.value is not None),
+        *((Quota(CLUSTER, limits=cluster_resources),) if cluster_resources else ()),
+        *(quota for pool in nodepools if (quota := of_nodepool(pool)) is not None),
+        *(result.value for result in parse_quotas(manifests) if result.value is not None),
     )
 
 
@@ -187,23 +187,27 @@ def of_nodepool(pool: NodePool) -> Quota | None:
     return Quota(f"NodePool {pool.name}", mine, Resources(dict(limits)))
 
 
-def selected(selector: object, report: Report, where: str = "spec.selector") -> Iterator[Requirement]:
-    """Yield the parts of a label selector that can be read. Report only what a schema cannot tell."""
+def selected(selector: object, report: Report, path: str = "spec.selector") -> Iterator[Requirement]:
+    """Yield the parts of a label selector that can be read. Report only what a schema cannot check."""
     if not isinstance(selector, Mapping):
         return
     labels, expressions = selector.get("matchLabels"), selector.get("matchExpressions")
     for key, value in (labels if isinstance(labels, Mapping) else {}).items():
         if isinstance(key, str) and isinstance(value, str):
             yield requirement(key, Operator.IN, (value,))
-    for number, one in enumerate(expressions if isinstance(expressions, list) else ()):
-        if not isinstance(one, Mapping):
+    for number, expression in enumerate(expressions if isinstance(expressions, list) else ()):
+        if not isinstance(expression, Mapping):
             continue
-        key, operator, values = one.get("key"), one.get("operator"), one.get("values") or []
+        key, operator, values = (
+            expression.get("key"),
+            expression.get("operator"),
+            expression.get("values") or [],
+        )
         if not isinstance(key, str) or operator not in _OPERATORS or not isinstance(values, list):
             continue
         if (operator in {Operator.IN, Operator.NOT_IN}) != bool(values):
             needs = "needs at least one value" if not values else "takes no values"
-            field = f"{where}.matchExpressions[{number}].values"
+            field = f"{path}.matchExpressions[{number}].values"
             report.add(field, shown(values), f"{operator} {needs}")
             continue
         yield requirement(key, str(operator), map(str, values))
@@ -216,15 +220,15 @@ def _limits(limits: object, report: Report) -> Iterator[tuple[str, int]]:
         remedy = f"limits nothing: name at least one of {', '.join(LIMITED)}, or delete the CapacityQuota"
         report.add("spec.limits.resources", "empty", remedy, fatal=False)
     for name, value in (resources if isinstance(resources, Mapping) else {}).items():
-        where = at("spec.limits.resources", name)
+        path = at("spec.limits.resources", name)
         if name == USD_PER_MONTH:
             remedy = f"use the annotation {LIMIT_USD_PER_MONTH} of NodePools, or a SpendingLimit"
-            report.add(where, "a limit over a month", remedy)
+            report.add(path, "a limit over a month", remedy)
             continue
         if not isinstance(name, str) or not is_limited(name):
             hint = did_you_mean(str(name), LIMITED).removeprefix(", ")
             report.add(
-                where,
+                path,
                 "an unknown resource",
                 hint or f"use {', '.join(LIMITED)}, or another name with a domain",
             )

@@ -60,9 +60,9 @@ class SpendingLimit:
 
     @property
     def key(self) -> str:
-        """The key of what clusters take of it, which changes with the nodes that it selects."""
-        chosen = json.dumps([self.clusters, _selector_item(self.quota.requirements)])
-        return f"{self.name}:{zlib.crc32(chosen.encode()):08x}"
+        """The key under which clusters report their use of it. It changes with the nodes that the limit selects."""
+        identity = json.dumps([self.clusters, _selector_item(self.quota.requirements)])
+        return f"{self.name}:{zlib.crc32(identity.encode()):08x}"
 
     def covers(self, cluster: str) -> bool:
         """Return whether it applies to a cluster."""
@@ -128,48 +128,55 @@ def read_spending_limit(name: str, raw: Any) -> tuple[SpendingLimit, tuple[str, 
     clusters, launches = _clusters(spec.get("clusters"), report), _launches(spec, report)
     if not limits and launches is None and not report.problems:
         report.add("value", "no limit", "give usdPerHour, usdPerMonth or launchesPerHour")
-    found = report.problems
+    problems = report.problems
     clash = contradiction(parts)
     quota = Quota(owner, NO_REQUIREMENTS if clash else Requirements.of(*parts), Resources(limits))
-    if found:
-        first = found[0]
-        where = f"{first.field} of SSM parameter {LIMIT_PARAMETERS}/{name}"
+    if problems:
+        first_problem = problems[0]
+        source = f"{first_problem.field} of SSM parameter {LIMIT_PARAMETERS}/{name}"
         quota = replace(
-            quota, limits=Resources({NODES: 0}), fault=f"{where} is {first.found}", remedy=first.remedy
+            quota,
+            limits=Resources({NODES: 0}),
+            fault=f"{source} is {first_problem.found}",
+            remedy=first_problem.remedy,
         )
-    faults = tuple(f"{each.field}: found {each.found}: {each.remedy}" for each in found)
+    faults = tuple(f"{problem.field}: found {problem.found}: {problem.remedy}" for problem in problems)
     return SpendingLimit(name, quota, clusters, launches), faults
 
 
 def _checked_selector(selector: object, report: Report) -> object:
     """Return a selector after reporting what is not one."""
-    known = {"matchLabels": dict, "matchExpressions": list}
+    types = {"matchLabels": dict, "matchExpressions": list}
     if selector is not None and not isinstance(selector, Mapping):
         report.add("selector", shown(selector), "must be an object with matchLabels or matchExpressions")
     for key, value in (selector if isinstance(selector, Mapping) else {}).items():
-        if key not in known or not isinstance(value, known[key]):
+        if key not in types or not isinstance(value, types[key]):
             report.add(at("selector", str(key)), shown(value), "must be matchLabels or matchExpressions")
     labels = selector.get("matchLabels") if isinstance(selector, Mapping) else None
     for key, value in (labels if isinstance(labels, Mapping) else {}).items():
         if not isinstance(value, str):
             report.add(at("selector.matchLabels", str(key)), shown(value), "must be text")
     expressions = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
-    for number, one in enumerate(expressions if isinstance(expressions, list) else ()):
-        _check_expression(one, f"selector.matchExpressions[{number}]", report)
+    for number, expression in enumerate(expressions if isinstance(expressions, list) else ()):
+        _check_expression(expression, f"selector.matchExpressions[{number}]", report)
     return selector
 
 
-def _check_expression(one: object, where: str, report: Report) -> None:
+def _check_expression(expression: object, path: str, report: Report) -> None:
     """Report an expression that `selected` would leave out, so that the limit would select more than was meant."""
-    if not isinstance(one, Mapping) or one.get("operator") not in _OPERATORS or not _is_text(one.get("key")):
-        report.add(where, shown(one), f"must have a key and an operator: {', '.join(_OPERATORS)}")
+    if (
+        not isinstance(expression, Mapping)
+        or expression.get("operator") not in _OPERATORS
+        or not _is_text(expression.get("key"))
+    ):
+        report.add(path, shown(expression), f"must have a key and an operator: {', '.join(_OPERATORS)}")
         return
-    for key in sorted(set(map(str, one)) - set(_OF_EXPRESSIONS)):
+    for key in sorted(set(map(str, expression)) - set(_OF_EXPRESSIONS)):
         hint = did_you_mean(key, _OF_EXPRESSIONS).removeprefix(", ")
-        report.add(at(where, key), "an unknown field", hint or f"use {', '.join(_OF_EXPRESSIONS)}")
-    values = one.get("values")
+        report.add(at(path, key), "an unknown field", hint or f"use {', '.join(_OF_EXPRESSIONS)}")
+    values = expression.get("values")
     if values is not None and not (isinstance(values, list) and all(isinstance(v, str) for v in values)):
-        report.add(at(where, "values"), shown(values), "must be a list of texts")
+        report.add(at(path, "values"), shown(values), "must be a list of texts")
 
 
 def _is_text(value: object) -> bool:
@@ -196,7 +203,7 @@ def _dollars(spec: Mapping[str, Any], parts: list[Requirement], report: Report) 
 def _clusters(value: object, report: Report) -> tuple[str, ...]:
     if value is None:
         return ()
-    if isinstance(value, list) and value and all(isinstance(each, str) and each for each in value):
+    if isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
         return tuple(sorted(set(value)))
     report.add("clusters", shown(value), "must be a list of names of EKS clusters; without it, all count")
     return ()

@@ -210,9 +210,9 @@ class Recorded:
     @property
     def size(self) -> int:
         """Return the number of series."""
-        counted = [len(series) for series in self.counters.values()]
+        counters = [len(series) for series in self.counters.values()]
         timed = [len(series) for series in self.histograms.values()]
-        return sum(counted) + sum(timed) + sum(len(gauge.series) for gauge in self.gauges.values())
+        return sum(counters) + sum(timed) + sum(len(gauge.series) for gauge in self.gauges.values())
 
     def add(self, other: Recorded) -> None:
         """Add metrics that were recorded elsewhere. For each gauge, the newer measurement is kept."""
@@ -221,9 +221,9 @@ class Recorded:
             for labels, amount in counts.items():
                 mine[labels] = mine.get(labels, 0) + amount
         for name, histograms in other.histograms.items():
-            known = self.histograms.setdefault(name, {})
+            by_labels = self.histograms.setdefault(name, {})
             for labels, histogram in histograms.items():
-                known.setdefault(labels, Histogram(histogram.ends)).add(histogram)
+                by_labels.setdefault(labels, Histogram(histogram.ends)).add(histogram)
         for name, gauge in other.gauges.items():
             if name not in self.gauges or self.gauges[name].at <= gauge.at:
                 self.gauges[name] = gauge
@@ -261,8 +261,8 @@ class Metrics:
         """Record a duration, `times` times."""
         key = _key(name, labels)
         with self._lock:
-            known = self._recorded.histograms.setdefault(name, {})
-            known.setdefault(key, Histogram(SERIES[name].buckets)).observe(max(0.0, seconds), times)
+            by_labels = self._recorded.histograms.setdefault(name, {})
+            by_labels.setdefault(key, Histogram(SERIES[name].buckets)).observe(max(0.0, seconds), times)
 
     def show(self, name: str, series: Mapping[Labels, float], now: datetime) -> None:
         """Set all series of a gauge."""
@@ -294,8 +294,8 @@ class Metrics:
     def take(self) -> Recorded:
         """Return the recorded metrics and start from empty ones."""
         with self._lock:
-            taken, self._recorded = self._recorded, Recorded()
-        return taken
+            recorded, self._recorded = self._recorded, Recorded()
+        return recorded
 
 
 def _key(name: str, labels: Mapping[str, str]) -> Labels:

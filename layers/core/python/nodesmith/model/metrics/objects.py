@@ -65,14 +65,14 @@ class MetricsObject:
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}")
             writers = {str(writer): int(number) for writer, number, *_ in content["writers"]}
-            found = cls(_read(content), writers)
+            read = cls(_read(content), writers)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise Rejected(
                 f"metrics: expected an object of format {FORMAT}, found {data[:80]!r} ({error})"
             ) from None
-        if found.recorded.size > MOST_SERIES:
-            raise Rejected(f"metrics: {found.recorded.size} series, more than {MOST_SERIES}")
-        return found
+        if read.recorded.size > MOST_SERIES:
+            raise Rejected(f"metrics: {read.recorded.size} series, more than {MOST_SERIES}")
+        return read
 
 
 def _listed(series: Mapping[Labels, V], write: Callable[[V], Any]) -> list[Any]:
@@ -89,37 +89,37 @@ def _read(content: Mapping[str, Any]) -> Recorded:
     gauges = content["gauges"]
     return Recorded(
         {
-            name: _series(given, series, _count)
-            for name, series, given in _known(content["counters"], "counter")
+            name: _series(family, series, _count)
+            for name, series, family in _known_families(content["counters"], "counter")
         },
         {
-            name: _series(given, series, _histogram)
-            for name, series, given in _known(content["histograms"], "histogram")
+            name: _series(family, series, _histogram)
+            for name, series, family in _known_families(content["histograms"], "histogram")
         },
         {
-            name: Gauge(parse_time(given["at"]), _series(given["series"], series, _finite))
-            for name, series, given in _known(gauges, "gauge")
+            name: Gauge(parse_time(family["at"]), _series(family["series"], series, _finite))
+            for name, series, family in _known_families(gauges, "gauge")
         },
     )
 
 
-def _known(families: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Series, Any]]:
-    for name, given in families.items():
+def _known_families(families: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Series, Any]]:
+    for name, family in families.items():
         series = SERIES.get(name)
         if series is not None and series.kind == kind:
-            yield name, series, given
+            yield name, series, family
 
 
-def _series(given: Any, series: Series, read: Callable[[Any, Series], V]) -> dict[Labels, V]:
+def _series(rows: Any, series: Series, read: Callable[[Any, Series], V]) -> dict[Labels, V]:
     """Read the series of a metric. Series with other labels come from another version and are left out."""
-    found: dict[Labels, V] = {}
-    for labels, value, *_ in given:
+    values: dict[Labels, V] = {}
+    for labels, value, *_ in rows:
         if set(labels) != set(series.labels):
             continue
         if not all(isinstance(text, str) and len(text) <= LONGEST_LABEL for text in labels.values()):
             raise ValueError(f"labels {str(labels)[:80]}")
-        found[labelled(**labels)] = read(value, series)
-    return found
+        values[labelled(**labels)] = read(value, series)
+    return values
 
 
 def _finite(value: Any, series: Series) -> float:
@@ -206,11 +206,11 @@ def read_on_sale(data: bytes) -> OnSale:
 
 def _type(columns: Any) -> TypeOnSale:
     cpu_cores, memory_bytes, offerings, *_ = columns  # a later version may have added columns
-    found = tuple(
+    on_sale = tuple(
         OfferingOnSale(_name(capacity_type), _name(zone), _price(price), is_available == 1)
         for capacity_type, zone, price, is_available, *_ in offerings
     )
-    return TypeOnSale(int(cpu_cores), int(memory_bytes), found)
+    return TypeOnSale(int(cpu_cores), int(memory_bytes), on_sale)
 
 
 def _name(text: Any) -> str:

@@ -60,11 +60,11 @@ _SIGNALS = {
 
 def read_kubelet(spec: Mapping[str, Any]) -> KubeletConfiguration:
     """Read a `spec.kubelet` that has passed its schema."""
-    fields: dict[str, Any] = {ours: spec[name] for name, ours in _PLAIN.items() if name in spec}
-    fields |= {ours: parse_resources(spec[name]) for name, ours in _RESERVED.items() if name in spec}
-    fields |= {ours: FrozenMap(spec[name]) for name, ours in _SIGNALS.items() if name in spec}
-    named = {"clusterDNS", *_PLAIN, *_RESERVED, *_SIGNALS}
-    other = FrozenMap({name: freeze(value) for name, value in spec.items() if name not in named})
+    fields: dict[str, Any] = {field: spec[name] for name, field in _PLAIN.items() if name in spec}
+    fields |= {field: parse_resources(spec[name]) for name, field in _RESERVED.items() if name in spec}
+    fields |= {field: FrozenMap(spec[name]) for name, field in _SIGNALS.items() if name in spec}
+    known = {"clusterDNS", *_PLAIN, *_RESERVED, *_SIGNALS}
+    other = FrozenMap({name: freeze(value) for name, value in spec.items() if name not in known})
     return KubeletConfiguration(cluster_dns=tuple(spec.get("clusterDNS", ())), other=other, **fields)
 
 
@@ -73,9 +73,9 @@ def write_kubelet(kubelet: KubeletConfiguration) -> dict[str, object]:
     written: dict[str, object] = {name: thaw(value) for name, value in sorted(kubelet.other.items())}
     if kubelet.cluster_dns:
         written["clusterDNS"] = list(kubelet.cluster_dns)
-    for name, ours in _PLAIN.items():
-        if getattr(kubelet, ours) is not None:
-            written[name] = getattr(kubelet, ours)
+    for name, field in _PLAIN.items():
+        if getattr(kubelet, field) is not None:
+            written[name] = getattr(kubelet, field)
     written |= {n: format_resources(getattr(kubelet, o)) for n, o in _RESERVED.items() if getattr(kubelet, o)}
     written |= {n: dict(getattr(kubelet, o)) for n, o in _SIGNALS.items() if getattr(kubelet, o)}
     return written

@@ -197,7 +197,9 @@ def _gets_default_role(manifest: Mapping[str, object]) -> bool:
 def shown_ready(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return an EC2NodeClass's Ready condition, None if it has none or if that is of an earlier generation."""
     conditions = (manifest.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] | None = next((each for each in conditions if each.get("type") == "Ready"), None)
+    ready: Mapping[str, Any] | None = next(
+        (condition for condition in conditions if condition.get("type") == "Ready"), None
+    )
     generation = int((manifest.get("metadata") or {}).get("generation") or 0)
     is_of_old = ready is not None and int(ready.get("observedGeneration") or generation) < generation
     return None if is_of_old else ready

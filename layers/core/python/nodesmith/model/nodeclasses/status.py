@@ -193,7 +193,9 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
             [c.type, c.status, c.reason, c.message, c.since.isoformat() if c.since else ""]
             for c in status.conditions
         ],
-        "capacity_reservations": [_reservation_item(each) for each in status.capacity_reservations],
+        "capacity_reservations": [
+            _reservation_item(reservation) for reservation in status.capacity_reservations
+        ],
         **({"placement_group": _group_item(status.placement_group)} if status.placement_group else {}),
     }
 
@@ -230,7 +232,7 @@ def _group_item(group: PlacementGroup) -> Item:
         "name": group.name,
         "strategy": group.strategy,
         "partitions": group.partitions,
-        "instances": [list(each) for each in group.instances],
+        "instances": [list(pair) for pair in group.instances],
         "spread_over": group.spread_over,
     }
 
@@ -252,7 +254,7 @@ def _reservation_item(reservation: CapacityReservation) -> Item:
 
 
 def _read_reservation(item: Mapping[str, Any]) -> CapacityReservation:
-    known = {field.name for field in fields(CapacityReservation)} & item.keys()
+    names = {field.name for field in fields(CapacityReservation)} & item.keys()
     ends_at = datetime.fromisoformat(item["ends_at"]) if item["ends_at"] else None
     numbers = {"available": int(item["available"]), "ends_at": ends_at}
-    return CapacityReservation(**{**{name: item[name] for name in known}, **numbers})
+    return CapacityReservation(**{**{name: item[name] for name in names}, **numbers})

@@ -141,8 +141,8 @@ def _mistyped(key: str) -> str:
     if normalised(key) in WELL_KNOWN or not in_domain(key, "kubernetes.io"):
         return ""
     name = key.partition("/")[2]
-    meant = next((each for each in _OF_KUBERNETES if did_you_mean(name, (each.partition("/")[2],))), "")
-    return f"not a label that Kubernetes sets on nodes, did you mean {meant!r}?" if meant else ""
+    label = next((label for label in _OF_KUBERNETES if did_you_mean(name, (label.partition("/")[2],))), "")
+    return f"not a label that Kubernetes sets on nodes, did you mean {label!r}?" if label else ""
 
 
 _OF_KUBERNETES = tuple(sorted(each for each in WELL_KNOWN if in_domain(each, "kubernetes.io")))

@@ -46,9 +46,9 @@ _THRESHOLD = Text(
 _GRACE = Text(pattern=r"^([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+$", example="1m30s")
 
 
-def _reserved(whom: str) -> Map:
+def _reserved(owner: str) -> Map:
     keys = Text(enum=("cpu", "memory", "ephemeral-storage", "pid"))
-    return Map(Quantity(), f"Resources reserved for {whom}.", keys=keys, max_entries=len(keys.enum))
+    return Map(Quantity(), f"Resources reserved for {owner}.", keys=keys, max_entries=len(keys.enum))
 
 
 def _signals(of: Text, doc: str) -> Map:
@@ -174,12 +174,12 @@ BLOCK_DEVICES = Array(
 
 
 def _cards(interfaces: list[Mapping[str, Any]], kind: str) -> list[int]:
-    return [each["networkCardIndex"] for each in interfaces if each["interfaceType"] == kind]
+    return [interface["networkCardIndex"] for interface in interfaces if interface["interfaceType"] == kind]
 
 
 def _has_a_primary(interfaces: list[Mapping[str, Any]]) -> bool:
-    first = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
-    return not interfaces or first in interfaces
+    primary = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
+    return not interfaces or primary in interfaces
 
 
 NETWORK_INTERFACES = Array(

@@ -180,9 +180,11 @@ def _overlay_requirements() -> Array:
         field="values",
     )
     rules = tuple(rule for rule in item.rules if "minValues" not in rule.cel)
-    named = {name: field for name, field in item.fields.items() if name != "minValues"}
+    without_min_values = {name: field for name, field in item.fields.items() if name != "minValues"}
     doc = "Requirements for the labels of a node of the instance type. All of them must hold; none means every node."
-    return CLAIM_REQUIREMENTS._replace(of=item._replace(fields=named, rules=(*rules, excludes)), doc=doc)
+    return CLAIM_REQUIREMENTS._replace(
+        of=item._replace(fields=without_min_values, rules=(*rules, excludes)), doc=doc
+    )
 
 
 CHANGES_NOTHING = "set price, priceAdjustment or capacity: without one of them it changes nothing"

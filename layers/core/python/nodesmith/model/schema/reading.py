@@ -66,8 +66,8 @@ def _apply(rule: Rule, value: object, path: str, report: Report) -> None:
     better = rule.advise(value) if rule.advise else None
     if rule.field and isinstance(value, Mapping):
         path, value = f"{path}.{rule.field}", value.get(rule.field)
-    found = "missing" if value is None else shown(value)
-    report.add(path, found, better or rule.message, fatal=rule.fatal)
+    actual = "missing" if value is None else shown(value)
+    report.add(path, actual, better or rule.message, fatal=rule.fatal)
 
 
 def _text(field: Text, value: object, path: str, report: Report) -> object:
@@ -149,14 +149,14 @@ def _object(field: Object, value: object, path: str, report: Report) -> object:
             clean[name] = read(inner, given, f"{path}.{name}", report)
         elif name in field.required:
             report.add(f"{path}.{name}", "missing", "it is required")
-    for name, given in value.items():
+    for name, item in value.items():
         if name not in field.fields:
-            _unknown(field, clean, name, given, path, report)
+            _unknown(field, clean, name, item, path, report)
     return clean
 
 
 def _unknown(
-    field: Object, clean: dict[str, object], name: object, given: object, path: str, report: Report
+    field: Object, clean: dict[str, object], name: object, value: object, path: str, report: Report
 ) -> None:
     if not field.open:
         if not report.is_full:
@@ -166,14 +166,14 @@ def _unknown(
                 nearest(name, tuple(field.fields)),
                 fatal=False,
             )
-    elif not isinstance(name, str) or not _is_json(given):
+    elif not isinstance(name, str) or not _is_json(value):
         report.add(
             at(path, name),
-            shown(given),
+            shown(value),
             f"must be plain data, nested at most {_DEEPEST_OPEN_LEVEL} levels deep",
         )
-    elif given is not None:
-        clean[name] = given
+    elif value is not None:
+        clean[name] = value
 
 
 def _is_json(value: object, depth: int = 0) -> bool:
@@ -227,9 +227,11 @@ class Manifest(NamedTuple):
 def read_manifest(kind: Kind, manifest: object) -> Manifest:
     """Check an object of this kind completely. Never raises, whatever JSON or YAML `manifest` is."""
     body = manifest if isinstance(manifest, Mapping) else {}
-    given = body.get("metadata")
+    raw_metadata = body.get("metadata")
     metadata = (
-        {k: v for k, v in given.items() if k in _METADATA.fields} if isinstance(given, Mapping) else given
+        {k: v for k, v in raw_metadata.items() if k in _METADATA.fields}
+        if isinstance(raw_metadata, Mapping)
+        else raw_metadata
     )
     report = Report(f"{kind.name}/{_name(metadata)}")
     if body is not manifest:
@@ -245,10 +247,10 @@ def read_manifest(kind: Kind, manifest: object) -> Manifest:
 
 def _check_top(kind: Kind, body: Mapping[object, object], report: Report) -> None:
     # Items of a list from the API server carry neither apiVersion nor kind.
-    for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.name)):
-        found = body.get(field)
-        if found is not None and found != wanted:
-            report.add(field, shown(found), f"must be {wanted}")
+    for field, expected in (("apiVersion", kind.api_version), ("kind", kind.name)):
+        actual = body.get(field)
+        if actual is not None and actual != expected:
+            report.add(field, shown(actual), f"must be {expected}")
     for name in body:
         if name not in _TOP:
             report.add(at("", name), "an unknown field, which is ignored", nearest(name, _TOP), fatal=False)

@@ -68,9 +68,9 @@ def convert(
     for old in olds:
         _begin(old, drafts, installation, workloads)
     _finish_provisioners(olds, drafts, installation)
-    made = _attach(drafts)
-    kept = list(_without_doubles(olds, drafts, made))
-    return Conversion(tuple(kept), tuple(change for old in olds for change in old.changes))
+    nodeclasses = _attach(drafts)
+    converted = list(_without_doubles(olds, drafts, nodeclasses))
+    return Conversion(tuple(converted), tuple(change for old in olds for change in old.changes))
 
 
 def _begin(old: SourceObject, drafts: _Drafts, installation: InstallationSettings, workloads: bool) -> None:
@@ -96,24 +96,26 @@ def _finish_provisioners(
     olds: Sequence[SourceObject], drafts: _Drafts, installation: InstallationSettings
 ) -> None:
     """Create the EC2NodeClasses of Provisioners, after all others so that their names do not collide."""
-    taken = {each.name for made in drafts.classes.values() for each in made}
+    names = {draft.name for drafts_of in drafts.classes.values() for draft in drafts_of}
     for old in olds:
         if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
-            name = old.name if old.name not in taken else f"{old.name}-provider"
-            made = nodepools.aws_side(drafts.pools[old.number][0], name, installation)
-            if made is not None:
-                drafts.classes[old.number] = [made]
-                taken.add(name)
+            name = old.name if old.name not in names else f"{old.name}-provider"
+            new_class = nodepools.aws_side(drafts.pools[old.number][0], name, installation)
+            if new_class is not None:
+                drafts.classes[old.number] = [new_class]
+                names.add(name)
 
 
 def _attach(drafts: _Drafts) -> list[Draft]:
     """Return the additional EC2NodeClasses for NodePools with different kubelet settings."""
-    named = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
-    return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
+    pools_by_name = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
+    return attach_kubelets(
+        pools_by_name, [draft for drafts_of in drafts.classes.values() for draft in drafts_of]
+    )
 
 
 def _without_doubles(
-    olds: Sequence[SourceObject], drafts: _Drafts, made: Sequence[Draft]
+    olds: Sequence[SourceObject], drafts: _Drafts, nodeclasses: Sequence[Draft]
 ) -> Iterator[Converted]:
     """Yield the objects in order, each followed by those made from it, without old ones that a current one replaces."""
     today = {
@@ -122,16 +124,16 @@ def _without_doubles(
         if is_converted(old.manifest) and old.manifest["kind"] in {"NodePool", "EC2NodeClass"}
     }
     for old in olds:
-        found = [drafts.pools[old.number][0]] if old.number in drafts.pools else []
-        found += drafts.classes.get(old.number, ())
-        found += [each for each in made if each.old.number == old.number]
-        found += [drafts.others[old.number]] if old.number in drafts.others else []
-        if not found:
+        results = [drafts.pools[old.number][0]] if old.number in drafts.pools else []
+        results += drafts.classes.get(old.number, ())
+        results += [n for n in nodeclasses if n.old.number == old.number]
+        results += [drafts.others[old.number]] if old.number in drafts.others else []
+        if not results:
             yield Converted(old.number, old.manifest)
-        for draft in found:
+        for draft in results:
             if old.manifest.get("kind") != draft.kind and (draft.kind, draft.name) in today:
-                why = f"has no effect: {draft.kind}/{draft.name} exists as well and takes precedence"
-                old.note(FieldOutcome.DROPPED, "metadata.name", why)
+                reason = f"has no effect: {draft.kind}/{draft.name} exists as well and takes precedence"
+                old.note(FieldOutcome.DROPPED, "metadata.name", reason)
                 continue
             yield draft.converted()
 

@@ -73,9 +73,9 @@ class Converted(NamedTuple):
         """Return the origin of a field, derived from the closest listed field around it; None if it was added."""
         ends = [at for at in range(len(field), 0, -1) if at == len(field) or field[at] in ".["]
         for end in ends:
-            known = self.origins.get(field[:end])
-            if known is not None:
-                return Origin(known.number, known.field + field[end:]) if known.field else None
+            origin = self.origins.get(field[:end])
+            if origin is not None:
+                return Origin(origin.number, origin.field + field[end:]) if origin.field else None
         return Origin(self.number, field)
 
 
@@ -123,9 +123,9 @@ class SourceObject:
             value = entries(value).get(step)
         return value
 
-    def note(self, outcome: FieldOutcome, field: str, why: str) -> None:
+    def note(self, outcome: FieldOutcome, field: str, reason: str) -> None:
         """Report a change."""
-        self.changes.append(Change(self.number, self.object, field, outcome, why))
+        self.changes.append(Change(self.number, self.object, field, outcome, reason))
 
     def refuse_unknown(self, inside: str, known: tuple[str, ...]) -> None:
         """Report the fields inside `inside` that no version ever had, and that have no effect."""
@@ -134,8 +134,8 @@ class SourceObject:
             self.note(FieldOutcome.REFUSED, inside, "must be a map")
         for name in entries(value):
             if name not in known:
-                why = f"is an unknown field and has no effect{did_you_mean(name, known)}"
-                self.note(FieldOutcome.DROPPED, at(inside, name), why)
+                reason = f"is an unknown field and has no effect{did_you_mean(name, known)}"
+                self.note(FieldOutcome.DROPPED, at(inside, name), reason)
 
 
 class Draft:
@@ -157,11 +157,11 @@ class Draft:
         draft = cls(old, str(old.manifest.get("kind")), api_version)
         spec = {"spec": _unshared(old.manifest["spec"])} if "spec" in old.manifest else {}
         metadata = draft.body["metadata"]
-        given = old.manifest.get("metadata")
+        original = old.manifest.get("metadata")
         draft.body = {
             **old.manifest,
             **draft.body,
-            "metadata": metadata if given != metadata else given,
+            "metadata": metadata if original != metadata else original,
             **spec,
         }
         return draft
@@ -216,15 +216,15 @@ class Draft:
             if field != target or self.old.manifest.get("kind") != self.kind:
                 self.old.note(FieldOutcome.MOVED, field, f"is {target} of the {self.kind}")
 
-    def add(self, target: str, value: object, why: str) -> None:
+    def add(self, target: str, value: object, reason: str) -> None:
         """Set a field that was implied, and report it."""
         self.put(target, value)
-        self.old.note(FieldOutcome.ADDED, target, why)
+        self.old.note(FieldOutcome.ADDED, target, reason)
 
-    def refuse(self, target: str, field: str, why: str) -> None:
+    def refuse(self, target: str, field: str, reason: str) -> None:
         """Report why there is no usable `target`, so that readers do not report the missing field again."""
         self.origins[target] = Origin(self.old.number, field)
-        self.old.note(FieldOutcome.REFUSED, field, why)
+        self.old.note(FieldOutcome.REFUSED, field, reason)
 
     def converted(self) -> Converted:
         """Return the object, or the input object if the conversion changed nothing."""
@@ -241,9 +241,9 @@ def _metadata(old: SourceObject, *, same: bool) -> dict[str, Any]:
     metadata = {n: v for n, v in old.metadata.items() if same or n not in _IDENTITY}
     annotations = entries(metadata.get("annotations"))
     if _LAST_APPLIED in annotations:
-        rest = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
+        remaining = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
         metadata.pop("annotations")
-        metadata |= {"annotations": rest} if rest else {}
+        metadata |= {"annotations": remaining} if remaining else {}
     return metadata
 
 
@@ -272,19 +272,19 @@ def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes
     An additional EC2NodeClass is created if the settings of the NodePools that share one differ. `pools` are all
     NodePools by name; each one with settings is pointed to the EC2NodeClass that has them.
     """
-    by_name = {each.name: each for each in classes}
-    made: list[Draft] = []
+    by_name = {nodeclass.name: nodeclass for nodeclass in classes}
+    copies: list[Draft] = []
     for class_name in sorted({str(draft.get(_REF)) for draft, kubelet in pools.values() if kubelet}):
         sharing = [(d, k) for _, (d, k) in sorted(pools.items()) if str(d.get(_REF)) == class_name]
-        found = by_name.get(class_name)
-        if found is None:
+        nodeclass = by_name.get(class_name)
+        if nodeclass is None:
             for _, kubelet in sharing:
                 if kubelet:
-                    why = f"belongs in EC2NodeClass {class_name!r} today, which is missing: convert both together"
-                    kubelet.old.note(FieldOutcome.DROPPED, kubelet.field, why)
+                    reason = f"belongs in EC2NodeClass {class_name!r} today, which is missing: convert both together"
+                    kubelet.old.note(FieldOutcome.DROPPED, kubelet.field, reason)
             continue
-        made += _split(found, sharing, set(by_name) | {each.name for each in made})
-    return made
+        copies += _split(nodeclass, sharing, set(by_name) | {nodeclass.name for nodeclass in copies})
+    return copies
 
 
 def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], taken: set[str]) -> list[Draft]:
@@ -294,50 +294,54 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
         all(settings == variants[0][2] for _, _, settings in variants)
         and nodeclass.get("spec.kubelet") is None
     )
-    made: list[tuple[Draft, dict[str, Any]]] = []
+    copies: list[tuple[Draft, dict[str, Any]]] = []
     for draft, kubelet, settings in variants:
         if kubelet is None or settings is None:
             continue
-        target = nodeclass if agreed else next((c for c, known in made if known == settings), None)
+        target = (
+            nodeclass
+            if agreed
+            else next((c for c, settings_of_copy in copies if settings_of_copy == settings), None)
+        )
         if target is None:
             target = _copy(nodeclass, _free(f"{nodeclass.name}-{draft.name}", taken))
             taken.add(target.name)
-            made.append((target, settings))
+            copies.append((target, settings))
         settings = _without_pods_per_core(settings, target, kubelet)
         target.put("spec.kubelet", settings, kubelet.field, kubelet.old)
         kubelet.old.note(FieldOutcome.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}")
         if target is not nodeclass:
             _repoint(draft, target.name)
-    return [each for each, _ in made]
+    return [copied for copied, _ in copies]
 
 
 def _settings(kubelet: KubeletOf | None) -> Any:
     """Return the settings without the container runtime; the same object if it is not set."""
     if kubelet is None or not isinstance(kubelet.value, Mapping):
         return kubelet.value if kubelet else None
-    given = entries(kubelet.value)
-    known = tuple(KUBELET.fields)
-    for name in given:
+    original = entries(kubelet.value)
+    fields = tuple(KUBELET.fields)
+    for name in original:
         if name == _RUNTIME:
-            why = "has no effect: the container runtime is always containerd"
-            kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{name}", why)
-        elif name not in known and (hint := did_you_mean(name, known)):
+            reason = "has no effect: the container runtime is always containerd"
+            kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{name}", reason)
+        elif name not in fields and (hint := did_you_mean(name, fields)):
             kubelet.old.note(
                 FieldOutcome.ALTERED,
                 f"{kubelet.field}.{name}",
                 f"is a field that Karpenter did not know{hint}",
             )
-    return {n: v for n, v in given.items() if n != _RUNTIME} if _RUNTIME in given else kubelet.value
+    return {n: v for n, v in original.items() if n != _RUNTIME} if _RUNTIME in original else kubelet.value
 
 
 def _without_pods_per_core(settings: Any, nodeclass: Draft, kubelet: KubeletOf) -> Any:
     """Return the settings without what Karpenter ignores on Bottlerocket, and which would be refused there today."""
     if not isinstance(settings, Mapping) or _PER_CORE not in settings or not _is_bottlerocket(nodeclass):
         return settings
-    why = (
+    reason = (
         "has no effect: Bottlerocket has no such setting, and Karpenter ignored it; use maxPods to limit pods"
     )
-    kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{_PER_CORE}", why)
+    kubelet.old.note(FieldOutcome.DROPPED, f"{kubelet.field}.{_PER_CORE}", reason)
     return {name: value for name, value in settings.items() if name != _PER_CORE}
 
 
@@ -373,5 +377,5 @@ def _repoint(draft: Draft, name: str) -> None:
 
 
 def _origin(draft: Draft) -> str:
-    known = draft.converted().origin("spec.template.spec.nodeClassRef")
-    return known.field if known else ""
+    origin = draft.converted().origin("spec.template.spec.nodeClassRef")
+    return origin.field if origin else ""

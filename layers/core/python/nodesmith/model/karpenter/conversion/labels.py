@@ -79,18 +79,20 @@ class Reading(NamedTuple):
 
 def read_label(key: str, values: tuple[str, ...]) -> Reading:
     """Read a label key with the values that it must or must not have."""
-    known = MISTAKEN.get(key) or RENAMED.get(key, key)
-    wanted = tuple(_value(known, value) for value in values)
-    if known in _COUNTS and values and all(map(_is_category, values)):
-        known = CATEGORY
+    current = MISTAKEN.get(key) or RENAMED.get(key, key)
+    renamed_values = tuple(_value(current, value) for value in values)
+    if current in _COUNTS and values and all(map(_is_category, values)):
+        current = CATEGORY
     reasons = []
-    if known != key:
-        reasons.append(f"is read as {known}")
-    if wanted != values:
-        reasons.append(f"{', '.join(values)} as {', '.join(wanted)}")
-    renamed = key in RENAMED and wanted == values
-    why = ", ".join(reasons)
-    return Reading(known, wanted, why if known != key or not why else f"has {why}", renamed)
+    if current != key:
+        reasons.append(f"is read as {current}")
+    if renamed_values != values:
+        reasons.append(f"{', '.join(values)} as {', '.join(renamed_values)}")
+    renamed = key in RENAMED and renamed_values == values
+    changes = ", ".join(reasons)
+    return Reading(
+        current, renamed_values, changes if current != key or not changes else f"has {changes}", renamed
+    )
 
 
 def _value(key: str, value: str) -> str:
@@ -117,15 +119,15 @@ _CHOOSES_TYPES = frozenset({INSTANCE_TYPE, f"{AWS_DOMAIN}/instance-family", CATE
 _BOUNDS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
-def repaired_requirements(old: SourceObject, given: Any, field: str, *, rename: bool) -> Any:
+def repaired_requirements(old: SourceObject, original: Any, field: str, *, rename: bool) -> Any:
     """Return requirements with current keys and values, or the same list if they are already right.
 
     `rename` is True to replace old keys that are still understood, too.
     """
-    if not isinstance(given, list):
-        return given
-    new = [_repaired(old, item, f"{field}[{number}]", rename) for number, item in enumerate(given)]
-    return given if all(a is b for a, b in zip(new, given, strict=True)) else new
+    if not isinstance(original, list):
+        return original
+    new = [_repaired(old, item, f"{field}[{number}]", rename) for number, item in enumerate(original)]
+    return original if all(a is b for a, b in zip(new, original, strict=True)) else new
 
 
 def _repaired(old: SourceObject, item: Any, field: str, rename: bool) -> Any:
@@ -142,21 +144,21 @@ def _repaired(old: SourceObject, item: Any, field: str, rename: bool) -> Any:
         f"{field}.key",
         f"{key} {reading.why}",
     )
-    kept = {**item, "key": reading.key}
-    return {**kept, "values": list(reading.values)} if reading.values != tuple(values) else kept
+    repaired = {**item, "key": reading.key}
+    return {**repaired, "values": list(reading.values)} if reading.values != tuple(values) else repaired
 
 
-def repaired_labels(old: SourceObject, given: Any, field: str) -> Any:
+def repaired_labels(old: SourceObject, original: Any, field: str) -> Any:
     """Return node labels with current keys and values, or the same map if they are already right."""
     new: dict[Any, Any] = {}
-    for key, value in entries(given).items():
+    for key, value in entries(original).items():
         reading = read_label(key, (value,)) if isinstance(value, str) and _may_mean(key) else None
         if reading is None or not reading.why:
             new[key] = value
             continue
         old.note(FieldOutcome.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}")
         new[reading.key] = reading.values[0]
-    return new if isinstance(given, Mapping) and new != given else given
+    return new if isinstance(original, Mapping) and new != original else original
 
 
 def _may_mean(key: str) -> bool:
@@ -165,27 +167,25 @@ def _may_mean(key: str) -> bool:
 
 def add_provisioner_defaults(draft: Draft) -> None:
     """Add the requirements that a Provisioner had by default for keys that it did not constrain."""
-    given = draft.get("spec.template.spec.requirements")
-    if given is not None and not isinstance(given, list):
+    requirements = draft.get("spec.template.spec.requirements")
+    if requirements is not None and not isinstance(requirements, list):
         return
     labels = entries(draft.get("spec.template.metadata.labels"))
     spoken = {normalised(key) for key in labels}
-    spoken |= {normalised(str(entries(item).get("key"))) for item in items(given)}
+    spoken |= {normalised(str(entries(item).get("key"))) for item in items(requirements)}
     defaults = [_is(key, value) for key, value in _DEFAULTS if key not in spoken]
     if not spoken & _CHOOSES_TYPES:
         defaults += [
             {"key": CATEGORY, "operator": "In", "values": ["c", "m", "r"]},
             {"key": _GENERATION, "operator": "Gt", "values": ["2"]},
         ]
-    for each in defaults:
-        draft.old.note(
-            FieldOutcome.ADDED,
-            "spec.requirements",
-            f"does not constrain {each['key']}: {each['operator']} {', '.join(each['values'])} was the default",
-        )
-    if defaults or given is None:
-        field = "spec.requirements" if given is not None else ""
-        draft.put("spec.template.spec.requirements", [*items(given), *defaults], field)
+    for requirement in defaults:
+        key, operator, values = requirement["key"], requirement["operator"], ", ".join(requirement["values"])
+        reason = f"does not constrain {key}: {operator} {values} was the default"
+        draft.old.note(FieldOutcome.ADDED, "spec.requirements", reason)
+    if defaults or requirements is None:
+        field = "spec.requirements" if requirements is not None else ""
+        draft.put("spec.template.spec.requirements", [*items(requirements), *defaults], field)
 
 
 _DEFAULTS = ((OS, "linux"), (ARCH, "amd64"), (CAPACITY_TYPE, ON_DEMAND))
@@ -241,36 +241,36 @@ def workload(old: SourceObject) -> Draft:
 
 def _pod_terms(place: str) -> Iterator[str]:
     for part in ("podAffinity", "podAntiAffinity"):
-        for when in (_REQUIRED, _PREFERRED):
-            yield f"{place}spec.affinity.{part}.{when}"
+        for kind in (_REQUIRED, _PREFERRED):
+            yield f"{place}spec.affinity.{part}.{kind}"
 
 
 def _replace(draft: Draft, field: str, new: list[Any]) -> None:
-    given = items(draft.get(field))
-    if any(a is not b for a, b in zip(new, given, strict=True)):
+    original = items(draft.get(field))
+    if any(a is not b for a, b in zip(new, original, strict=True)):
         draft.put(field, new, field)
 
 
 def _annotations(draft: Draft, field: str) -> None:
-    given = entries(draft.get(field))
-    if not _ANNOTATIONS.keys() & given.keys():
+    old = entries(draft.get(field))
+    if not _ANNOTATIONS.keys() & old.keys():
         return
-    for key in _ANNOTATIONS.keys() & given.keys():
+    for key in _ANNOTATIONS.keys() & old.keys():
         draft.old.note(FieldOutcome.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today")
-    draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in given.items()}, field)
-    draft.rename(field, {_ANNOTATIONS.get(key, key): key for key in given})
+    draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in old.items()}, field)
+    draft.rename(field, {_ANNOTATIONS.get(key, key): key for key in old})
 
 
 def _node_selector(draft: Draft, field: str) -> None:
-    given = entries(draft.get(field))
+    selector = entries(draft.get(field))
     new: dict[str, Any] = {}
     names: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in selector.items():
         values = (value,) if isinstance(value, str) else ()
         today, read = _read(draft.old, key, values, f"{field}[{key}]")
         new[today] = read[0] if read else value
         names[today] = key
-    if new != given:
+    if new != selector:
         draft.put(field, new, field)
         draft.rename(field, names)
 
@@ -299,39 +299,39 @@ def _term(old: SourceObject, term: Any, field: str) -> Any:
     if isinstance(entries(term).get("preference"), Mapping):
         inner = _term(old, term["preference"], f"{field}.preference")
         return term if inner is term["preference"] else {**term, "preference": inner}
-    given = items(entries(term).get("matchExpressions"))
-    new = [_expression(old, each, f"{field}.matchExpressions[{n}]") for n, each in enumerate(given)]
-    if all(a is b for a, b in zip(new, given, strict=True)):
+    expressions = items(entries(term).get("matchExpressions"))
+    new = [_expression(old, item, f"{field}.matchExpressions[{n}]") for n, item in enumerate(expressions)]
+    if all(a is b for a, b in zip(new, expressions, strict=True)):
         return term
     return {**term, "matchExpressions": new}
 
 
-def _expression(old: SourceObject, given: Any, field: str) -> Any:
-    key, values = entries(given).get("key"), items(entries(given).get("values"))
+def _expression(old: SourceObject, original: Any, field: str) -> Any:
+    key, values = entries(original).get("key"), items(entries(original).get("values"))
     if not isinstance(key, str) or not all(isinstance(value, str) for value in values):
-        return given
+        return original
     today, read = _read(old, key, tuple(values), f"{field}.key")
     if today == key and read == tuple(values):
-        return given
-    return {**given, "key": today, **({"values": list(read)} if values else {})}
+        return original
+    return {**original, "key": today, **({"values": list(read)} if values else {})}
 
 
-def _toleration(old: SourceObject, given: Any, field: str) -> Any:
+def _toleration(old: SourceObject, original: Any, field: str) -> Any:
     """Convert a toleration of the taint with which Karpenter kept pods off a node that must end."""
-    if entries(given).get("key") != _DISRUPTING:
-        return given
+    if entries(original).get("key") != _DISRUPTING:
+        return original
     old.note(FieldOutcome.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value")
-    rest = {name: value for name, value in given.items() if name != "value"}
-    return {**rest, "key": DISRUPTED.key, "operator": "Exists"}
+    remaining = {name: value for name, value in original.items() if name != "value"}
+    return {**remaining, "key": DISRUPTED.key, "operator": "Exists"}
 
 
-def _topology(old: SourceObject, given: Any, field: str) -> Any:
+def _topology(old: SourceObject, original: Any, field: str) -> Any:
     """Convert the topology key of a spread or an affinity term, weighted or not."""
-    if isinstance(entries(given).get("podAffinityTerm"), Mapping):
-        inner = _topology(old, given["podAffinityTerm"], f"{field}.podAffinityTerm")
-        return given if inner is given["podAffinityTerm"] else {**given, "podAffinityTerm": inner}
-    key = entries(given).get("topologyKey")
+    if isinstance(entries(original).get("podAffinityTerm"), Mapping):
+        inner = _topology(old, original["podAffinityTerm"], f"{field}.podAffinityTerm")
+        return original if inner is original["podAffinityTerm"] else {**original, "podAffinityTerm": inner}
+    key = entries(original).get("topologyKey")
     if not isinstance(key, str):
-        return given
+        return original
     today, _ = _read(old, key, (), f"{field}.topologyKey")
-    return given if today == key else {**given, "topologyKey": today}
+    return original if today == key else {**original, "topologyKey": today}

@@ -75,10 +75,10 @@ def _inside(field: str) -> str:
 
 
 def _fill(draft: Draft, installation: InstallationSettings) -> None:
-    for name, what in (("subnetSelector", "subnets"), ("securityGroupSelector", "security groups")):
+    for name, subject in (("subnetSelector", "subnets"), ("securityGroupSelector", "security groups")):
         if draft.old.spec.get(name) is None:
-            why = f"is missing: it selects the {what} of nodes by their tags or IDs"
-            draft.refuse(f"spec.{name}Terms", f"spec.{name}", why)
+            reason = f"is missing: it selects the {subject} of nodes by their tags or IDs"
+            draft.refuse(f"spec.{name}Terms", f"spec.{name}", reason)
         carry_selector(draft, f"spec.{name}", f"spec.{name}Terms")
     carry_images(draft)
     for name in CARRIED:
@@ -88,8 +88,8 @@ def _fill(draft: Draft, installation: InstallationSettings) -> None:
     _choose_role(draft, installation)
     for name in ("launchTemplate", "launchTemplateName"):
         if draft.old.spec.get(name) is not None:
-            why = "has no equivalent: launch templates are created from the other fields, so move its settings there"
-            draft.old.note(FieldOutcome.REFUSED, f"spec.{name}", why)
+            reason = "has no equivalent: launch templates are created from the other fields, so move its settings there"
+            draft.old.note(FieldOutcome.REFUSED, f"spec.{name}", reason)
 
 
 def keep_hop_limit(draft: Draft) -> None:
@@ -108,11 +108,11 @@ def _choose_role(draft: Draft, installation: InstallationSettings) -> None:
     if draft.get("spec.instanceProfile") is not None:
         return
     field = "spec.instanceProfile"
-    why = "is missing, and was set for the whole installation (aws.defaultInstanceProfile)"
+    reason = "is missing, and was set for the whole installation (aws.defaultInstanceProfile)"
     if installation.instance_profile:
-        draft.add(field, installation.instance_profile, why)
+        draft.add(field, installation.instance_profile, reason)
     elif installation.role:
-        draft.add("spec.role", installation.role, why)
+        draft.add("spec.role", installation.role, reason)
     elif not installation.for_files:
         annotations = entries(draft.body["metadata"].get("annotations"))
         draft.body["metadata"]["annotations"] = {**annotations, DEFAULT_ROLE: "true"}
@@ -123,11 +123,11 @@ def _choose_role(draft: Draft, installation: InstallationSettings) -> None:
         )
     elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
         draft.put("spec.role", role)
-        taken = f"{why}: assumed to be the role {role}, as in Karpenter's guide. Check that it exists"
-        draft.old.note(FieldOutcome.ALTERED, field, taken)
+        assumption = f"{reason}: assumed to be the role {role}, as in Karpenter's guide. Check that it exists"
+        draft.old.note(FieldOutcome.ALTERED, field, assumption)
     else:
         remedy = "set it here, or set a role with --role. If applied as it is, nodes get the cluster's first node role"
-        draft.old.note(FieldOutcome.REFUSED, field, f"{why}: {remedy}")
+        draft.old.note(FieldOutcome.REFUSED, field, f"{reason}: {remedy}")
 
 
 def _guide_role(terms: Any) -> str:
@@ -205,23 +205,23 @@ def _alias(draft: Draft, family: str | None, kubernetes: str) -> None:
     field = _FAMILY if family else ""
     if name == "al2" and not _has_al2(kubernetes):
         name, version = "al2023", ""
-        what = "is AL2" if family else "is missing, and AL2 was the default"
-        why = (
-            f"{what}: there are no AL2 images for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
+        subject = "is AL2" if family else "is missing, and AL2 was the default"
+        reason = (
+            f"{subject}: there are no AL2 images for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
             "Check user data and anything that relies on cgroup v1 or yum"
         )
-        draft.old.note(FieldOutcome.ALTERED, _FAMILY, why)
+        draft.old.note(FieldOutcome.ALTERED, _FAMILY, reason)
     else:
-        what = f"was {family}" if family else "was not given"
-        why = f"{what}, without a selector: images of the alias {name}@{version or 'latest'}"
-        draft.old.note(FieldOutcome.MOVED if family else FieldOutcome.ADDED, _FAMILY, why)
+        subject = f"was {family}" if family else "was not given"
+        reason = f"{subject}, without a selector: images of the alias {name}@{version or 'latest'}"
+        draft.old.note(FieldOutcome.MOVED if family else FieldOutcome.ADDED, _FAMILY, reason)
     draft.put(_TERMS, [{"alias": f"{name}@{version or 'latest'}"}], field)
 
 
 def _has_al2(kubernetes: str) -> bool:
     major, _, minor = kubernetes.partition(".")
-    known = major.isdigit() and minor.isdigit() and len(kubernetes) <= 8
-    return known and (int(major), int(minor)) <= _LAST_AL2
+    is_version = major.isdigit() and minor.isdigit() and len(kubernetes) <= 8
+    return is_version and (int(major), int(minor)) <= _LAST_AL2
 
 
 def _ubuntu(draft: Draft, selected: Any, *, for_files: bool) -> None:
@@ -248,13 +248,13 @@ def _selector(draft: Draft) -> str:
 
 def _family(draft: Draft) -> Any:
     """Return the family in its correct spelling."""
-    given = draft.old.get(_FAMILY)
-    if not isinstance(given, str) or given in _FAMILIES:
-        return given
-    meant = next((each for each in _FAMILIES if each.lower() == given.lower()), None)
-    if meant:
-        draft.old.note(FieldOutcome.REPAIRED, _FAMILY, f"is {given}, and is read as {meant}")
-    return meant or given
+    value = draft.old.get(_FAMILY)
+    if not isinstance(value, str) or value in _FAMILIES:
+        return value
+    corrected = next((name for name in _FAMILIES if name.lower() == value.lower()), None)
+    if corrected:
+        draft.old.note(FieldOutcome.REPAIRED, _FAMILY, f"is {value}, and is read as {corrected}")
+    return corrected or value
 
 
 _SPECIAL = {"aws-ids": "id", "aws::ids": "id", "aws::name": "name", "aws::owners": "owner"}
@@ -263,14 +263,14 @@ _MOST_TERMS = 30
 
 def carry_selector(draft: Draft, field: str, target: str) -> None:
     """Set the terms that a selector is equivalent to. A selector that is not a map of text is kept and refused."""
-    given = draft.old.get(field)
-    if given is None:
+    original = draft.old.get(field)
+    if original is None:
         return
-    selector = _of_text(draft, given, field)
+    selector = _of_text(draft, original, field)
     if selector is None:
-        draft.put(target, given, field)
-        why = "must be a map of text, such as {karpenter.sh/discovery: my-cluster}"
-        draft.refuse(target, field, why)
+        draft.put(target, original, field)
+        reason = "must be a map of text, such as {karpenter.sh/discovery: my-cluster}"
+        draft.refuse(target, field, reason)
         return
     terms = _terms(draft, selector, field)
     draft.put(target, terms, field)
@@ -278,20 +278,20 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
     draft.old.note(FieldOutcome.MOVED, field, f"is {target}, a term for each alternative")
 
 
-def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
+def _of_text(draft: Draft, original: object, field: str) -> Mapping[str, str] | None:
     """Return a selector with comma-separated alternatives, also for lists; None if it is not a map of text."""
-    found: dict[str, str] = {}
-    for key, value in entries(given).items():
-        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
-            found[key] = ",".join(value)
+    texts: dict[str, str] = {}
+    for key, value in entries(original).items():
+        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+            texts[key] = ",".join(value)
             draft.old.note(
-                FieldOutcome.REPAIRED, f"{field}[{key}]", f"is a list, and is read as {found[key]}"
+                FieldOutcome.REPAIRED, f"{field}[{key}]", f"is a list, and is read as {texts[key]}"
             )
         elif isinstance(value, str):
-            found[key] = value
+            texts[key] = value
         else:
             return None
-    return found if isinstance(given, Mapping) else None
+    return texts if isinstance(original, Mapping) else None
 
 
 def _terms(draft: Draft, selector: Mapping[str, str], field: str) -> list[dict[str, Any]]:
@@ -313,13 +313,13 @@ def _terms(draft: Draft, selector: Mapping[str, str], field: str) -> list[dict[s
         )
         return []
     return [
-        {**dict(zip(special, chosen, strict=False)), **_tags(tags, chosen[len(special) :])}
-        for chosen in product(*special.values(), *tags.values())
+        {**dict(zip(special, combination, strict=False)), **_tags(tags, combination[len(special) :])}
+        for combination in product(*special.values(), *tags.values())
     ]
 
 
-def _tags(tags: Mapping[str, list[str]], chosen: tuple[str, ...]) -> dict[str, Any]:
-    return {"tags": dict(zip(tags, chosen, strict=True))} if tags else {}
+def _tags(tags: Mapping[str, list[str]], combination: tuple[str, ...]) -> dict[str, Any]:
+    return {"tags": dict(zip(tags, combination, strict=True))} if tags else {}
 
 
 def _by_id(
@@ -332,7 +332,7 @@ def _by_id(
             field,
             f"combines ids with {others}: ids must be alone, so remove the others",
         )
-    return [{"id": each} for each in dict.fromkeys(special["id"])]
+    return [{"id": id_} for id_ in dict.fromkeys(special["id"])]
 
 
 def carry_images(draft: Draft) -> None:
@@ -341,5 +341,5 @@ def carry_images(draft: Draft) -> None:
     carry_selector(draft, field, target)
     for key in entries(draft.old.get(field)):
         if key in WELL_KNOWN:
-            why = "was also a requirement of the image, and is only a tag today"
-            draft.old.note(FieldOutcome.ALTERED, f"{field}[{key}]", why)
+            reason = "was also a requirement of the image, and is only a tag today"
+            draft.old.note(FieldOutcome.ALTERED, f"{field}[{key}]", reason)

@@ -130,19 +130,19 @@ def _provisioner_expiry(draft: Draft) -> None:
         draft.add(target, NEVER, "was unlimited by default, and is 720h today")
         return
     draft.put(target, age, _UNTIL_EXPIRED)
-    why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(FieldOutcome.ALTERED, _UNTIL_EXPIRED, why)
+    reason = f"is {target}; {WITHOUT_BUDGETS}"
+    draft.old.note(FieldOutcome.ALTERED, _UNTIL_EXPIRED, reason)
 
 
 def _provisioner_consolidation(draft: Draft) -> None:
     old, empty_for = draft.old, _seconds(draft.old, _AFTER_EMPTY)
     old.refuse_unknown("spec.consolidation", ("enabled",))
     enabled = entries(old.spec.get("consolidation")).get("enabled")
-    policy, field, why = "WhenEmpty", "", "was not set, so nodes were never removed"
+    policy, field, reason = "WhenEmpty", "", "was not set, so nodes were never removed"
     after: object = NEVER
     if enabled is True:
         policy, after, field = "WhenEmptyOrUnderutilized", "0s", "spec.consolidation"
-        why = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
+        reason = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
         if empty_for is not None:
             old.note(
                 FieldOutcome.REFUSED,
@@ -151,25 +151,25 @@ def _provisioner_consolidation(draft: Draft) -> None:
             )
     elif empty_for is not None:
         after, field = empty_for, _AFTER_EMPTY
-        why = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
+        reason = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
     if isinstance(enabled, (str, int)) and not isinstance(enabled, bool):
         old.note(FieldOutcome.REFUSED, "spec.consolidation.enabled", "must be true or false, without quotes")
     draft.put("spec.disruption.consolidationPolicy", policy, field)
     draft.put("spec.disruption.consolidateAfter", after, field)
     outcome = FieldOutcome.MOVED if field else FieldOutcome.ADDED
-    old.note(outcome, field or "spec.consolidation", why)
+    old.note(outcome, field or "spec.consolidation", reason)
 
 
 def _seconds(old: SourceObject, field: str) -> object:
     """Return seconds as a duration, even if the number is in quotes; None if unset. Any other value is refused."""
-    given = old.get(field)
-    if isinstance(given, str) and given.isdecimal() and given.isascii():
-        old.note(FieldOutcome.REPAIRED, field, f"is text, and is read as the number {given}")
-        given = int(given)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
-        return None if given is None else f"{given}s"
+    value = old.get(field)
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        old.note(FieldOutcome.REPAIRED, field, f"is text, and is read as the number {value}")
+        value = int(value)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return None if value is None else f"{value}s"
     old.note(FieldOutcome.REFUSED, field, "must be a whole number of seconds, such as 30")
-    return given
+    return value
 
 
 API_VERSION = "karpenter.sh/v1"
@@ -203,28 +203,28 @@ def nodeclaim(old: SourceObject) -> Draft:
     _requirements(draft, "spec.requirements")
     _nodeclass_ref(draft, "spec.nodeClassRef")
     if draft.take("spec.kubelet") is not None:
-        why = "has no effect: the EC2NodeClass has the kubelet settings"
-        old.note(FieldOutcome.DROPPED, "spec.kubelet", why)
+        reason = "has no effect: the EC2NodeClass has the kubelet settings"
+        old.note(FieldOutcome.DROPPED, "spec.kubelet", reason)
     return draft
 
 
 def _requirements(draft: Draft, field: str) -> None:
-    given = draft.get(field)
-    if given is not None:
+    requirements = draft.get(field)
+    if requirements is not None:
         rename = draft.old.manifest.get("apiVersion") not in {API_VERSION, None}
-        draft.put(field, repaired_requirements(draft.old, given, field, rename=rename), field)
+        draft.put(field, repaired_requirements(draft.old, requirements, field, rename=rename), field)
 
 
 def _nodeclass_ref(draft: Draft, field: str) -> None:
     """Set the group, which was part of the apiVersion, and the kind, which was optional and defaulted to AWS's."""
-    given = draft.get(field)
-    if not isinstance(given, Mapping):
+    ref = draft.get(field)
+    if not isinstance(ref, Mapping):
         return
-    kind, api_version = given.get("kind"), draft.take(f"{field}.apiVersion")
+    kind, api_version = ref.get("kind"), draft.take(f"{field}.apiVersion")
     if isinstance(kind, str) and kind in _TODAYS_KIND:
         draft.put(f"{field}.kind", _TODAYS_KIND[kind], f"{field}.kind")
         draft.old.note(FieldOutcome.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[kind]} today")
-    if given.get("group") is None and isinstance(api_version, str):
+    if ref.get("group") is None and isinstance(api_version, str):
         draft.put(f"{field}.group", api_version.partition("/")[0], f"{field}.apiVersion")
         draft.old.note(FieldOutcome.MOVED, f"{field}.apiVersion", "is group, without the version")
     if draft.old.manifest.get("apiVersion") in {API_VERSION, None}:
@@ -239,8 +239,8 @@ def _limits(draft: Draft) -> None:
     if isinstance(inner, Mapping):
         limits = {name: value for name, value in draft.get("spec.limits").items() if name != "resources"}
         draft.put("spec.limits", {**limits, **inner}, "spec.limits.resources")
-        why = "is read as spec.limits: only a Provisioner has `resources` there"
-        draft.old.note(FieldOutcome.REPAIRED, "spec.limits.resources", why)
+        reason = "is read as spec.limits: only a Provisioner has `resources` there"
+        draft.old.note(FieldOutcome.REPAIRED, "spec.limits.resources", reason)
 
 
 def _expire(draft: Draft) -> None:
@@ -249,12 +249,12 @@ def _expire(draft: Draft) -> None:
     if age is None:
         return
     if draft.get(target) not in (None, EXPIRE_AFTER.default, age):
-        why = f"has no effect: {target} is set as well and takes precedence"
-        draft.old.note(FieldOutcome.DROPPED, _OLD_EXPIRY, why)
+        reason = f"has no effect: {target} is set as well and takes precedence"
+        draft.old.note(FieldOutcome.DROPPED, _OLD_EXPIRY, reason)
         return
     draft.put(target, age, _OLD_EXPIRY)
-    why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(FieldOutcome.ALTERED, _OLD_EXPIRY, why)
+    reason = f"is {target}; {WITHOUT_BUDGETS}"
+    draft.old.note(FieldOutcome.ALTERED, _OLD_EXPIRY, reason)
 
 
 def _consolidate(draft: Draft) -> None:
@@ -276,5 +276,5 @@ def _old_policy(manifest: Mapping[str, Any]) -> tuple[FieldOutcome, str, str]:
     is_of_a_cluster = "uid" in entries(manifest.get("metadata"))
     if manifest.get("apiVersion") != API_VERSION or is_of_a_cluster:
         return FieldOutcome.MOVED, _POLICY, f"is {_UNDERUTILIZED} today"
-    why = f"is WhenUnderutilized, which v1 does not have and Karpenter refuses: write {_UNDERUTILIZED}"
-    return FieldOutcome.REPAIRED, _POLICY, why
+    reason = f"is WhenUnderutilized, which v1 does not have and Karpenter refuses: write {_UNDERUTILIZED}"
+    return FieldOutcome.REPAIRED, _POLICY, reason
