@@ -109,14 +109,14 @@ def read_registration(
     An unknown key is a fault unless `of_any_release` is True, since a later release may have written it. Unknown
     settings are then kept, so that writing the registration again preserves them.
     """
-    where = f"SSM parameter {parameter_name(cluster, observed=observed)}"
+    source = f"SSM parameter {parameter_name(cluster, observed=observed)}"
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"{where}: expected a JSON object, found {text[:80]!r} ({error})") from None
-    found = list(registration_faults(cluster, _known(raw) if of_any_release else raw))
-    if found:
-        raise Rejected(f"{where}: {'; '.join(found)}")
+        raise Rejected(f"{source}: expected a JSON object, found {text[:80]!r} ({error})") from None
+    faults = list(registration_faults(cluster, _known_settings(raw) if of_any_release else raw))
+    if faults:
+        raise Rejected(f"{source}: {'; '.join(faults)}")
     return Registration(
         cluster,
         raw["vpcId"],
@@ -127,29 +127,29 @@ def read_registration(
     )
 
 
-def _settings(found: Mapping[str, Any]) -> dict[str, str]:
+def _settings(values: Mapping[str, Any]) -> dict[str, str]:
     return {
-        name: value for name, value in found.items() if isinstance(value, str) and name not in _OF_DEPLOYMENT
+        name: value for name, value in values.items() if isinstance(value, str) and name not in _OF_DEPLOYMENT
     }
 
 
-def _known(raw: Any) -> Any:
+def _known_settings(raw: Any) -> Any:
     """Return the value without keys and settings that only a later release knows."""
     if not isinstance(raw, dict):
         return raw
-    known = {key: value for key, value in raw.items() if key in _KEYS}
-    settings = known.get("settings")
+    readable = {key: value for key, value in raw.items() if key in _KEYS}
+    settings = readable.get("settings")
     if isinstance(settings, dict):
-        known["settings"] = {name: value for name, value in settings.items() if name in SETTINGS}
-    return known
+        readable["settings"] = {name: value for name, value in settings.items() if name in SETTINGS}
+    return readable
 
 
 def settings_of(registration: Registration, deployment: Settings) -> Settings:
     """Return the settings with which a function of a deployment serves a cluster."""
     texts = {"AWS_REGION": deployment.region, **registration.settings}
-    own = read_settings(texts)
+    own_settings = read_settings(texts)
     return replace(
-        own,
+        own_settings,
         cluster_name=registration.cluster,
         vpc_id=registration.vpc_id,
         default_node_role=registration.node_roles[0],
@@ -160,7 +160,7 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
         commitments=deployment.commitments,
-        notifications=own.notifications and deployment.notifications,
+        notifications=own_settings.notifications and deployment.notifications,
     )
 
 
@@ -223,26 +223,26 @@ def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
     yield from settings_faults("settings", raw.get("settings", {}))
 
 
-def settings_faults(where: str, settings: Any) -> Iterator[str]:
-    """Yield the faults of a cluster's settings. `where` is the key that contains them."""
+def settings_faults(path: str, settings: Any) -> Iterator[str]:
+    """Yield the faults of a cluster's settings. `path` is the key that contains them."""
     if not isinstance(settings, dict):
-        yield f"{where}: expected an object of names and texts, found {settings!r}"
+        yield f"{path}: expected an object of names and texts, found {settings!r}"
         return
-    yield from _unknown(f"{where}.", settings, tuple(SETTINGS))
+    yield from _unknown(f"{path}.", settings, tuple(SETTINGS))
     for name, value in settings.items():
         if name not in SETTINGS:
             continue
         if not isinstance(value, str):
-            yield f"{where}.{name}: expected text, found {value!r}"
+            yield f"{path}.{name}: expected text, found {value!r}"
             continue
         try:
             SETTINGS[name]["read"](value)
         except ValueError as error:
-            yield f"{where}.{name}: {error}, found {value!r} ({SETTINGS[name]['meaning']})"
+            yield f"{path}.{name}: {error}, found {value!r} ({SETTINGS[name]['meaning']})"
 
 
-def _unknown(prefix: str, found: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
-    for key in sorted(set(found) - set(known)):
+def _unknown(prefix: str, document: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
+    for key in sorted(set(document) - set(known)):
         from nodesmith.model.apimachinery.problems import did_you_mean  # difflib is only needed for mistakes
 
         yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', use one of ' + ', '.join(known)}"

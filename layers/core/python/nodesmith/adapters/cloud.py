@@ -125,22 +125,22 @@ class AwsCloud:
 
         `known` holds instance ids by claim. If no instance carries a claim's tag, it is looked up by its known id.
         """
-        found: dict[str, tuple[Instance, ...]] = {}
+        by_claim: dict[str, tuple[Instance, ...]] = {}
         for instance in self._tagged(NODECLAIM_TAG, claims):
-            found[instance.claim] = (*found.get(instance.claim, ()), instance)
-        untagged = {known[name]: name for name in claims if known.get(name) and name not in found}
+            by_claim[instance.claim] = (*by_claim.get(instance.claim, ()), instance)
+        untagged = {known[name]: name for name in claims if known.get(name) and name not in by_claim}
         for ids in parts(untagged):
             for instance in described(self._client("ec2"), where("instance-id", *ids)):
                 name = untagged[instance.id]
-                found[name] = (replace(instance, claim=name),)
-        return found
+                by_claim[name] = (replace(instance, claim=name),)
+        return by_claim
 
     def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         """Return the instances of shared fleets that EC2 already shows, by fleet. Raises Transient."""
-        found: dict[str, tuple[Instance, ...]] = {}
+        by_fleet: dict[str, tuple[Instance, ...]] = {}
         for instance in self._tagged(FLEET_TAG, fleets):
-            found[instance.fleet] = (*found.get(instance.fleet, ()), instance)
-        return found
+            by_fleet[instance.fleet] = (*by_fleet.get(instance.fleet, ()), instance)
+        return by_fleet
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Write tags on one of our instances, by id. Raises Transient.
@@ -165,11 +165,11 @@ class AwsCloud:
 
         Ids that EC2 does not know are left out. Raises Transient.
         """
-        found: set[str] = set()
+        alive_ids: set[str] = set()
         for ids in parts(instances):
             alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
-            found |= {instance.id for instance in alive}
-        return frozenset(found)
+            alive_ids |= {instance.id for instance in alive}
+        return frozenset(alive_ids)
 
     def notices(self, instances: Collection[str]) -> list[Notice]:
         """Return notices derived from EC2's own state of these instances. Raises Transient.
@@ -231,7 +231,8 @@ class AwsCloud:
     def resolve(
         self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
-        """Resolve a NodeClass. What is missing becomes a condition of the returned status. Raises Transient."""
+        """Resolve a NodeClass. Anything that is missing becomes a condition of the returned status. Raises
+        Transient."""
         from nodesmith.adapters.nodeclasses.nodeclasses import DryRuns, resolve
 
         if self._dry_runs is None:
@@ -260,8 +261,8 @@ class AwsCloud:
     def _tagged(self, key: str, values: Collection[str]) -> Iterator[Instance]:
         """Yield this cluster's instances whose tag `key` has one of these values."""
         cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
-        for some in parts(values):
-            yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *some))
+        for chunk in parts(values):
+            yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *chunk))
 
     def _looked_up(self, request: LaunchRequest) -> Sequence[Instance]:
         """Return the instances that a request already has: its whole fleet, or its claim's living instances."""

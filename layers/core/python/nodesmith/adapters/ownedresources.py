@@ -50,17 +50,20 @@ def listed(kind: OwnedKind, client: Client, settings: Settings) -> list[Owned]:
     with as_transient(f"listing of kind {kind}"):
         match kind:
             case OwnedKind.LAUNCH_TEMPLATE:
-                found = rows(
+                interfaces = rows(
                     client("ec2"), "describe_launch_templates", "LaunchTemplates", Filters=made_by_us
                 )
-                return [_template(each) for each in found]
+                return [_template(template) for template in interfaces]
             case OwnedKind.VOLUME:
                 volumes = rows(client("ec2"), "describe_volumes", "Volumes", Filters=detached)
-                return [_volume(each) for each in volumes if KEEP_VOLUMES_TAG not in _tags(each)]
+                return [_volume(volume) for volume in volumes if KEEP_VOLUMES_TAG not in _tags(volume)]
             case OwnedKind.NETWORK_INTERFACE:
                 call, key = "describe_network_interfaces", "NetworkInterfaces"
-                found = rows(client("ec2"), call, key, Filters=detached)
-                return [Owned(kind, each["NetworkInterfaceId"], claim=_claim(each)) for each in found]
+                interfaces = rows(client("ec2"), call, key, Filters=detached)
+                return [
+                    Owned(kind, interface["NetworkInterfaceId"], claim=_claim(interface))
+                    for interface in interfaces
+                ]
             case OwnedKind.INSTANCE_PROFILE:
                 return list(_profiles(client, settings))
             case _:
@@ -78,8 +81,8 @@ def remove(owned: Owned, client: Client) -> None:
     except ClientError as error:
         code = error_code(error)
         if code not in _GONE:
-            why = f"{code}: {error_message(error)}"
-            raise Transient(f"deletion of {owned.kind} {owned.id}: {why}", code) from error
+            message = f"{code}: {error_message(error)}"
+            raise Transient(f"deletion of {owned.kind} {owned.id}: {message}", code) from error
 
 
 def _remove(owned: Owned, client: Client) -> None:
@@ -104,33 +107,33 @@ def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
     if settings.isolated_vpc:  # IAM is unreachable, so no profile was created
         return
     prefix = profile_path(settings.cluster_name, settings.region)
-    for each in rows(client("iam"), "list_instance_profiles", "InstanceProfiles", PathPrefix=prefix):
+    for profile in rows(client("iam"), "list_instance_profiles", "InstanceProfiles", PathPrefix=prefix):
         # The path proves ownership, so check it here instead of relying on the filter alone.
-        if each["Path"].startswith(prefix):
-            yield _profile(each, each["Path"].removeprefix(prefix).strip("/"))
+        if profile["Path"].startswith(prefix):
+            yield _profile(profile, profile["Path"].removeprefix(prefix).strip("/"))
 
 
-def _profile(found: Found, owner_uid: str) -> Owned:
-    name, made_at = found["InstanceProfileName"], found["CreateDate"].astimezone(UTC)
+def _profile(profile: Found, owner_uid: str) -> Owned:
+    name, made_at = profile["InstanceProfileName"], profile["CreateDate"].astimezone(UTC)
     return Owned(OwnedKind.INSTANCE_PROFILE, name, name, made_at, owner_uid=owner_uid)
 
 
-def _template(found: Found) -> Owned:
-    id_, name = found["LaunchTemplateId"], found["LaunchTemplateName"]
-    return Owned(OwnedKind.LAUNCH_TEMPLATE, id_, name, found["CreateTime"].astimezone(UTC))
+def _template(template: Found) -> Owned:
+    id_, name = template["LaunchTemplateId"], template["LaunchTemplateName"]
+    return Owned(OwnedKind.LAUNCH_TEMPLATE, id_, name, template["CreateTime"].astimezone(UTC))
 
 
-def _volume(found: Found) -> Owned:
-    made_at = found["CreateTime"].astimezone(UTC)
-    return Owned(OwnedKind.VOLUME, found["VolumeId"], created_at=made_at, claim=_claim(found))
+def _volume(volume: Found) -> Owned:
+    made_at = volume["CreateTime"].astimezone(UTC)
+    return Owned(OwnedKind.VOLUME, volume["VolumeId"], created_at=made_at, claim=_claim(volume))
 
 
-def _claim(found: Found) -> str:
-    return _tags(found).get(NODECLAIM_TAG, "")
+def _claim(resource: Found) -> str:
+    return _tags(resource).get(NODECLAIM_TAG, "")
 
 
-def _tags(found: Found) -> dict[str, str]:
-    tags = found.get("TagSet") or found.get("Tags") or ()  # network interfaces have a TagSet
+def _tags(resource: Found) -> dict[str, str]:
+    tags = resource.get("TagSet") or resource.get("Tags") or ()  # network interfaces have a TagSet
     return {tag["Key"]: tag["Value"] for tag in tags}
 
 
@@ -159,8 +162,8 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             "RoleNotFound", f"spec.role {nodeclass.role!r} names no role: name an IAM role of this account"
         )
     try:
-        held = _role_in(iam, name, nodeclass, cluster, region)
-        if not held:
+        current_role = _role_in(iam, name, nodeclass, cluster, region)
+        if not current_role:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
     except ClientError as error:
         code = error_code(error)
@@ -185,11 +188,11 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             remedy = "delete instance profiles, ask AWS for a higher quota, or set spec.instanceProfile"
             raise Unresolved(code, f"role {role}: {error_message(error)}: {remedy}") from error
         raise
-    if held and held != role:
+    if current_role and current_role != role:
         raise Unresolved(
             "RoleMismatch",
-            f"instance profile {name} holds role {held} instead of {role}: somebody else has changed it; run aws iam "
-            f"remove-role-from-instance-profile --instance-profile-name {name} --role-name {held}",
+            f"instance profile {name} holds role {current_role} instead of {role}: somebody else has changed it; "
+            f"run aws iam remove-role-from-instance-profile --instance-profile-name {name} --role-name {current_role}",
         )
     return name
 
@@ -202,7 +205,7 @@ def _tag_that_iam_refuses(tags: Mapping[str, str]) -> str | None:
     from unicodedata import category  # only after a refusal
 
     def fits(text: str) -> bool:
-        return all(each in "_.:/=+-@" or category(each)[0] in "LZN" for each in text)
+        return all(character in "_.:/=+-@" or category(character)[0] in "LZN" for character in text)
 
     return next((key for key in sorted(tags) if not fits(key) or not fits(tags[key])), None)
 

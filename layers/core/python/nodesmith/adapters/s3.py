@@ -130,15 +130,15 @@ class S3History:
 
         Raises Transient. Of very many versions, the oldest are left out.
         """
-        found: list[tuple[datetime, str]] = []
+        versions: list[tuple[datetime, str]] = []
         with _calls(f"listing versions of s3://{self._bucket}/{key}"):
             for page in self._pages(key):
                 for version in page.get("Versions", ()):
                     if version["Key"] == key:
-                        found.append((version["LastModified"].astimezone(UTC), version["VersionId"]))
-                        if found[-1][0] <= since:
-                            return found[::-1]
-        return found[::-1]
+                        versions.append((version["LastModified"].astimezone(UTC), version["VersionId"]))
+                        if versions[-1][0] <= since:
+                            return versions[::-1]
+        return versions[::-1]
 
     def _pages(self, key: str) -> Iterator[Any]:
         pages = self._client.get_paginator("list_object_versions").paginate(Bucket=self._bucket, Prefix=key)
@@ -159,16 +159,16 @@ class _Gone(Exception):
 
 
 @contextmanager
-def _calls(what: str, *gone: str) -> Iterator[None]:
+def _calls(call: str, *ignored: str) -> Iterator[None]:
     """Raise Transient for an error of S3, and `_Gone` for one with a code in `gone`."""
     try:
         yield
     except ClientError as error:
-        if error_code(error) in gone:
+        if error_code(error) in ignored:
             raise _Gone from error
-        raise Transient(f"{what}: {error}", error_code(error)) from error
+        raise Transient(f"{call}: {error}", error_code(error)) from error
     except BotoCoreError as error:
-        raise Transient(f"{what}: {error}") from error
+        raise Transient(f"{call}: {error}") from error
 
 
 # Each concern has its own object, and few of its runs overlap. Each run adds its metrics to the object with a
@@ -231,23 +231,25 @@ class MetricsWriter:
 
     def _has_changes(self, now: datetime) -> bool:
         """Drop gauges whose values the object already has, and return whether anything is left to write."""
-        known = self._known
-        if known is None or (self._waiting.gauges and now - known.at >= LOOK_AGAIN):
-            known = self._read(now)
-        said = known.content.recorded.gauges
-        new = {n: g for n, g in self._waiting.gauges.items() if n not in said or said[n].series != g.series}
+        cached = self._known
+        if cached is None or (self._waiting.gauges and now - cached.at >= LOOK_AGAIN):
+            cached = self._read(now)
+        gauges = cached.content.recorded.gauges
+        new = {
+            n: g for n, g in self._waiting.gauges.items() if n not in gauges or gauges[n].series != g.series
+        }
         self._waiting.gauges = new
         return bool(self._waiting.counters or self._waiting.histograms or new)
 
     def _add(self, now: datetime) -> None:
         for _ in range(METRICS_TRIES):
-            known = self._known or self._read(now)
-            if known.content.writers.get(self._writer, 0) >= self._number:
+            cached = self._known or self._read(now)
+            if cached.content.writers.get(self._writer, 0) >= self._number:
                 break  # the write whose response was lost had succeeded
-            content = _with(known.content, self._waiting, self._writer, self._number)
+            content = _with(cached.content, self._waiting, self._writer, self._number)
             self._known, self._is_tried = None, True
             try:
-                tag = self._blobs.replace(self._key, content.to_bytes(), known.tag)
+                tag = self._blobs.replace(self._key, content.to_bytes(), cached.tag)
             except Conflict:
                 continue
             self._known = _Known(tag, content, now)
@@ -257,10 +259,10 @@ class MetricsWriter:
         self._number += 1
 
     def _read(self, now: datetime) -> _Known:
-        known = self._known
-        version = self._blobs.read(self._key, known.tag if known else NONE_THERE)
-        if version.data is None and version.tag and known is not None:
-            self._known = replace(known, at=now)
+        cached = self._known
+        version = self._blobs.read(self._key, cached.tag if cached else NONE_THERE)
+        if version.data is None and version.tag and cached is not None:
+            self._known = replace(cached, at=now)
         else:
             self._known = _Known(version.tag, _content(version.data), now)
         return self._known

@@ -114,7 +114,7 @@ def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[
         raise Transient(f"{call}: {error}") from error
 
 
-def rows(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+def rows(client: Any, call: str, key: str, **parameters: Any) -> Iterator[Any]:
     """Yield the items under `key` from all pages of a call such as `describe_subnets`. Raises botocore's errors."""
-    for page in client.get_paginator(call).paginate(**asked):
+    for page in client.get_paginator(call).paginate(**parameters):
         yield from page[key]

@@ -43,7 +43,7 @@ class AwsCommitments:
 
     def savings_plans(self) -> list[Commitment]:
         """Return the active Savings Plans that apply to instances of the region."""
-        client, found = self.client("savingsplans"), []
+        client, commitments = self.client("savingsplans"), []
         rates: dict[str, FrozenMap[int]] = {}
         with all_errors("savingsplans:DescribeSavingsPlans"):
             plans = list(_pages(client, "describe_savings_plans", "savingsPlans", states=["active"]))
@@ -56,8 +56,8 @@ class AwsCommitments:
             offering = plan["offeringId"]
             if offering not in rates:  # all plans of one offering have its rates
                 rates[offering] = self._rates(client, plan["savingsPlanId"])
-            found.append(self._plan(plan, kind, rates[offering]))
-        return found
+            commitments.append(self._plan(plan, kind, rates[offering]))
+        return commitments
 
     def _plan(self, plan: Mapping[str, Any], kind: CommitmentKind, rates: FrozenMap[int]) -> Commitment:
         hourly = float(plan["commitment"])
@@ -74,22 +74,22 @@ class AwsCommitments:
 
     def _rates(self, client: Any, plan: str) -> FrozenMap[int]:
         """Return the hourly rates of Linux on shared hardware in the region, by type."""
-        wanted = {
+        criteria = {
             "region": self.region,
             "productDescription": "Linux/UNIX",
             "tenancy": "shared",
             "productType": "EC2",
         }
-        filters = [{"name": name, "values": [value]} for name, value in wanted.items()]
-        asked = {"savingsPlanId": plan, "filters": filters}
-        found: dict[str, int] = {}
+        filters = [{"name": name, "values": [value]} for name, value in criteria.items()]
+        parameters = {"savingsPlanId": plan, "filters": filters}
+        rates: dict[str, int] = {}
         with all_errors("savingsplans:DescribeSavingsPlanRates"):
-            for rate in _pages(client, "describe_savings_plan_rates", "searchResults", **asked):
-                about = {each["name"]: each["value"] for each in rate["properties"]}
+            for rate in _pages(client, "describe_savings_plan_rates", "searchResults", **parameters):
+                about = {property_["name"]: property_["value"] for property_ in rate["properties"]}
                 # The same types have rates for use within and without capacity reservations: they are equal.
                 if "BoxUsage" in rate["usageType"] and rate["unit"] == "Hrs" and about.get("instanceType"):
-                    found[about["instanceType"]] = round(float(rate["rate"]) * _MICRO)
-        return FrozenMap(found)
+                    rates[about["instanceType"]] = round(float(rate["rate"]) * _MICRO)
+        return FrozenMap(rates)
 
     def reserved_instances(self, vcpus: Mapping[str, int]) -> list[Commitment]:
         """Return the active Reserved Instances of Linux on shared hardware. `vcpus` are those of bare metal types."""
@@ -98,25 +98,30 @@ class AwsCommitments:
                 Filters=[{"Name": "state", "Values": ["active"]}]
             )
         return [
-            self._reserved(each, vcpus)
-            for each in answer["ReservedInstances"]
-            if each["ProductDescription"] in _LINUX and each.get("InstanceTenancy", "default") == "default"
+            self._reserved(reservation, vcpus)
+            for reservation in answer["ReservedInstances"]
+            if reservation["ProductDescription"] in _LINUX
+            and reservation.get("InstanceTenancy", "default") == "default"
         ]
 
-    def _reserved(self, each: Mapping[str, Any], vcpus: Mapping[str, int]) -> Commitment:
-        _require_usd(each["ReservedInstancesId"], each.get("CurrencyCode", "USD"))
-        kind, count, zone = each["InstanceType"], each["InstanceCount"], each.get("AvailabilityZone", "")
-        is_zonal = bool(zone) and each.get("Scope") != "Region"
+    def _reserved(self, reservation: Mapping[str, Any], vcpus: Mapping[str, int]) -> Commitment:
+        _require_usd(reservation["ReservedInstancesId"], reservation.get("CurrencyCode", "USD"))
+        kind, count, zone = (
+            reservation["InstanceType"],
+            reservation["InstanceCount"],
+            reservation.get("AvailabilityZone", ""),
+        )
+        is_zonal = bool(zone) and reservation.get("Scope") != "Region"
         amount = count if is_zonal else count * quarter_units(kind, vcpus.get(kind, 0))
         recurring = sum(
-            float(r["Amount"]) for r in each.get("RecurringCharges", ()) if r["Frequency"] == "Hourly"
+            float(r["Amount"]) for r in reservation.get("RecurringCharges", ()) if r["Frequency"] == "Hourly"
         )
-        upfront = float(each.get("FixedPrice", 0.0)) * 3600 / max(1, each.get("Duration", 1))
+        upfront = float(reservation.get("FixedPrice", 0.0)) * 3600 / max(1, reservation.get("Duration", 1))
         return Commitment(
-            each["ReservedInstancesId"],
+            reservation["ReservedInstancesId"],
             CommitmentKind.ZONAL if is_zonal else CommitmentKind.REGIONAL,
             amount,
-            _utc(each["End"]),
+            _utc(reservation["End"]),
             kind,
             zone if is_zonal else "",
             hourly_usd=round(count * (upfront + recurring), 6),
@@ -125,25 +130,25 @@ class AwsCommitments:
 
     def running(self) -> dict[str, dict[tuple[str, str], float]]:
         """Return what runs on demand, Linux on shared hardware: by cluster of nodesmith (or ""), type and zone."""
-        found: dict[str, dict[tuple[str, str], float]] = {}
+        by_cluster: dict[str, dict[tuple[str, str], float]] = {}
         filters = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
         with all_errors("ec2:DescribeInstances"):
-            asked = {"Filters": filters, "PaginationConfig": {"PageSize": _PAGE}}
-            for reservation in rows(self.client("ec2"), "describe_instances", "Reservations", **asked):
+            parameters = {"Filters": filters, "PaginationConfig": {"PageSize": _PAGE}}
+            for reservation in rows(self.client("ec2"), "describe_instances", "Reservations", **parameters):
                 for instance in reservation["Instances"]:
                     if _is_linux_on_demand(instance):
                         cluster = _cluster_of(instance)
                         key = instance["InstanceType"], instance["Placement"]["AvailabilityZone"]
-                        counts = found.setdefault(cluster, {})
+                        counts = by_cluster.setdefault(cluster, {})
                         counts[key] = counts.get(key, 0.0) + 1
-        return found
+        return by_cluster
 
 
-def _pages(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+def _pages(client: Any, call: str, key: str, **parameters: Any) -> Iterator[Any]:
     """Yield the items of all pages; botocore has no paginator for these calls."""
     token: dict[str, str] = {}
     for _ in range(_MOST_PAGES):
-        answer = getattr(client, call)(**asked, **token, maxResults=_PAGE)
+        answer = getattr(client, call)(**parameters, **token, maxResults=_PAGE)
         yield from answer[key]
         if not answer.get("nextToken"):
             return

@@ -190,7 +190,7 @@ class ClusterShifts:
             return None
 
     def _read(self, now: datetime) -> tuple[ZonalShift, ...]:
-        arn = self._arn or self._found()
+        arn = self._arn or self._cluster_arn()
         if not arn:
             return ()
         with all_errors("arc-zonal-shift:GetManagedResource"):
@@ -203,7 +203,7 @@ class ClusterShifts:
         self._arn = arn
         return shifts_of(resource, self._names(), now) if shifted_zone_ids(resource) else ()
 
-    def _found(self) -> str:
+    def _cluster_arn(self) -> str:
         """Return the cluster's ARN, empty if EKS does not know the cluster."""
         with all_errors("eks:DescribeCluster"):
             try:
@@ -233,7 +233,9 @@ class RegionShifts:
     def clusters(self) -> frozenset[str]:
         """Return the names of all EKS clusters with a shift in effect. Raises Transient, Rejected."""
         with all_errors("arc-zonal-shift:ListManagedResources"):
-            found = rows(self._client(), "list_managed_resources", "items")
+            resources = rows(self._client(), "list_managed_resources", "items")
             return frozenset(
-                name for each in found if shifted_zone_ids(each) and (name := cluster_of(each["arn"]))
+                name
+                for resource in resources
+                if shifted_zone_ids(resource) and (name := cluster_of(resource["arn"]))
             )

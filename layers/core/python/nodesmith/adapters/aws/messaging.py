@@ -89,7 +89,7 @@ class LambdaHints:
         self._reached_from = reached_from
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
-        """Send a hint, at once or after a delay of at most 15 minutes. A hint only tells the concern to look again.
+        """Send a hint, at once or after a delay of at most 15 minutes. A hint only asks the concern to look again.
 
         Raises Transient, or Rejected if the function or the queue does not exist.
         """
@@ -119,7 +119,9 @@ class LambdaTicks:
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             errors = [
-                each for each in pool.map(lambda cluster: self._send(concern, cluster), clusters) if each
+                response
+                for response in pool.map(lambda cluster: self._send(concern, cluster), clusters)
+                if response
             ]
         errors.sort(key=lambda error: isinstance(error, Rejected))
         if errors:
@@ -184,9 +186,13 @@ class EventBridge:
         sent = 0
         for batch in batches(map(self._entry, notifications)):
             codes = _put(self._client(), batch)
-            these = notifications[sent : sent + len(batch)]
+            batch_notifications = notifications[sent : sent + len(batch)]
             sent += len(batch)
-            yield from [each.id for each, code in zip(these, codes, strict=True) if not code]
+            yield from [
+                notification.id
+                for notification, code in zip(batch_notifications, codes, strict=True)
+                if not code
+            ]
 
     def _entry(self, notification: Notification) -> dict[str, Any]:
         detail = notification.document(self._region)
@@ -201,14 +207,14 @@ class EventBridge:
 def batches(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """Yield entries in order, in batches that one call may have."""
     batch: list[Mapping[str, Any]] = []
-    taken = 0
+    size_so_far = 0
     for entry in entries:
         size = _OF_AN_ENTRY + sum(len(entry[name].encode()) for name in ("Source", "DetailType", "Detail"))
-        if batch and (len(batch) == MOST_ENTRIES or taken + size > MOST_BYTES):
+        if batch and (len(batch) == MOST_ENTRIES or size_so_far + size > MOST_BYTES):
             yield batch
-            batch, taken = [], 0
+            batch, size_so_far = [], 0
         batch.append(entry)
-        taken += size
+        size_so_far += size
     if batch:
         yield batch
 
@@ -219,5 +225,5 @@ def _put(client: Any, batch: Sequence[Mapping[str, Any]]) -> list[str]:
         answer = client.put_events(Entries=list(batch))
     if not answer.get("FailedEntryCount"):
         return [""] * len(batch)
-    codes = [str(each.get("ErrorCode", "")) for each in answer.get("Entries", ())]
+    codes = [str(entry.get("ErrorCode", "")) for entry in answer.get("Entries", ())]
     return codes if len(codes) == len(batch) else ["Unknown"] * len(batch)

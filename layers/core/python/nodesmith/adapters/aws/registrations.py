@@ -52,16 +52,16 @@ class SsmRegistrations:
         Raises Rejected if there is none or it cannot be read. Raises Transient.
         """
         now = self._clock()
-        read_at, known = self._read.get(cluster, (None, None))
-        if known is not None and read_at is not None and now - read_at < READ_AGAIN:
-            return known
+        read_at, cached = self._read.get(cluster, (None, None))
+        if cached is not None and read_at is not None and now - read_at < READ_AGAIN:
+            return cached
         try:
             path, text = self._value(cluster)
             observed = path == OBSERVED_PARAMETERS
             registration = read_registration(cluster, text, of_any_release=True, observed=observed)
         except Transient:
-            if known is not None and read_at is not None and now - read_at < LAST_USE:
-                return known
+            if cached is not None and read_at is not None and now - read_at < LAST_USE:
+                return cached
             raise
         except Rejected:
             self._read.pop(cluster, None)
@@ -79,21 +79,21 @@ class SsmRegistrations:
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Return all readable registrations, and by cluster the errors of the unreadable ones. Raises Transient."""
-        found, faults = [], {}
+        registrations, faults = [], {}
         values: dict[str, tuple[str, str]] = {}
         for path in self._paths:
             with as_transient("ssm:GetParametersByPath"):
                 pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=path)
-                for parameter in (each for page in pages for each in page["Parameters"]):
+                for parameter in (item for page in pages for item in page["Parameters"]):
                     values.setdefault(parameter["Name"].rpartition("/")[2], (path, parameter["Value"]))
         for cluster in sorted(values):
             path, text = values[cluster]
             observed = path == OBSERVED_PARAMETERS
             try:
-                found.append(read_registration(cluster, text, of_any_release=True, observed=observed))
+                registrations.append(read_registration(cluster, text, of_any_release=True, observed=observed))
             except Rejected as error:
                 faults[cluster] = str(error)
-        return found, faults
+        return registrations, faults
 
     def _value(self, cluster: str) -> tuple[str, str]:
         """Return the path and the text of a cluster's registration."""
@@ -103,7 +103,7 @@ class SsmRegistrations:
         with as_transient("ssm:GetParameters"):
             names = [*(f"{path}/{cluster}" for path in self._paths), CANARY_PARAMETER]
             answer = self._client().get_parameters(Names=names)
-        values = {each["Name"]: str(each["Value"]) for each in answer["Parameters"]}
+        values = {parameter["Name"]: str(parameter["Value"]) for parameter in answer["Parameters"]}
         self._trial = _trial(values.get(CANARY_PARAMETER))
         for path in self._paths:
             if f"{path}/{cluster}" in values:
@@ -144,7 +144,7 @@ class SsmTrials:
         """Return the trial in progress, or the one that ended last. Raises Transient."""
         with as_transient("ssm:GetParameters"):
             answer = self._client().get_parameters(Names=[CANARY_PARAMETER])
-        return _trial(next((str(each["Value"]) for each in answer["Parameters"]), None))
+        return _trial(next((str(parameter["Value"]) for parameter in answer["Parameters"]), None))
 
     def keep(self, trial: Trial) -> None:
         """Store the trial. Functions follow it within a minute. Raises Transient."""
@@ -177,14 +177,14 @@ def cluster_session(
     `clock`. The role session is named after the cluster: EKS makes that name part of the Kubernetes user name.
     """
     tags = {CLUSTER_TAG: registration.cluster, VPC_TAG: registration.vpc_id}
-    asked = {
+    request = {
         "RoleArn": role_arn,
         "RoleSessionName": registration.cluster,
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
     credentials = DeferredRefreshableCredentials(
         method="assume-role",
-        refresh_using=lambda: _credentials(sts.assume_role(**asked), role_arn),
+        refresh_using=lambda: _credentials(sts.assume_role(**request), role_arn),
         time_fetcher=clock,
     )
     session = get_session()
@@ -196,11 +196,11 @@ def cluster_session(
 
 def _credentials(answer: Mapping[str, Any], role_arn: str) -> dict[str, str]:
     """Return the credentials of an AssumeRole response in botocore's format."""
-    given = answer["Credentials"]
+    fields = answer["Credentials"]
     return {
-        "access_key": given["AccessKeyId"],
-        "secret_key": given["SecretAccessKey"],
-        "token": given["SessionToken"],
-        "expiry_time": given["Expiration"].isoformat(),
+        "access_key": fields["AccessKeyId"],
+        "secret_key": fields["SecretAccessKey"],
+        "token": fields["SessionToken"],
+        "expiry_time": fields["Expiration"].isoformat(),
         "account_id": role_arn.split(":")[4],
     }

@@ -76,29 +76,29 @@ def pack(document: Mapping[str, Any]) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
 
-def unpack(data: bytes, what: str) -> dict[str, Any]:
+def unpack(data: bytes, subject: str) -> dict[str, Any]:
     """Return the document that `pack` wrote. Raises Rejected if the bytes are invalid or of another format."""
     try:
-        document = json.loads(unzip(data, what))
+        document = json.loads(unzip(data, subject))
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"{what}: {len(data)} bytes are not gzip JSON ({error}); refresh it") from error
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise Rejected(f"{what}: format is {found!r}, this version reads {FORMAT}; refresh it")
+        raise Rejected(f"{subject}: {len(data)} bytes are not gzip JSON ({error}); refresh it") from error
+    format_ = document.get("format") if isinstance(document, dict) else None
+    if format_ != FORMAT:
+        raise Rejected(f"{subject}: format is {format_!r}, this version reads {FORMAT}; refresh it")
     return dict(document)
 
 
-def unzip(data: bytes, what: str) -> bytes:
+def unzip(data: bytes, subject: str) -> bytes:
     """Decompress gzip data. Raises Rejected if it is invalid."""
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise Rejected(f"{what}: {len(data)} bytes are not gzip ({error}); refresh it") from error
+        raise Rejected(f"{subject}: {len(data)} bytes are not gzip ({error}); refresh it") from error
 
 
 def write_facts(facts: Iterable[InstanceFacts]) -> list[Any]:
     """Return facts as rows, sorted by type name, after a header row."""
-    return [FACT_FIELDS, *(astuple(one) for one in sorted(facts, key=lambda one: one.name))]
+    return [FACT_FIELDS, *(astuple(one) for one in sorted(facts, key=lambda fact: fact.name))]
 
 
 def read_facts(rows: Sequence[list[Any]]) -> dict[str, InstanceFacts]:
@@ -107,10 +107,10 @@ def read_facts(rows: Sequence[list[Any]]) -> dict[str, InstanceFacts]:
     Versions append new facts at the end. If an earlier version wrote the rows, newer facts are unknown. Facts that a
     later version added are ignored.
     """
-    known = rows[0][: len(FACT_FIELDS)]
-    if known != FACT_FIELDS[: max(len(known), _FIRST_FIELDS)]:
+    columns = rows[0][: len(FACT_FIELDS)]
+    if columns != FACT_FIELDS[: max(len(columns), _FIRST_FIELDS)]:
         raise ValueError("fields of another version")
-    return {row[0]: _read_row(row[: len(known)]) for row in rows[1:]}
+    return {row[0]: _read_row(row[: len(columns)]) for row in rows[1:]}
 
 
 def _read_row(row: list[Any]) -> InstanceFacts:
@@ -122,7 +122,7 @@ def _read_row(row: list[Any]) -> InstanceFacts:
 
 
 def _content(catalog: Catalog) -> dict[str, Any]:
-    facts = [one for one in catalog.facts.values() if isinstance(one, InstanceFacts)]
+    facts = [fact for fact in catalog.facts.values() if isinstance(fact, InstanceFacts)]
     if len(facts) != len(catalog.facts):
         raise Rejected(f"catalogue {catalog.ref}: instance types from a file cannot be stored, only EC2's")
     zones = sorted({(o.zone, o.zone_id) for offered in catalog.offerings.values() for o in offered})
@@ -171,19 +171,19 @@ def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
     """Return the catalogue that ships in the package. Raises Rejected for an unknown region."""
     embedded = _embedded()
     if region not in embedded.regions:
-        known = embedded_regions()
-        hint = did_you_mean(region, known) or f"; known regions: {', '.join(known)}"
+        regions = embedded_regions()
+        hint = did_you_mean(region, regions) or f"; known regions: {', '.join(regions)}"
         raise Rejected(f"region: {region!r} is not in the embedded catalogue{hint}")
-    sold = _region(embedded.regions[region], embedded.facts)
+    market = _region(embedded.regions[region], embedded.facts)
     prices = embedded_prices(region)
     return Catalog(
         region=region,
         ref=f"{region}-{embedded.digest}",
         made_at=embedded.made_at,
-        facts={name: embedded.facts[name] for name in sold.offered},
+        facts={name: embedded.facts[name] for name in market.offered},
         offerings={
-            name: tuple(_offerings(embedded.facts[name], sold, prices))
-            for name in sold.offered
+            name: tuple(_offerings(embedded.facts[name], market, prices))
+            for name in market.offered
             if name in prices.hourly
         },
         currency=prices.currency,
@@ -201,9 +201,9 @@ def embedded_prices(region: str) -> ListPrices:
     For types that the reference region does not sell, the estimates come from a region that does.
     """
     embedded = _embedded()
-    known, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
+    by_region, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
     elsewhere = replace(reference, hourly={**embedded.elsewhere, **reference.hourly}, estimated=True)
-    return known.get(region) or elsewhere
+    return by_region.get(region) or elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +283,19 @@ def _embedded() -> _Embedded:
     )
 
 
-def _region(found: Mapping[str, Any], types: Iterable[str]) -> _Region:
+def _region(document: Mapping[str, Any], types: Iterable[str]) -> _Region:
     """Return a region. `offered` holds one character per type, in order: FIRST_MASK plus the bit mask of its zones."""
-    masks = zip(types, map(ord, found["offered"]), strict=True)
+    masks = zip(types, map(ord, document["offered"]), strict=True)
     return _Region(
-        tuple((zone, zone_id) for zone, zone_id in found["zones"]),
+        tuple((zone, zone_id) for zone, zone_id in document["zones"]),
         {name: mask - FIRST_MASK for name, mask in masks if mask != FIRST_MASK},
     )
 
 
-def _offerings(facts: InstanceFacts, sold: _Region, prices: ListPrices) -> Iterator[Offering]:
-    on_demand, mask = prices.hourly[facts.name], sold.offered[facts.name]
+def _offerings(facts: InstanceFacts, market: _Region, prices: ListPrices) -> Iterator[Offering]:
+    on_demand, mask = prices.hourly[facts.name], market.offered[facts.name]
     spot = estimated_spot_price(on_demand)
-    for bit, (zone, zone_id) in enumerate(sold.zones):
+    for bit, (zone, zone_id) in enumerate(market.zones):
         if not mask >> bit & 1:
             continue
         if ON_DEMAND in facts.capacity_types:

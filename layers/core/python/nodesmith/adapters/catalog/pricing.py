@@ -80,8 +80,8 @@ class AwsMarket:
             {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
         ]
         types = _listed(self.ec2, "describe_instance_types", "InstanceTypes", Filters=filters)
-        found = (instance_facts(described, self.limits) for described in types)
-        return {facts.name: facts for facts in found if facts}
+        all_facts = (instance_facts(described, self.limits) for described in types)
+        return {facts.name: facts for facts in all_facts if facts}
 
     def zones(self) -> Mapping[str, str]:
         """Return zone ids by zone name."""
@@ -95,13 +95,16 @@ class AwsMarket:
         call, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
         for row in _listed(self.ec2, call, key, LocationType="availability-zone"):
             zones.setdefault(row["InstanceType"], set()).add(row["Location"])
-        return {name: frozenset(found) for name, found in zones.items()}
+        return {name: frozenset(names) for name, names in zones.items()}
 
     def spot_prices(self, now: datetime, *, windows: bool = False) -> Mapping[tuple[str, str], float]:
         """Return the hourly spot price, for Linux or Windows, of each type and zone as of `now`."""
         latest: dict[tuple[str, str], tuple[datetime, float]] = {}
-        asked = {"ProductDescriptions": list(_WINDOWS_SPOT if windows else _LINUX_SPOT), "StartTime": now}
-        for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
+        parameters = {
+            "ProductDescriptions": list(_WINDOWS_SPOT if windows else _LINUX_SPOT),
+            "StartTime": now,
+        }
+        for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **parameters):
             place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
             if price > 0:
                 quoted = row["Timestamp"], price
@@ -117,24 +120,24 @@ class AwsMarket:
             raise Transient(f"GetProducts: the price list has no on-demand prices for {self.region}", "Empty")
         return prices
 
-    def prices_of(self, sold: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+    def prices_of(self, product: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
         """Return the hourly on-demand prices of a product by place and type; without places that have none."""
         if self.price_list is None:
             return {}
-        found = {place: self._prices(sold, place) for place in places}
-        return {place: prices for place, prices in found.items() if prices}
+        prices_by_place = {place: self._prices(product, place) for place in places}
+        return {place: prices for place, prices in prices_by_place.items() if prices}
 
-    def _prices(self, sold: str, place: str) -> dict[str, float]:
+    def _prices(self, product: str, place: str) -> dict[str, float]:
         currency = "CNY" if self.region.startswith("cn-") else "USD"
-        system, hardware = _QUERIES[sold]
+        system, hardware = _QUERIES[product]
         prices: dict[str, float] = {}
         for kind in (hardware, _METAL):
-            asked = {**system, **kind}
-            prices.update(filter(None, (_priced(each, currency) for each in self._products(place, asked))))
+            parameters = {**system, **kind}
+            prices.update(filter(None, (_priced(row, currency) for row in self._products(place, parameters))))
         return prices
 
     def _products(self, place: str, kind: Mapping[str, str]) -> Iterator[str]:
-        wanted = {
+        criteria = {
             "regionCode": place,
             "serviceCode": "AmazonEC2",
             "preInstalledSw": "NA",
@@ -142,9 +145,11 @@ class AwsMarket:
             "marketoption": "OnDemand",
             **kind,
         }
-        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-        asked = {"ServiceCode": "AmazonEC2", "Filters": filters}
-        return _listed(self.price_list, "get_products", "PriceList", **asked)
+        filters = [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in criteria.items()
+        ]
+        parameters = {"ServiceCode": "AmazonEC2", "Filters": filters}
+        return _listed(self.price_list, "get_products", "PriceList", **parameters)
 
 
 def _priced(product: str, currency: str) -> tuple[str, float] | None:
@@ -165,10 +170,10 @@ def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
     return next((price for price in prices if price > 0), None)
 
 
-def _listed(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+def _listed(client: Any, call: str, key: str, **parameters: Any) -> Iterator[Any]:
     """Yield the rows of a list. Raises Rejected if AWS refuses the call, so that the results of other calls survive."""
     with all_errors(call):
-        yield from rows(client, call, key, **asked)
+        yield from rows(client, call, key, **parameters)
 
 
 def instance_facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
@@ -248,10 +253,10 @@ def _ebs_bandwidth_mbps(ebs: Mapping[str, Any]) -> int | None:
     return bandwidth
 
 
-def _accelerators(found: Any) -> tuple[Accelerator, ...]:
+def _accelerators(accelerators: Any) -> tuple[Accelerator, ...]:
     return tuple(
         Accelerator(a["Name"], a["Manufacturer"], a["Count"], a.get("MemoryInfo", {}).get("SizeInMiB", 0))
-        for a in found
+        for a in accelerators
     )
 
 

@@ -41,45 +41,45 @@ class HealthWriter:
         self._written_at = clock()
         self._recorded: frozenset[str] = frozenset()
 
-    def ran(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
-        """Record a run, the symptoms `seen`, and when the concern is `due` again even if nothing changes.
+    def ran(self, succeeded: bool, errors: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
+        """Record a run, the symptoms `errors`, and when the concern is `due` again even if nothing changes.
 
         If `due` is None, the concern need not run until something changes. By default it is due as soon as possible. If
         the write fails or is denied, the next run writes the record.
         """
         now = self._clock()
-        if not self._is_to_write(succeeded, seen, due, now):
+        if not self._is_to_write(succeeded, errors, due, now):
             return
         try:
             with as_transient("dynamodb:PutItem"):
-                self._write(succeeded, seen, due, now)
+                self._write(succeeded, errors, due, now)
         except (Conflict, Transient):
             self._written = None
             return
-        self._written_at, self._recorded = now, frozenset(seen)
+        self._written_at, self._recorded = now, frozenset(errors)
 
     def _is_to_write(
-        self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime
+        self, succeeded: bool, errors: Mapping[str, str], due: datetime | None, now: datetime
     ) -> bool:
-        if self._written is None or not self._recorded.issuperset(seen):
+        if self._written is None or not self._recorded.issuperset(errors):
             return True
         record, since = self._written.record, now - self._written_at
-        next_record = record.after(succeeded, seen, now, due)
+        next_record = record.after(succeeded, errors, now, due)
         if not record.is_due(now) and _is_sooner(next_record.due, record.due):
             return True
-        if since >= (SEEN_EVERY if seen else WRITE_EVERY) and (succeeded or seen):
+        if since >= (SEEN_EVERY if errors else WRITE_EVERY) and (succeeded or errors):
             return True
         rests = next_record.due is None or next_record.due > now + _NEXT_TICK
         return since >= APART and (not succeeded or (record.is_due(now) and rests))
 
-    def _write(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime) -> None:
+    def _write(self, succeeded: bool, errors: Mapping[str, str], due: datetime | None, now: datetime) -> None:
         """Write the record that follows the last one of this process or, after a conflict, that of another process.
 
         Raises Conflict, Transient.
         """
         for attempt in range(_ATTEMPTS):
             before = self._written or self._read()
-            record = before.record.after(succeeded, seen, now, due)
+            record = before.record.after(succeeded, errors, now, due)
             item = self._partition.item(self._concern, record.to_document(), revision=before.revision + 1)
             try:
                 if before.is_unnumbered:
@@ -95,10 +95,10 @@ class HealthWriter:
             return
 
     def _read(self) -> _Written:
-        found = self._partition.attributes(self._concern, "doc", "revision")
-        record = _record(self._cluster, self._concern, _document(found.get("doc", {}).get("S", "")))
-        revision = int(found["revision"]["N"]) if "revision" in found else 0
-        return _Written(record, revision, is_unnumbered=bool(found) and not revision)
+        attributes = self._partition.attributes(self._concern, "doc", "revision")
+        record = _record(self._cluster, self._concern, _document(attributes.get("doc", {}).get("S", "")))
+        revision = int(attributes["revision"]["N"]) if "revision" in attributes else 0
+        return _Written(record, revision, is_unnumbered=bool(attributes) and not revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class _Written:
     is_unnumbered: bool = False
 
 
-def _is_sooner(due: datetime | None, than: datetime | None) -> bool:
-    return due is not None and (than is None or due < than)
+def _is_sooner(due: datetime | None, other: datetime | None) -> bool:
+    return due is not None and (other is None or due < other)
 
 
 class HealthRecords:
@@ -128,8 +128,10 @@ class HealthRecords:
         partition = Partition(self._client, self._table, health_partition_key(cluster))
         with all_errors("dynamodb:Query"):
             items = list(partition.items(consistent=False))
-        found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in items]
-        return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
+        documents = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in items]
+        return [
+            _record(cluster, concern, _document(text)) for concern, text in documents if concern != _STATE
+        ]
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
         """Return since when each cluster is known (the region has an empty name), and the last findings.
@@ -139,18 +141,18 @@ class HealthRecords:
         document = Partition(self._client, self._table, health_partition_key("")).document(_STATE)
         try:
             since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
-            found = frozenset(
-                Finding(cluster, concern, kind, said)
-                for cluster, concern, kind, said, *_ in document.get("findings", ())
+            findings = frozenset(
+                Finding(cluster, concern, kind, text)
+                for cluster, concern, kind, text, *_ in document.get("findings", ())
             )
         except (TypeError, ValueError):
             return {}, frozenset()
-        return since, found
+        return since, findings
 
-    def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
+    def keep(self, since: Mapping[str, datetime], findings: Iterable[Finding]) -> None:
         """Store what `state` returns, without the messages of very many findings. Raises Transient."""
-        ordered = sorted(found)
-        is_long = sum(len(json.dumps(each.said)) for each in ordered) > _LONGEST_MESSAGES
+        ordered = sorted(findings)
+        is_long = sum(len(json.dumps(finding.said)) for finding in ordered) > _LONGEST_MESSAGES
         document = {
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
             "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.said] for e in ordered],
@@ -179,10 +181,10 @@ class SqsDeadLetters:
 
 def _document(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        document = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _record(cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
@@ -211,8 +213,8 @@ class DynamoHeartbeats:
     def last(self) -> Heartbeat | None:
         """Return the latest heartbeat, perhaps a second old, or None if there is none that can be read."""
         with all_errors("dynamodb:Query"):
-            found = self._partition.attributes(HEARTBEAT, "at", "changed", consistent=False)
-        return read_heartbeat(found)
+            attributes = self._partition.attributes(HEARTBEAT, "at", "changed", consistent=False)
+        return read_heartbeat(attributes)
 
 
 def read_heartbeat(item: Attributes) -> Heartbeat | None:

@@ -12,7 +12,7 @@ The table's TTL removes back-offs a day after they end, and risks when they beco
 disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` during a zonal shift.
 `DEPARTURE#claim` counts for an hour or two after a node's termination began. `UNBOOKED#claim#name` and
 `UNBOOKED#move#id` wait for cost allocation. `TURN#concern` is a lock: it exists while a run does work that only one run
-may do at a time. What clusters of a region share is in other partitions.
+may do at a time. Data that clusters of a region share is in other partitions.
 """
 
 from __future__ import annotations
@@ -120,15 +120,15 @@ class DynamoStore:
         else:
             meta = self._partition.attributes(META, *MARK)
         version, changed, launches = read_mark(meta)
-        kept = self._kept.at(version, changed, now)
-        found = Found(version, self._claims, now)
-        found.take_all(self._partition.items("NODECLASS#" if kept else ""))
-        ledger = found.ledger()
+        cached = self._kept.at(version, changed, now)
+        items = Found(version, self._claims, now)
+        items.take_all(self._partition.items("NODECLASS#" if cached else ""))
+        ledger = items.ledger()
         self._nodeclasses = ledger.nodeclasses
-        if kept is None:
-            self._claims = found.texts
+        if cached is None:
+            self._claims = items.texts
             self._kept.keep(ledger, changed, now)
-        ledger = ledger if kept is None else replace(kept, nodeclasses=ledger.nodeclasses)
+        ledger = ledger if cached is None else replace(cached, nodeclasses=ledger.nodeclasses)
         spending = Spending(launches, self._most_launches, ledger.spending.spent, region)
         self._last = replace(ledger, spending=spending)
         return self._last
@@ -146,18 +146,18 @@ class DynamoStore:
 
         Raises Conflict if `version` is outdated, a new name is taken, or the revision of anything else has changed.
         """
-        now, last = self._clock(), self._last or self.load()
-        if last.version != version:
+        now, ledger = self._clock(), self._last or self.load()
+        if ledger.version != version:
             raise Conflict(f"version {version} of {self._partition.pk} is no longer the newest")
         written = [*(replace(claim, revision=0) for claim in claims), *changed]
         saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in written]
         new = [self._put(claim_of(self._partition, claim), revision) for claim, revision in saved]
         new += [self._put(move_of(self._partition, move), move.revision)] if move else []
         new += [self._put(gang_of(self._partition, gang), gang.revision)] if gang else []
-        spending = self._charged(last, claims, decision, now, new)
+        spending = self._charged(ledger, claims, decision, now, new)
         names = {claim.name for claim, _ in saved}
-        after = (*(c for c in last.claims if c.name not in names), *(claim for claim, _ in saved))
-        self._last = replace(last, version=version + 1, claims=after, spending=spending)
+        after = (*(c for c in ledger.claims if c.name not in names), *(claim for claim, _ in saved))
+        self._last = replace(ledger, version=version + 1, claims=after, spending=spending)
         self._mark.is_written(now)
 
     def _charged(
@@ -172,11 +172,11 @@ class DynamoStore:
         for _ in range(_SHARE_ATTEMPTS):
             after = before.charged(last.claims, claims, now)
             region = after.region if after is not before else None
-            taken = [shared.put(region)] if shared is not None and region is not None else []
-            begun = [self._next(version, decision, now, after), *items, *taken]
+            region_items = [shared.put(region)] if shared is not None and region is not None else []
+            transaction = [self._next(version, decision, now, after), *items, *region_items]
             try:
-                with conflicts(stale, len(begun) - 1):
-                    self._client.transact_write_items(TransactItems=begun)
+                with conflicts(stale, len(transaction) - 1):
+                    self._client.transact_write_items(TransactItems=transaction)
             except LostShare:
                 if shared is None or region is None:
                     raise
@@ -203,13 +203,13 @@ class DynamoStore:
         It does nothing if other clusters or this one commit at each attempt: the next run repeats it.
         """
         shared = self._shared
-        if shared is None or not (there := shared.region()).is_used:
+        if shared is None or not (stored := shared.region()).is_used:
             return
         for _ in range(_SHARE_ATTEMPTS):
             ledger, now = self.load(), self._clock()
-            region = ledger.spending.region or there
-            own = region.own_shares(ledger.claims, ledger.spending.spent, now)
-            after = region.with_own(own)
+            region = ledger.spending.region or stored
+            shares = region.own_shares(ledger.claims, ledger.spending.spent, now)
+            after = region.with_own(shares)
             if after.shares == region.shares:
                 return
             same = {"Update": {"TableName": self._table, **same_version(self._partition, ledger.version)}}
@@ -237,21 +237,21 @@ class DynamoStore:
             self.unbooked.keep_claim(claim, self._clock())
         if (departure := departure_of(claim)) is not None:
             self._partition.put(departure_of_node(self._partition, departure))
-        sk, what = f"CLAIM#{claim.name}", f"NodeClaim {claim.name}"
+        sk, subject = f"CLAIM#{claim.name}", f"NodeClaim {claim.name}"
         spent = spent_by(claim, self._clock())
         if spent is None:
-            self._partition.delete_revised(sk, claim.revision, what)
+            self._partition.delete_revised(sk, claim.revision, subject)
             return
         try:
-            self._partition.delete_adding(sk, claim.revision, what, spent_update(self._partition, spent))
+            self._partition.delete_adding(sk, claim.revision, subject, spent_update(self._partition, spent))
         except Conflict:
             if self._partition.there([sk]):
                 raise
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         """Return the names of those of these claims that exist, strongly consistent."""
-        there = self._partition.there([f"CLAIM#{name}" for name in claims])
-        return {sk.removeprefix("CLAIM#") for sk in there}
+        existing = self._partition.there([f"CLAIM#{name}" for name in claims])
+        return {sk.removeprefix("CLAIM#") for sk in existing}
 
     def save_move(self, move: Move) -> Move:
         """Write a move if its revision has not changed, and return it with its new revision. Raises Conflict."""
@@ -299,8 +299,8 @@ class DynamoStore:
 
     def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
         """Write the cluster's zonal shifts, which replace the previous ones."""
-        found = [*map(shift_item, shifts)]
-        self._keep("SHIFTS", self._partition.item("SHIFTS", found) if found else None)
+        items = [*map(shift_item, shifts)]
+        self._keep("SHIFTS", self._partition.item("SHIFTS", items) if items else None)
 
     def _keep(self, sk: str, item: Attributes | None) -> None:
         """Write an item, or delete it if it is None."""
@@ -341,7 +341,7 @@ class DynamoStore:
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
-        items = (backoff_of(self._partition, offering_key(key), each) for key, each in offerings.items())
+        items = (backoff_of(self._partition, offering_key(k), b) for k, b in offerings.items())
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:

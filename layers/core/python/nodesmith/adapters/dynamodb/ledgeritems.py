@@ -50,12 +50,12 @@ _KEPT_AFTER_MONTH = timedelta(days=35)
 class Found:
     """A partition that is being read.
 
-    `known` holds the claims of the last read with their text, `texts` those of this read. Expired departures are
+    `cached` holds the claims of the last read with their text, `texts` those of this read. Expired departures are
     omitted, because DynamoDB's TTL removes them with a delay.
     """
 
-    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]], now: datetime) -> None:
-        self._version, self._known, self._now = version, known, now
+    def __init__(self, version: int, cached: Mapping[str, tuple[str, NodeClaim]], now: datetime) -> None:
+        self._version, self._known, self._now = version, cached, now
         self.texts: dict[str, tuple[str, NodeClaim]] = {}
         self._cluster: ClusterInfo | None = None
         self._claims: list[NodeClaim] = []
@@ -126,8 +126,8 @@ class Found:
                 self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
 
     def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
-        known = self._known.get(name)
-        claim = known[1] if known and known[0] == text else claim_from_item(json.loads(text))
+        cached = self._known.get(name)
+        claim = cached[1] if cached and cached[0] == text else claim_from_item(json.loads(text))
         if claim.revision != revision:
             claim = replace(claim, revision=revision)
         self.texts[name] = text, claim
@@ -136,7 +136,7 @@ class Found:
     def ledger(self) -> Ledger:
         """Return the ledger that was read."""
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
-        lately = [each for each in self._departures if self._now <= each.kept_until]
+        lately = [departure for departure in self._departures if self._now <= departure.kept_until]
         return Ledger(
             self._version,
             claims,
@@ -271,8 +271,10 @@ class UnbookedItems:
             item["sk"]["S"].removeprefix(_UNBOOKED): json.loads(item["doc"]["S"])
             for item in self._partition.items(_UNBOOKED)
         }
-        claims = [claim_from_item(found) for sk, found in documents.items() if sk.startswith("claim#")]
-        return claims, [moves.from_item(found) for sk, found in documents.items() if sk.startswith("move#")]
+        claims = [claim_from_item(document) for sk, document in documents.items() if sk.startswith("claim#")]
+        return claims, [
+            moves.from_item(document) for sk, document in documents.items() if sk.startswith("move#")
+        ]
 
     def booked(self, claims: Collection[str], moves: Collection[str]) -> None:
         """Delete claims by name and moves by id. Those that are gone are ignored."""

@@ -59,11 +59,15 @@ MARK = ("version", "changed", "launches")
 """The attributes of a ledger's metadata that `read_mark` reads."""
 
 
-def read_mark(found: Attributes) -> tuple[int, datetime | None, Launches]:
+def read_mark(attributes: Attributes) -> tuple[int, datetime | None, Launches]:
     """Read a ledger's version (0 before the first commit), when it last changed, and the launches of the last hour."""
-    version = int(found["version"]["N"]) if "version" in found else 0
-    launches = Launches.from_item(json.loads(found["launches"]["S"])) if "launches" in found else NO_LAUNCHES
-    return version, read_moment(found, "changed"), launches
+    version = int(attributes["version"]["N"]) if "version" in attributes else 0
+    launches = (
+        Launches.from_item(json.loads(attributes["launches"]["S"]))
+        if "launches" in attributes
+        else NO_LAUNCHES
+    )
+    return version, read_moment(attributes, "changed"), launches
 
 
 # A process may reuse a ledger while its mark shows that nothing has changed. Each writer marks the ledger first,
@@ -100,7 +104,7 @@ class KeptLedger:
             return None
         if changed is None or (version, changed) != (ledger.version, self._changed):
             return None
-        lately = tuple(each for each in ledger.departures if now <= each.kept_until)
+        lately = tuple(departure for departure in ledger.departures if now <= departure.kept_until)
         return ledger if lately == ledger.departures else replace(ledger, departures=lately)
 
 
@@ -122,8 +126,8 @@ class Locks:
         for _ in range(_LOCK_ATTEMPTS):
             if self._write(concern, "SET ends = :until REMOVE came", free, times):
                 return True
-            came = {":now": times[":now"], ":came": {"BOOL": True}}
-            if self._write(concern, "SET came = :came", "ends > :now", came):
+            values = {":now": times[":now"], ":came": {"BOOL": True}}
+            if self._write(concern, "SET came = :came", "ends > :now", values):
                 return False
         # The lock was released and taken again between our writes. Its new holder sees the same state as we would.
         return False

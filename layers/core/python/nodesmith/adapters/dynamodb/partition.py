@@ -81,12 +81,12 @@ class Partition:
     def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
         """Return an item with a document and the attributes `beside` it. Empty strings are omitted."""
         text = json.dumps(document, separators=(",", ":"))
-        more = {
+        attributes = {
             name: {"N": str(value)} if isinstance(value, int) else {"S": value}
             for name, value in beside.items()
             if value != ""
         }
-        return {**self.key(sk), "doc": {"S": text}, **more}
+        return {**self.key(sk), "doc": {"S": text}, **attributes}
 
     def items(self, beginning: str = "", *, consistent: bool = True) -> Iterator[Attributes]:
         """Yield the partition's items page by page, with `sk`, `doc`, `revision` and `spent`.
@@ -111,19 +111,21 @@ class Partition:
 
     def number(self, sk: str, name: str) -> int:
         """Return a number attribute of an item, strongly consistent, or 0 if it is missing."""
-        found = self.attributes(sk, name).get(name)
-        return int(found["N"]) if found else 0
+        attribute = self.attributes(sk, name).get(name)
+        return int(attribute["N"]) if attribute else 0
 
     def document(self, sk: str) -> dict[str, Any]:
         """Return the document of an item, strongly consistent, or an empty one if there is none."""
-        found = self.attributes(sk, "doc").get("doc")
-        document = json.loads(found["S"]) if found else {}
+        attribute = self.attributes(sk, "doc").get("doc")
+        document = json.loads(attribute["S"]) if attribute else {}
         return document if isinstance(document, dict) else {}
 
     def revised(self, sk: str) -> tuple[dict[str, Any], int]:
         """Return an item's document and revision, strongly consistent; an empty one and 0 if there is none."""
-        found = self.attributes(sk, "doc", "revision")
-        return (json.loads(found["doc"]["S"]), int(found["revision"]["N"])) if found else ({}, 0)
+        attributes = self.attributes(sk, "doc", "revision")
+        return (
+            (json.loads(attributes["doc"]["S"]), int(attributes["revision"]["N"])) if attributes else ({}, 0)
+        )
 
     def attributes(self, sk: str, *names: str, consistent: bool = True) -> Attributes:
         """Return those of these attributes that an item has."""
@@ -142,8 +144,8 @@ class Partition:
     def there(self, sks: Collection[str]) -> set[str]:
         """Return those of these sort keys that exist, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]
-        asked = {"ProjectionExpression": "sk", "ConsistentRead": True}
-        return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, asked)}
+        parameters = {"ProjectionExpression": "sk", "ConsistentRead": True}
+        return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, parameters)}
 
     def put(self, item: Attributes) -> None:
         """Write an item, replacing any existing one."""
@@ -151,10 +153,10 @@ class Partition:
         with as_transient("dynamodb:PutItem"):
             self.client.put_item(TableName=self.table, Item=item)
 
-    def put_revised(self, item: Attributes, revision: int, what: str) -> None:
+    def put_revised(self, item: Attributes, revision: int, subject: str) -> None:
         """Write an item if its revision is still `revision`, which is 0 for a new item. Raises Conflict."""
         self._before_write()
-        with conflicts(f"{what} has moved on from revision {revision}"):
+        with conflicts(f"{subject} has moved on from revision {revision}"):
             self.client.put_item(TableName=self.table, Item=item, **written_once(revision))
 
     def delete(self, sk: str) -> None:
@@ -163,13 +165,13 @@ class Partition:
         with as_transient("dynamodb:DeleteItem"):
             self.client.delete_item(TableName=self.table, Key=self.key(sk))
 
-    def delete_revised(self, sk: str, revision: int, what: str) -> None:
+    def delete_revised(self, sk: str, revision: int, subject: str) -> None:
         """Delete an item if its revision is still `revision`. Raises Conflict.
 
         An item that is already gone is ignored.
         """
         self._before_write()
-        with conflicts(f"{what} has moved on from revision {revision}"):
+        with conflicts(f"{subject} has moved on from revision {revision}"):
             self.client.delete_item(
                 TableName=self.table,
                 Key=self.key(sk),
@@ -177,7 +179,7 @@ class Partition:
                 ExpressionAttributeValues={":read": {"N": str(revision)}},
             )
 
-    def delete_adding(self, sk: str, revision: int, what: str, update: Attributes) -> None:
+    def delete_adding(self, sk: str, revision: int, subject: str, update: Attributes) -> None:
         """Delete an item, if its revision is still `revision`, together with an update of another one. Raises Conflict.
 
         Conflict is also raised if the item is already gone.
@@ -189,7 +191,7 @@ class Partition:
             "ConditionExpression": "revision = :read",
             "ExpressionAttributeValues": {":read": {"N": str(revision)}},
         }
-        with conflicts(f"{what} has moved on from revision {revision}"):
+        with conflicts(f"{subject} has moved on from revision {revision}"):
             self.client.transact_write_items(
                 TransactItems=[{"Delete": delete}, {"Update": {"TableName": self.table, **update}}]
             )
@@ -215,24 +217,28 @@ class Partition:
         raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self.table])} items unwritten")
 
 
-def read_items(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+def read_items(
+    client: Any, table: str, keys: list[Attributes], parameters: Attributes
+) -> Iterator[Attributes]:
     """Yield items by key from any partitions, 100 per call. Raises Transient.
 
-    `asked` holds further options of BatchGetItem for the table.
+    `parameters` holds further options of BatchGetItem for the table.
     """
     for start in range(0, len(keys), _BATCH_READ):
-        yield from _read_batch(client, table, keys[start : start + _BATCH_READ], asked)
+        yield from _read_batch(client, table, keys[start : start + _BATCH_READ], parameters)
 
 
-def _read_batch(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+def _read_batch(
+    client: Any, table: str, keys: list[Attributes], parameters: Attributes
+) -> Iterator[Attributes]:
     for _ in range(_BATCH_ATTEMPTS):
         with transient_errors("dynamodb:BatchGetItem"):
-            answer = client.batch_get_item(RequestItems={table: {"Keys": keys, **asked}})
+            answer = client.batch_get_item(RequestItems={table: {"Keys": keys, **parameters}})
         yield from answer["Responses"].get(table) or ()
-        left = (answer.get("UnprocessedKeys") or {}).get(table)
-        if not left:
+        unprocessed = (answer.get("UnprocessedKeys") or {}).get(table)
+        if not unprocessed:
             return
-        keys = left["Keys"]
+        keys = unprocessed["Keys"]
     raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
 
 
@@ -249,8 +255,8 @@ class LostShare(Conflict):
 
 
 @contextmanager
-def conflicts(what: str, shared: int | None = None) -> Iterator[None]:
-    """Raise Conflict, with the message `what`, for a failed condition, and Transient for all other errors.
+def conflicts(message: str, shared: int | None = None) -> Iterator[None]:
+    """Raise Conflict, with `message`, for a failed condition, and Transient for all other errors.
 
     `shared` is the number of a transaction's item that clusters share. If only that one failed, raise LostShare.
     """
@@ -258,16 +264,16 @@ def conflicts(what: str, shared: int | None = None) -> Iterator[None]:
         try:
             yield
         except ClientError as error:
-            _raise_for(error, what, shared)
+            _raise_for(error, message, shared)
             raise
 
 
-def _raise_for(error: ClientError, what: str, shared: int | None) -> None:
+def _raise_for(error: ClientError, message: str, shared: int | None) -> None:
     """Raise the error that the codes and cancellation reasons stand for; return if they stand for none."""
     reasons = [str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()]
     codes = {str(error.response.get("Error", {}).get("Code")), *reasons}
     if codes & _LOST:
-        lost = {number for number, code in enumerate(reasons) if code in _LOST}
-        raise (LostShare if lost == {shared} else Conflict)(what) from error
+        lost_items = {number for number, code in enumerate(reasons) if code in _LOST}
+        raise (LostShare if lost_items == {shared} else Conflict)(message) from error
     if codes & _BUSY:
         raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error

@@ -49,13 +49,13 @@ def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
         KeyConditionExpression="pk = :pk",
         ExpressionAttributeValues={":pk": {"S": _learned(client)}},
     )
-    found: dict[Boot, Offered] = {}
+    offered: dict[Boot, Offered] = {}
     with transient_errors("dynamodb:Query"):
         for page in pages:
             for item in page["Items"]:
                 boot = Boot(*item["sk"]["S"].split("#"))
-                found[boot] = read_offered(json.loads(item["doc"]["S"]))
-    return found
+                offered[boot] = read_offered(json.loads(item["doc"]["S"]))
+    return offered
 
 
 def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now: datetime) -> None:
@@ -84,7 +84,7 @@ _MARK = {"#version": "version", "#changed": "changed", "#launches": "launches"}
 
 
 class SharedItems:
-    """What clusters share of limits, as one cluster reads and writes it. `client` is a boto3 DynamoDB client."""
+    """The shared use of limits, as one cluster reads and writes it. `client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table: str, cluster: str) -> None:
         self._cluster = cluster
@@ -116,28 +116,34 @@ class SharedItems:
 
     def with_mark(self, ledger: Partition) -> tuple[Attributes, Region]:
         """Return a ledger's metadata and what clusters share, strongly consistent, in one call. Raises Transient."""
-        found = self._read([ledger.key(META)])
-        return found.get(META, {}), self._region(found)
+        items = self._read([ledger.key(META)])
+        return items.get(META, {}), self._region(items)
 
     def region(self) -> Region:
         """Return what clusters share, strongly consistent. Raises Transient."""
         return self._region(self._read([]))
 
     def _read(self, further: Iterable[Attributes]) -> dict[str, Attributes]:
-        own = self._partition
-        keys = [own.key(_LIMITS), own.key(_SHARES), own.key(_BUDGET_SK), *further]
+        partition = self._partition
+        keys = [partition.key(_LIMITS), partition.key(_SHARES), partition.key(_BUDGET_SK), *further]
         names = ", ".join(("pk", "sk", "doc", "revision", *_MARK))
-        asked = {"ProjectionExpression": names, "ExpressionAttributeNames": _MARK, "ConsistentRead": True}
-        return {item["sk"]["S"]: item for item in read_items(own.client, own.table, keys, asked)}
+        parameters = {
+            "ProjectionExpression": names,
+            "ExpressionAttributeNames": _MARK,
+            "ConsistentRead": True,
+        }
+        return {
+            item["sk"]["S"]: item for item in read_items(partition.client, partition.table, keys, parameters)
+        }
 
-    def _region(self, found: Mapping[str, Attributes]) -> Region:
+    def _region(self, items: Mapping[str, Attributes]) -> Region:
         limits, shares, budget = (
-            json.loads(found[sk]["doc"]["S"]) if sk in found else {} for sk in (_LIMITS, _SHARES, _BUDGET_SK)
+            json.loads(items[sk]["doc"]["S"]) if sk in items else {} for sk in (_LIMITS, _SHARES, _BUDGET_SK)
         )
-        revision = int(found[_SHARES]["revision"]["N"]) if _SHARES in found else 0
+        revision = int(items[_SHARES]["revision"]["N"]) if _SHARES in items else 0
         region = region_of(self._cluster, limits, shares, revision)
-        known = CallBudget.from_item(budget)
-        return replace(region, calls=known, lost=known.lost)
+        calls = CallBudget.from_item(budget)
+        return replace(region, calls=calls, lost=calls.lost)
 
     def put(self, region: Region) -> Attributes:
         """Return the part of a transaction that writes shares and launches if no other cluster has done so."""
@@ -179,19 +185,19 @@ class DynamoCommitments:
 
     def load(self) -> Commitments:
         """Return the commitments and reports, strongly consistent; NO_COMMITMENTS if none have been read."""
-        found: Mapping[str, Any] = {item["sk"]["S"]: item for item in self._partition.items(_BOTH)}
-        if _BOOK not in found:
+        items: Mapping[str, Any] = {item["sk"]["S"]: item for item in self._partition.items(_BOTH)}
+        if _BOOK not in items:
             return NO_COMMITMENTS
-        book, reports = _book(found[_BOOK]["doc"]["S"]), found.get(_REPORTS)
+        book, reports = _book(items[_BOOK]["doc"]["S"]), items.get(_REPORTS)
         if reports is None:
             return Commitments(book)
         reported = read_reports(json.loads(reports["doc"]["S"]))
         return Commitments(book, reported, int(reports["revision"]["N"]))
 
-    def report(self, found: Commitments) -> None:
+    def report(self, commitments: Commitments) -> None:
         """Write the reports if their revision has not changed. Raises Conflict."""
-        item = self._partition.item(_REPORTS, reports_item(found), revision=found.revision + 1)
-        self._partition.put_revised(item, found.revision, "what clusters use of commitments")
+        item = self._partition.item(_REPORTS, reports_item(commitments), revision=commitments.revision + 1)
+        self._partition.put_revised(item, commitments.revision, "what clusters use of commitments")
 
     def keep(self, book: CommitmentBook) -> None:
         """Write what was read of commitments, replacing the previous book."""

@@ -66,10 +66,10 @@ def fleet_instances(
     `images` holds image ids by template name. The image id is empty for templates that it lacks. Instances of a shared
     fleet have no claim yet.
     """
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for fleet in answer.get("Instances") or ():
         override = _override_of(request, fleet, str(fleet.get("InstanceType", "")))
-        found += [
+        instances += [
             Instance(
                 id=str(instance_id),
                 claim="" if request.share else request.claim,
@@ -84,18 +84,18 @@ def fleet_instances(
             )
             for instance_id in fleet.get("InstanceIds") or ()
         ]
-    return found
+    return instances
 
 
 def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
     """Return the errors in a response, each with the pool and subnet that it names."""
-    found = [
+    errors = [
         FleetError(
             plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), *_about(request, e)
         )
         for e in answer.get("Errors") or ()
     ]
-    return [each for error in found for each in _of_the_zone(request, error)]
+    return [expanded for error in errors for expanded in _of_the_zone(request, error)]
 
 
 def _of_the_zone(request: LaunchRequest, error: FleetError) -> list[FleetError]:
@@ -112,8 +112,8 @@ def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
 
     Errors that pass and errors about templates or subnets are ignored.
     """
-    others = _NO_TEMPLATE | _SUBNET
-    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in others}
+    handled = _NO_TEMPLATE | _SUBNET
+    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in handled}
     return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
 
 
@@ -128,8 +128,8 @@ def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
     if error.code in _NO_TEMPLATE:
         return TemplateMissing(request.claim)
     if error.code in _SUBNET:
-        named = _SUBNET_ID.findall(error.message) or [o.subnet_id for o in request.overrides]
-        full = tuple(SubnetShortfall(subnet, error.code) for subnet in sorted(set(named)))
+        subnets = _SUBNET_ID.findall(error.message) or [o.subnet_id for o in request.overrides]
+        full = tuple(SubnetShortfall(subnet, error.code) for subnet in sorted(set(subnets)))
         return NoCapacity(request.claim, (), subnets=full)
     if error.code in NO_STOCK | _QUOTA:
         return _no_capacity(request, [], error.code, quota=error.code in _QUOTA)
@@ -154,8 +154,8 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
     if passing and not short and not full and not quota:
         return Unfulfilled(request.claim, passing.code, passing.message)
     if launched and not short and not full and not quota:
-        why = f"EC2 launched {launched} instances, too few, and named no pool that was short"
-        return Unfulfilled(request.claim, "UnfulfillableCapacity", why)
+        message = f"EC2 launched {launched} instances, too few, and named no pool that was short"
+        return Unfulfilled(request.claim, "UnfulfillableCapacity", message)
     if quota or not (short or full):
         code = quota or next((e.code for e in errors if e.code in NO_STOCK), "UnfulfillableCapacity")
         return _no_capacity(request, short, code, quota=bool(quota))
@@ -181,8 +181,8 @@ def _is_passing(error: FleetError) -> bool:
 
 def _is_of_type(error: FleetError) -> bool:
     """Return whether a denial may concern the instance type: not if it names another resource than the instance."""
-    named = _DENIED_RESOURCE.search(error.message)
-    return named is None or ":instance/" in named[1]
+    resource = _DENIED_RESOURCE.search(error.message)
+    return resource is None or ":instance/" in resource[1]
 
 
 def _is_refusal(error: FleetError) -> bool:
@@ -200,10 +200,10 @@ def refusal_reason(code: str, message: str) -> str:
 
 
 def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type: str) -> Override:
-    chosen = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
-    kind = instance_type or chosen.get("InstanceType")
-    subnet = chosen.get("SubnetId") or part.get("SubnetId")
-    zone = chosen.get("AvailabilityZone") or part.get("AvailabilityZone")
+    override = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    kind = instance_type or override.get("InstanceType")
+    subnet = override.get("SubnetId") or part.get("SubnetId")
+    zone = override.get("AvailabilityZone") or part.get("AvailabilityZone")
     fitting = (
         o for o in request.overrides if o.instance_type == kind and (o.subnet_id == subnet or o.zone == zone)
     )

@@ -79,19 +79,19 @@ class FleetCalls:
             calls.setdefault(request.call, []).append(request)
         batch = _Batch()
         answered = parallel(lambda alike: self._call(alike, batch, repeated=repeated), list(calls.values()))
-        outcomes = {outcome.claim: outcome for found in answered for outcome in found}
+        outcomes = {outcome.claim: outcome for answered_batch in answered for outcome in answered_batch}
         return [outcomes[request.claim] for request in requests]
 
     def _call(self, alike: Sequence[LaunchRequest], batch: _Batch, *, repeated: bool) -> list[LaunchOutcome]:
         """Make one call for requests that share it."""
-        first = alike[0]
+        request = alike[0]
         if batch.throttled >= _ENOUGH_THROTTLED:
-            why = "not requested: EC2 throttled other calls of the same batch"
-            return [Deferred(r.claim, "RequestLimitExceeded", why, nothing_begun=True) for r in alike]
-        if self.templates.refusal(first):
+            reason = "not requested: EC2 throttled other calls of the same batch"
+            return [Deferred(r.claim, "RequestLimitExceeded", reason, nothing_begun=True) for r in alike]
+        if self.templates.refusal(request):
             return [refused for r in alike if (refused := self.templates.refusal(r))]
         try:
-            answer = self.client("ec2").create_fleet(**fleet_request(first, self.cluster))
+            answer = self.client("ec2").create_fleet(**fleet_request(request, self.cluster))
         except (ClientError, BotoCoreError) as error:
             code, message = error_code(error), error_message(error)
             if is_passing(error) and plain_code(code) not in NO_STOCK:  # which EC2 answers with status 500
@@ -116,8 +116,8 @@ class FleetCalls:
             # process created is unknown. DescribeInstances has both.
             instances = self._described(first, instances)
         if names_nothing and not instances and repeated:
-            why = "EC2 repeated its response without an instance or an error"
-            return [Unfulfilled(request.claim, "UnfulfillableCapacity", why) for request in alike]
+            message = "EC2 repeated its response without an instance or an error"
+            return [Unfulfilled(request.claim, "UnfulfillableCapacity", message) for request in alike]
         return [self._outcome(request, instances, errors) for request in alike]
 
     def _outcome(
@@ -135,13 +135,13 @@ class FleetCalls:
         them are shown.
         """
         try:
-            found = self.looked_up(request)
+            described = self.looked_up(request)
         except Transient:
             return of_fleet
-        shown = {instance.id: instance for instance in found}
+        by_id = {instance.id: instance for instance in described}
         if of_fleet:
-            return [replace(shown[i.id], claim=i.claim) if i.id in shown else i for i in of_fleet]
-        return found if not request.share or len(found) == request.share.size else ()
+            return [replace(by_id[i.id], claim=i.claim) if i.id in by_id else i for i in of_fleet]
+        return described if not request.share or len(described) == request.share.size else ()
 
     def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:
         """Return the outcome. If EC2 does not know a launch template, first forget the request's templates."""
@@ -198,8 +198,8 @@ def _tags(request: LaunchRequest) -> dict[str, str]:
     """Return the tags of all resources that the call creates. Calls that claims share omit a claim's own tags."""
     if request.share is None:
         return dict(request.tags)
-    own = claim_tags(request.claim, request.tags)
-    common = {key: value for key, value in request.tags.items() if key not in own}
+    own_tags = claim_tags(request.claim, request.tags)
+    common = {key: value for key, value in request.tags.items() if key not in own_tags}
     return {**common, FLEET_TAG: request.share.fleet}
 
 
@@ -286,7 +286,7 @@ class Templates:
     def refusal(self, request: LaunchRequest) -> Refused | None:
         """Return the outcome of a request that names a template that EC2 rejected, or None if it names none."""
         refused = (self._refused.get(override.template) for override in request.overrides)
-        reason = next((found for found in refused if found), None)
+        reason = next((refusal for refusal in refused if refusal), None)
         return Refused(request.claim, *reason) if reason else None
 
     def forget(self, request: LaunchRequest) -> None:

@@ -90,11 +90,11 @@ class Machine:
 def machines(ec2: Any, *filters: Filter) -> Iterator[Machine]:
     """Yield the instances that match all filters, with their tags. Raises Transient, or AWS's error if it is denied."""
     with transient_errors(_DESCRIBE):
-        asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
-        for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
-            for found in reservation["Instances"]:
-                request = str(found.get("SpotInstanceRequestId") or "")
-                yield Machine(_instance(found), _tags(found), request)
+        parameters = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
+        for reservation in rows(ec2, "describe_instances", "Reservations", **parameters):
+            for instance in reservation["Instances"]:
+                request = str(instance.get("SpotInstanceRequestId") or "")
+                yield Machine(_instance(instance), _tags(instance), request)
 
 
 def terminate(ec2: Any, instances: Collection[str]) -> None:
@@ -113,8 +113,8 @@ def terminate(ec2: Any, instances: Collection[str]) -> None:
         if len(ids) > 1:
             _terminate_singly(ec2, ids)
         elif error_code(error) != "InvalidInstanceID.NotFound":
-            why = f"{error_code(error)}: {error_message(error)}"
-            raise Transient(f"ec2:TerminateInstances {ids[0]}: {why}", error_code(error)) from error
+            message = f"{error_code(error)}: {error_message(error)}"
+            raise Transient(f"ec2:TerminateInstances {ids[0]}: {message}", error_code(error)) from error
 
 
 _GONE = "InvalidInstanceID.NotFound"
@@ -145,55 +145,55 @@ def start(ec2: Any, instances: Collection[str]) -> StartRefusal | None:
 def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:
     """Terminate instances one by one, since EC2 rejects a whole call for a single unknown or protected instance."""
     with Failures() as failures:
-        for one in ids:
+        for instance in ids:
             with failures.of():
-                terminate(ec2, [one])
+                terminate(ec2, [instance])
 
 
-def _capacity_type(found: Mapping[str, Any]) -> str:
+def _capacity_type(instance: Mapping[str, Any]) -> str:
     """Return the capacity type. An instance is reserved only if it must run in a reservation.
 
     Open reservations also take in matching on-demand instances.
     """
-    if found.get("InstanceLifecycle") == SPOT:
+    if instance.get("InstanceLifecycle") == SPOT:
         return SPOT
-    preference = (found.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference")
-    reserved = found.get("CapacityReservationId") and preference == "capacity-reservations-only"
+    preference = (instance.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference")
+    reserved = instance.get("CapacityReservationId") and preference == "capacity-reservations-only"
     return RESERVED if reserved else ON_DEMAND
 
 
-def _tags(found: Mapping[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+def _tags(described_: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in described_.get("Tags", ())}
 
 
 def _moment(reason: str) -> datetime | None:
     """Return the time in a StateTransitionReason, None if there is none, as for most instances that run."""
-    found = _MOMENT.search(reason)
+    match = _MOMENT.search(reason)
     try:
-        return datetime.fromisoformat(f"{found[1]}+00:00") if found else None
+        return datetime.fromisoformat(f"{match[1]}+00:00") if match else None
     except ValueError:
         return None
 
 
-def _instance(found: Mapping[str, Any]) -> Instance:
-    tags = _tags(found)
+def _instance(instance: Mapping[str, Any]) -> Instance:
+    tags = _tags(instance)
     return Instance(
-        id=found["InstanceId"],
+        id=instance["InstanceId"],
         claim=tags.get(NODECLAIM_TAG, ""),
-        instance_type=found["InstanceType"],
-        zone=found["Placement"]["AvailabilityZone"],
-        capacity_type=_capacity_type(found),
-        image_id=found["ImageId"],
-        state=found["State"]["Name"],
-        launched_at=found["LaunchTime"].astimezone(UTC),
-        subnet_id=found.get("SubnetId", ""),
-        state_reason=found.get("StateReason", {}).get("Message", ""),
-        state_since=_moment(found.get("StateTransitionReason") or ""),
+        instance_type=instance["InstanceType"],
+        zone=instance["Placement"]["AvailabilityZone"],
+        capacity_type=_capacity_type(instance),
+        image_id=instance["ImageId"],
+        state=instance["State"]["Name"],
+        launched_at=instance["LaunchTime"].astimezone(UTC),
+        subnet_id=instance.get("SubnetId", ""),
+        state_reason=instance.get("StateReason", {}).get("Message", ""),
+        state_since=_moment(instance.get("StateTransitionReason") or ""),
         template_id=tags.get(_TEMPLATE_ID_TAG, ""),
-        instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
-        private_dns_name=found.get("PrivateDnsName", ""),
+        instance_profile=instance.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
+        private_dns_name=instance.get("PrivateDnsName", ""),
         fleet=tags.get(FLEET_TAG, ""),
-        security_groups=tuple(sorted(group["GroupId"] for group in found.get("SecurityGroups", ()))),
+        security_groups=tuple(sorted(group["GroupId"] for group in instance.get("SecurityGroups", ()))),
     )
 
 
@@ -222,26 +222,26 @@ def current_notices(ec2: Any, cluster: str, instances: Collection[str], now: dat
         lambda: _scheduled_changes(ec2, instances),
         lambda: _impaired(ec2, instances, now),
     )
-    found: list[Notice] = []
+    notices: list[Notice] = []
     failed: Transient | None = None
     for look in looks:
         try:
-            found += look()
+            notices += look()
         except Transient as error:
             failed = failed or error
             if error.code in THROTTLED:
                 break
-    if failed is not None and not found:
+    if failed is not None and not notices:
         raise failed
-    return found
+    return notices
 
 
 def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
     for ids in parts(instances):
-        for found in described(ec2, where("instance-id", *ids)):
-            if found.state in STATES:
-                why = f"EC2 shows the instance as {found.state} at {format_time(now)}"
-                yield Notice(STATES[found.state], found.id, now, why)
+        for instance in described(ec2, where("instance-id", *ids)):
+            if instance.state in STATES:
+                message = f"EC2 shows the instance as {instance.state} at {format_time(now)}"
+                yield Notice(STATES[instance.state], instance.id, now, message)
 
 
 def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
@@ -250,8 +250,10 @@ def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[No
         if request.get("InstanceId") in instances:
             status = request["Status"]
             until = _utc(status["UpdateTime"]) + WARNING
-            why = f"EC2 reclaims the instance at {format_time(until)}: its spot request is {status['Code']}"
-            yield Notice(InterruptionCause.SPOT, request["InstanceId"], until, why)
+            message = (
+                f"EC2 reclaims the instance at {format_time(until)}: its spot request is {status['Code']}"
+            )
+            yield Notice(InterruptionCause.SPOT, request["InstanceId"], until, message)
 
 
 def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
@@ -260,18 +262,18 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
     A request stays active until its instance is gone. It carries the tags that our launch template sets on spot
     requests.
     """
-    asked = [where("state", "active"), where("status-code", *_MARKED), *filters]
+    filters_ = [where("state", "active"), where("status-code", *_MARKED), *filters]
     with as_transient("ec2:DescribeSpotInstanceRequests"):
         call = "describe_spot_instance_requests"
-        yield from rows(ec2, call, "SpotInstanceRequests", Filters=asked, PaginationConfig=_PAGE)
+        yield from rows(ec2, call, "SpotInstanceRequests", Filters=filters_, PaginationConfig=_PAGE)
 
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
     """Yield notices for events that AWS has scheduled and neither completed nor canceled."""
     for status in _statuses(ec2, instances, where("event.code", *_CHANGES)):
-        standing = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
-        if standing:
-            yield _scheduled(status["InstanceId"], standing)
+        pending = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
+        if pending:
+            yield _scheduled(status["InstanceId"], pending)
 
 
 def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
@@ -281,14 +283,16 @@ def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[N
             failed = [d for d in (status.get(part) or {}).get("Details", ()) if d.get("Status") == "failed"]
             since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
             if since is not None and now - since >= IMPAIRED_FOR:
-                why = f"the instance has failed EC2's {part} check since {format_time(since)}"
-                yield Notice(InterruptionCause.IMPAIRED, status["InstanceId"], now + WARNING, why, check=part)
+                message = f"the instance has failed EC2's {part} check since {format_time(since)}"
+                yield Notice(
+                    InterruptionCause.IMPAIRED, status["InstanceId"], now + WARNING, message, check=part
+                )
 
 
 def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
     with as_transient("ec2:DescribeInstanceStatus"):
-        asked = {"Filters": [sought], "IncludeAllInstances": True, "PaginationConfig": _PAGE}
-        for status in rows(ec2, "describe_instance_status", "InstanceStatuses", **asked):
+        parameters = {"Filters": [sought], "IncludeAllInstances": True, "PaginationConfig": _PAGE}
+        for status in rows(ec2, "describe_instance_status", "InstanceStatuses", **parameters):
             if status["InstanceId"] in instances:
                 yield status
 
@@ -296,8 +300,8 @@ def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[
 def _scheduled(instance: str, events: Iterable[Mapping[str, Any]]) -> Notice:
     first = min(events, key=lambda event: _not_before(event) or datetime.max.replace(tzinfo=UTC))
     until = _not_before(first)
-    why = f"AWS has scheduled {first['Code']}" + (f" for {format_time(until)}" if until else "")
-    return Notice(InterruptionCause.SCHEDULED, instance, until, why, check=EVENT_CHECK)
+    message = f"AWS has scheduled {first['Code']}" + (f" for {format_time(until)}" if until else "")
+    return Notice(InterruptionCause.SCHEDULED, instance, until, message, check=EVENT_CHECK)
 
 
 def _not_before(event: Mapping[str, Any]) -> datetime | None:
@@ -324,5 +328,5 @@ class Ec2MarkedInstances:
 
     def ids(self) -> frozenset[str]:
         """Return the ids of instances whose marked spot requests carry our tag. Raises Transient."""
-        found = islice(marked_requests(self._ec2(), where("tag-key", MANAGED_BY_TAG)), MOST)
-        return frozenset(request["InstanceId"] for request in found if request.get("InstanceId"))
+        requests = islice(marked_requests(self._ec2(), where("tag-key", MANAGED_BY_TAG)), MOST)
+        return frozenset(request["InstanceId"] for request in requests if request.get("InstanceId"))

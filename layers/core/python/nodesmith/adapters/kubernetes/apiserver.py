@@ -155,16 +155,16 @@ class ApiServer:
         read_seconds: float = _READ_SECONDS,
         accept: str = _PLAIN,
     ) -> dict[str, Any] | None:
-        what = _what(method, path)
+        call = _call_name(method, path)
         status, content = self._exchange(method, path, body, content_type, read_seconds, accept)
         if status == 404:
             return None
         if status >= 400:
-            raise failure(status, read_status(content), what)
+            raise failure(status, read_status(content), call)
         try:
             answer: dict[str, Any] = read_json(content)
         except ValueError as error:
-            raise Transient(f"{what}: the answer is not JSON: {error}") from error
+            raise Transient(f"{call}: the answer is not JSON: {error}") from error
         return answer
 
     def _exchange(
@@ -180,7 +180,7 @@ class ApiServer:
             response = self._request(method, path, body, content_type, read, accept)
             return response.status, response.data
         except (HTTPError, OSError) as error:
-            raise Transient(f"{_what(method, path)}: {error}") from error
+            raise Transient(f"{_call_name(method, path)}: {error}") from error
 
     def _request(
         self,
@@ -198,15 +198,15 @@ class ApiServer:
         )
 
 
-def failure(status: int, said: Manifest, what: str) -> NodesmithError:
+def failure(status: int, status_object: Manifest, call: str) -> NodesmithError:
     """Return the error to raise for an HTTP error status.
 
     409 is Conflict, 410 Expired and 422 Unfit. A status that may pass is Transient. All others are Rejected.
 
     Missing permissions (401, 403) are Transient, because they may be granted. The server's message names them.
     """
-    reason, message = str(said.get("reason") or ""), str(said.get("message") or "")
-    text = f"{what}: {status} {reason}: {message}"
+    reason, message = str(status_object.get("reason") or ""), str(status_object.get("message") or "")
+    text = f"{call}: {status} {reason}: {message}"
     if status == 409:
         return Conflict(text)
     if status == 410:
@@ -218,17 +218,17 @@ def failure(status: int, said: Manifest, what: str) -> NodesmithError:
     return Rejected(text)
 
 
-def _what(method: Method, path: str) -> str:
+def _call_name(method: Method, path: str) -> str:
     return f"{method} {path.partition('?')[0]}"
 
 
 def read_status(content: bytes) -> dict[str, Any]:
     """Return a Status object. Any other body, such as a proxy's, becomes its message."""
     try:
-        said = json.loads(content)
+        status = json.loads(content)
     except ValueError:
-        said = None
-    return said if isinstance(said, dict) else {"message": content[:200].decode(errors="replace")}
+        status = None
+    return status if isinstance(status, dict) else {"message": content[:200].decode(errors="replace")}
 
 
 def _lines(response: BaseHTTPResponse, path: str) -> Iterator[bytes]:
@@ -241,12 +241,12 @@ def _lines(response: BaseHTTPResponse, path: str) -> Iterator[bytes]:
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
+    remainder = b""
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in whole if line)
-    if rest:
-        yield rest
+        *lines, remainder = (remainder + chunk).split(b"\n")
+        yield from (line for line in lines if line)
+    if remainder:
+        yield remainder
 
 
 def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> Connection:
@@ -276,16 +276,16 @@ def read_json(text: bytes) -> Any:
 
 
 def _cut(text: bytes) -> bytes:
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(text):
         match token[0]:
             case b"[" | b"{":
                 depth += 1
                 if depth == DEEPEST_LEVEL + 1:
-                    kept += [text[start : token.start()], b"null"]
+                    parts += [text[start : token.start()], b"null"]
             case b"]" | b"}":
                 if depth == DEEPEST_LEVEL + 1:
                     start = token.end()
                 depth -= 1
-    return b"".join([*kept, text[start:]])
+    return b"".join([*parts, text[start:]])

@@ -73,13 +73,13 @@ class ApiCluster:
 
     def nodeclaim(self, name: str) -> Manifest | None:
         """Return a NodeClaim as a snapshot holds it, or None if it does not exist."""
-        there = self._server.get(object_path("NodeClaim", name))
-        return None if there is None else reduce_custom(there)
+        nodeclaim = self._server.get(object_path("NodeClaim", name))
+        return None if nodeclaim is None else reduce_custom(nodeclaim)
 
     def has_node(self, name: str, provider_id: str) -> bool:
         """Return whether a Node of this name belongs to the instance with this provider id."""
-        there = self._server.get(object_path("Node", name))
-        return there is not None and is_of(there, provider_id)
+        node = self._server.get(object_path("Node", name))
+        return node is not None and is_of(node, provider_id)
 
     def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
         """Create a claim, or update labels, annotations and finalizers of an existing one; then update its status.
@@ -87,15 +87,15 @@ class ApiCluster:
         The spec is immutable, so it is written only on creation. Without `create`, a missing claim is ignored.
         """
         name = manifest["metadata"]["name"]
-        there: Manifest | None = self._server.get(object_path("NodeClaim", name))
-        if there is None and not create:
+        current: Manifest | None = self._server.get(object_path("NodeClaim", name))
+        if current is None and not create:
             return
-        there = there or self._create("NodeClaim", manifest)
-        there = self._update(
-            "NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]), there=there
+        current = current or self._create("NodeClaim", manifest)
+        current = self._update(
+            "NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]), there=current
         )
         if manifest.get("status"):
-            self._update_status("NodeClaim", name, manifest["status"], there)
+            self._update_status("NodeClaim", name, manifest["status"], current)
 
     def delete_nodeclaim(self, name: str) -> None:
         """Delete a claim and remove our finalizer. The caller has already terminated its instance."""
@@ -106,31 +106,31 @@ class ApiCluster:
     def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
         """Delete a NodeClaim or Node that our finalizer holds. If the finalizer is missing, add it first."""
 
-        def held(there: Manifest) -> Manifest | None:
-            is_another = kind == "Node" and not is_of(there, provider_id)
-            if is_another or there["metadata"].get("deletionTimestamp"):
+        def held(current: Manifest) -> Manifest | None:
+            is_another = kind == "Node" and not is_of(current, provider_id)
+            if is_another or current["metadata"].get("deletionTimestamp"):
                 return None
-            return {**there, "metadata": with_finalizers(there["metadata"], [TERMINATION_FINALIZER])}
+            return {**current, "metadata": with_finalizers(current["metadata"], [TERMINATION_FINALIZER])}
 
-        there = self._update(kind, name, held)
-        if there is not None:
-            self._delete(kind, there)
+        written = self._update(kind, name, held)
+        if written is not None:
+            self._delete(kind, written)
 
     def release_node(self, name: str, provider_id: str) -> Sequence[str]:
         """Delete the Node of a terminated instance and remove our finalizer. Return the remaining finalizers."""
-        there = self._server.get(object_path("Node", name))
-        if there is None or not is_left_of(there, provider_id):
+        current = self._server.get(object_path("Node", name))
+        if current is None or not is_left_of(current, provider_id):
             return ()
-        if not there["metadata"].get("deletionTimestamp"):
-            self._delete("Node", there)
-            there = None
-        left = self._update(
+        if not current["metadata"].get("deletionTimestamp"):
+            self._delete("Node", current)
+            current = None
+        written = self._update(
             "Node",
             name,
             lambda node: _released(node) if is_left_of(node, provider_id) else None,
-            there=there,
+            there=current,
         )
-        return tuple(map(str, left["metadata"].get("finalizers") or ())) if left is not None else ()
+        return tuple(map(str, written["metadata"].get("finalizers") or ())) if written is not None else ()
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Patch a Node to match its claim, in one write.
@@ -171,7 +171,7 @@ class ApiCluster:
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into those of a NodePool or EC2NodeClass. A missing object is ignored."""
-        self._update(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
+        self._update(kind, name, lambda current: _with_metadata(current, {"annotations": annotations}))
 
     def karpenter_runs(self) -> bool:
         """Return whether a Karpenter controller of the cluster holds the lease of its leader election."""
@@ -180,9 +180,9 @@ class ApiCluster:
     def release_nodeclass(self, name: str) -> None:
         """Remove Karpenter's finalizer from an EC2NodeClass if it is being deleted."""
 
-        def released(there: Manifest) -> Manifest | None:
-            is_deleted = there["metadata"].get("deletionTimestamp")
-            return without_finalizer(there, NODECLASS_FINALIZER) if is_deleted else None
+        def released(manifest: Manifest) -> Manifest | None:
+            is_deleted = manifest["metadata"].get("deletionTimestamp")
+            return without_finalizer(manifest, NODECLASS_FINALIZER) if is_deleted else None
 
         self._update("EC2NodeClass", name, released)
 
@@ -197,9 +197,9 @@ class ApiCluster:
         except Conflict:
             return None  # created by another run meanwhile: the same name means the same claim
 
-    def _delete(self, kind: str, there: Manifest) -> None:
+    def _delete(self, kind: str, manifest: Manifest) -> None:
         with suppress(Conflict):  # another object has this name by now
-            self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
+            self._server.delete(object_path(kind, manifest["metadata"]["name"]), manifest["metadata"]["uid"])
 
     def _update_status(
         self, kind: str, name: str, status: Manifest, there: Manifest | None = None, *, older: bool = False
@@ -244,16 +244,16 @@ class ApiCluster:
         raise Transient(f"{kind}/{name}: changed during each of {_ATTEMPTS} attempts to write it", "Conflict")
 
 
-def _released(there: Manifest) -> Manifest:
-    return without_finalizer(there, TERMINATION_FINALIZER)
+def _released(manifest: Manifest) -> Manifest:
+    return without_finalizer(manifest, TERMINATION_FINALIZER)
 
 
-def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
-    metadata = dict(there["metadata"])
+def _with_metadata(current: Manifest, new: Manifest) -> Manifest:
+    metadata = dict(current["metadata"])
     for part in ("labels", "annotations"):
-        if wanted.get(part):
-            metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
-    return {**there, "metadata": with_finalizers(metadata, wanted.get("finalizers") or ())}
+        if new.get(part):
+            metadata[part] = {**(metadata.get(part) or {}), **new[part]}
+    return {**current, "metadata": with_finalizers(metadata, new.get("finalizers") or ())}
 
 
 _READ_ATTEMPTS = 3

@@ -115,7 +115,7 @@ def _is_exempt(url: str, no_proxy: str) -> bool:
     """Return whether NO_PROXY lists the host: as `*`, itself, with its port, a domain above it, or a CIDR block."""
     parts = urlsplit(url.lower())
     names = (parts.hostname or "", parts.netloc)
-    for entry in filter(None, (each.strip() for each in no_proxy.lower().split(","))):
+    for entry in filter(None, (part.strip() for part in no_proxy.lower().split(","))):
         domain = entry.lstrip(".")
         if entry == "*" or _contains(entry, names[0]):
             return True

@@ -118,11 +118,11 @@ def _all(
         return answer
 
     def end_in_turn(pod: PodOnNode) -> Eviction:
-        there = server.get(pod_path(pod.pod), read_seconds=READ_SECONDS)
-        if there is None or not runs_on(there, pod.node):
+        current = server.get(pod_path(pod.pod), read_seconds=READ_SECONDS)
+        if current is None or not runs_on(current, pod.node):
             return Gone()
-        uid = there["metadata"]["uid"]
-        if ends_by(there, pod.grace_seconds):
+        uid = current["metadata"]["uid"]
+        if ends_by(current, pod.grace_seconds):
             return Evicted(uid, before=True)
         lane = lanes.get(pod.budget)
         if lane is None:
@@ -142,34 +142,34 @@ def _mixed(pods: Sequence[PodOnNode]) -> list[PodOnNode]:
 
     One pod of each budget and all pods without a budget come first, then a second pod of each budget, and so on.
     """
-    first = randrange(len(pods)) if pods else 0  # noqa: S311
-    met: Counter[str] = Counter()
+    start = randrange(len(pods)) if pods else 0  # noqa: S311
+    seen_by_budget: Counter[str] = Counter()
 
     def place(pod: PodOnNode) -> int:
-        met[pod.budget] += 1
-        return met[pod.budget] if pod.budget else 1
+        seen_by_budget[pod.budget] += 1
+        return seen_by_budget[pod.budget] if pod.budget else 1
 
-    return sorted([*pods[first:], *pods[:first]], key=place)
+    return sorted([*pods[start:], *pods[:start]], key=place)
 
 
 def _end(
     server: ApiServer,
-    wanted: PodOnNode,
+    pod: PodOnNode,
     uid: str,
     request: Callable[[str, Manifest], Request],
     answered: Callable[[int], None],
 ) -> Eviction:
-    grace = {} if wanted.grace_seconds is None else {"gracePeriodSeconds": wanted.grace_seconds}
-    method, path, body = request(wanted.pod, {"preconditions": {"uid": uid}, **grace})
-    status, said = server.ask(method, path, body, read_seconds=READ_SECONDS)
+    grace = {} if pod.grace_seconds is None else {"gracePeriodSeconds": pod.grace_seconds}
+    method, path, body = request(pod.pod, {"preconditions": {"uid": uid}, **grace})
+    status, status_object = server.ask(method, path, body, read_seconds=READ_SECONDS)
     answered(status)
-    return Evicted(uid) if status < 400 else _refusal(status, said, f"{method} {path}")
+    return Evicted(uid) if status < 400 else _refusal(status, status_object, f"{method} {path}")
 
 
 def runs_on(pod: Manifest, node: str) -> bool:
     """Return whether a pod is bound to `node` and has not terminated."""
-    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and pod["spec"].get("nodeName") == node
+    is_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not is_ended and pod["spec"].get("nodeName") == node
 
 
 def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
@@ -179,19 +179,19 @@ def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
     return grace_seconds is None or (pod["metadata"].get("deletionGracePeriodSeconds") or 0) <= grace_seconds
 
 
-def _refusal(status: int, said: Manifest, what: str) -> Eviction:
+def _refusal(status: int, status_object: Manifest, call: str) -> Eviction:
     """Return the outcome for an error response. Raises Transient for errors that may pass."""
-    message = str(said.get("message") or "")
+    message = str(status_object.get("message") or "")
     if status in (404, 409):
         return Gone()  # or another pod has this name: its uid differs
-    details = said.get("details") or {}
+    details = status_object.get("details") or {}
     causes = (cause for cause in details.get("causes") or () if cause.get("reason") == "DisruptionBudget")
-    why = [str(cause.get("message") or "") for cause in causes]
-    if why or details.get("kind") == "poddisruptionbudget":
-        return EvictionRefused(BUDGET, " ".join([message, *why]))
+    messages = [str(cause.get("message") or "") for cause in causes]
+    if messages or details.get("kind") == "poddisruptionbudget":
+        return EvictionRefused(BUDGET, " ".join([message, *messages]))
     if _SEVERAL in message:
         return EvictionRefused(SEVERAL_BUDGETS, message)
-    error = failure(status, said, what)
+    error = failure(status, status_object, call)
     if isinstance(error, Transient) and not any(words in message for words in _DENIALS):
         raise error
     return EvictionRefused(DENIED, message)

@@ -24,17 +24,15 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.observation.mirror import WATCHED
 
 
-def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[str, Any]:
+def merged_status(current: Manifest, new: Manifest, now: datetime) -> dict[str, Any]:
     """Return the current status with wanted fields replaced and conditions merged by type."""
-    merged = {**current, **wanted}
-    if "conditions" in wanted:
-        merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted["conditions"], now)
+    merged = {**current, **new}
+    if "conditions" in new:
+        merged["conditions"] = merged_conditions(current.get("conditions") or (), new["conditions"], now)
     return merged
 
 
-def merged_conditions(
-    current: Iterable[Manifest], wanted: Iterable[Manifest], now: datetime
-) -> list[Manifest]:
+def merged_conditions(current: Iterable[Manifest], new: Iterable[Manifest], now: datetime) -> list[Manifest]:
     """Return the merged conditions. Those of other writers are kept.
 
     Conditions are sorted by lastTransitionTime, with Ready last, as in Karpenter's objects. lastTransitionTime changes
@@ -45,16 +43,16 @@ def merged_conditions(
     true.
     """
     by_type = {str(condition["type"]): dict(condition) for condition in current}
-    for condition in wanted:
+    for condition in new:
         if condition["type"] in SHOWN_WHILE_TRUE and condition.get("status") == "False":
             by_type.pop(str(condition["type"]), None)
             continue
-        known = by_type.get(str(condition["type"]), {})
-        if condition["type"] == LAUNCHED and known.get("status") == "True" and condition["status"] != "True":
+        before = by_type.get(str(condition["type"]), {})
+        if condition["type"] == LAUNCHED and before.get("status") == "True" and condition["status"] != "True":
             continue
         since = condition.get("lastTransitionTime") or format_time(now)
-        if known.get("status") == condition.get("status"):
-            since = known.get("lastTransitionTime") or since
+        if before.get("status") == condition.get("status"):
+            since = before.get("lastTransitionTime") or since
         by_type[str(condition["type"])] = {
             **condition,
             "reason": condition.get("reason") or condition["type"],
@@ -98,33 +96,33 @@ def _owned(metadata: Manifest, nodeclaim: Manifest | None) -> Manifest:
     owners = list(metadata.get("ownerReferences") or ())
     if any((owner["kind"], owner["uid"]) == (kind, uid) for owner in owners):
         return metadata
-    own = {"apiVersion": NODE_CLAIM.api_version, "kind": kind, "name": name, "uid": uid}
+    reference = {"apiVersion": NODE_CLAIM.api_version, "kind": kind, "name": name, "uid": uid}
     others = [owner for owner in owners if (owner["kind"], owner["name"]) != (kind, name)]
-    return {**metadata, "ownerReferences": [*others, {**own, "blockOwnerDeletion": True}]}
+    return {**metadata, "ownerReferences": [*others, {**reference, "blockOwnerDeletion": True}]}
 
 
 def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:
     if patch.unschedulable is None:
         return spec
-    rest = {name: value for name, value in spec.items() if name != "unschedulable"}
-    return {**rest, "unschedulable": True} if patch.unschedulable else rest
+    remaining = {name: value for name, value in spec.items() if name != "unschedulable"}
+    return {**remaining, "unschedulable": True} if patch.unschedulable else remaining
 
 
-def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:
+def with_finalizers(metadata: Manifest, finalizers: Iterable[str]) -> dict[str, Any]:
     """Return metadata with the wanted finalizers added, unless the object is being deleted."""
-    there = list(metadata.get("finalizers") or ())
-    missing = [finalizer for finalizer in wanted if finalizer not in there]
+    current = list(metadata.get("finalizers") or ())
+    missing = [finalizer for finalizer in finalizers if finalizer not in current]
     if not missing or metadata.get("deletionTimestamp"):
         return dict(metadata)
-    return {**metadata, "finalizers": [*there, *missing]}
+    return {**metadata, "finalizers": [*current, *missing]}
 
 
 def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
     """Return an object without this finalizer. Other finalizers stay."""
-    there = obj["metadata"].get("finalizers") or []
-    if finalizer not in there:
+    finalizers = obj["metadata"].get("finalizers") or []
+    if finalizer not in finalizers:
         return dict(obj)
-    kept = [each for each in there if each != finalizer]
+    kept = [name for name in finalizers if name != finalizer]
     return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
 
@@ -133,9 +131,9 @@ def is_of(node: Manifest, provider_id: str) -> bool:
 
     A Node that was restored without a provider id belongs to its claim by name: see `Node.is_restored`.
     """
-    own = _provider_id(node)
-    is_restored = not own and (node["metadata"].get("labels") or {}).get(REGISTERED) == "true"
-    return own == provider_id or is_restored or not provider_id
+    own_id = _provider_id(node)
+    is_restored = not own_id and (node["metadata"].get("labels") or {}).get(REGISTERED) == "true"
+    return own_id == provider_id or is_restored or not provider_id
 
 
 def is_left_of(node: Manifest, provider_id: str) -> bool:
@@ -149,22 +147,22 @@ def _provider_id(node: Manifest) -> str:
 
 def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
     removed = {taint.identity for taint in patch.remove_taints}
-    kept = [raw for raw in current if (raw["key"], raw["effect"]) not in removed]
-    held = {(raw["key"], raw["effect"]) for raw in kept}
-    added = {taint.identity: taint for taint in patch.add_taints if taint.identity not in held}
-    return [*kept, *write_taints(added.values())]
+    remaining = [raw for raw in current if (raw["key"], raw["effect"]) not in removed]
+    identities = {(raw["key"], raw["effect"]) for raw in remaining}
+    added = {taint.identity: taint for taint in patch.add_taints if taint.identity not in identities}
+    return [*remaining, *write_taints(added.values())]
 
 
-def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:
-    """Return the JSON merge patch (RFC 7396) from `current` to `wanted`, empty if they are equal."""
-    patch: dict[str, Any] = {key: None for key in current if key not in wanted}
-    for key, value in wanted.items():
-        known = current.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping):
-            inner = difference(known, value)
+def difference(current: Manifest, new: Manifest) -> dict[str, Any]:
+    """Return the JSON merge patch (RFC 7396) from `current` to `new`, empty if they are equal."""
+    patch: dict[str, Any] = {key: None for key in current if key not in new}
+    for key, value in new.items():
+        before = current.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = difference(before, value)
             if inner:
                 patch[key] = inner
-        elif key not in current or known != value:
+        elif key not in current or before != value:
             patch[key] = value
     return patch
 
@@ -181,11 +179,11 @@ def object_path(kind: str, name: str, *, older: bool = False) -> str:
     With `older` it is the path in the older version of the kind.
     """
     path = OLDER_PATHS[kind] if older else PATHS[kind]
-    namespace, _, own = name.rpartition("/")
+    namespace, _, short_name = name.rpartition("/")
     if not namespace:
-        return f"{path}/{quote(own, safe='')}"
+        return f"{path}/{quote(short_name, safe='')}"
     version, _, plural = path.rpartition("/")
-    return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(own, safe='')}"
+    return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(short_name, safe='')}"
 
 
 def pod_path(pod: str, subresource: str = "") -> str:
@@ -211,14 +209,14 @@ def for_each(
     Raises Transient if items remain after two rounds. `failed` describes them in its message: `pods not evicted`.
     """
     answers: dict[Item, Answer] = {}
-    left = list(dict.fromkeys(items))
+    remaining = list(dict.fromkeys(items))
     with ThreadPoolExecutor(at_once) as threads:
         for _ in range(_ROUNDS):
-            error = _round(left, write, answers, threads, at_once)
+            error = _round(remaining, write, answers, threads, at_once)
             if error is None:
                 return {item: answers[item] for item in dict.fromkeys(items)}
-            left = [item for item in left if item not in answers]
-            failure = Transient(f"{len(left)} {failed}, {left[0]} first: {error}", error.code)
+            remaining = [item for item in remaining if item not in answers]
+            failure = Transient(f"{len(remaining)} {failed}, {remaining[0]} first: {error}", error.code)
     raise failure
 
 
@@ -292,21 +290,21 @@ def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
     """Publish one Event. It is dropped if its namespace is being deleted, which rejects new Events."""
     written = _manifest(event, event.uid or _uid(server, event), format_time(now))
     path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
-    status, said = server.ask("POST", path, written, read_seconds=READ_SECONDS)
+    status, status_object = server.ask("POST", path, written, read_seconds=READ_SECONDS)
     if status == 409:
         again = f"{path}/{quote(written['metadata']['name'], safe='')}"
         server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
-    elif status >= 400 and not _is_closing(status, said):
-        raise failure(status, said, f"POST {path}")
+    elif status >= 400 and not _is_closing(status, status_object):
+        raise failure(status, status_object, f"POST {path}")
 
 
 def _uid(server: ApiServer, event: ObjectEvent) -> str:
-    there = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
-    return str((there.get("metadata") or {}).get("uid", ""))
+    involved = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
+    return str((involved.get("metadata") or {}).get("uid", ""))
 
 
-def _is_closing(status: int, said: Manifest) -> bool:
-    causes = (said.get("details") or {}).get("causes") or ()
+def _is_closing(status: int, status_object: Manifest) -> bool:
+    causes = (status_object.get("details") or {}).get("causes") or ()
     is_ending = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
     return status == 404 or (status == 403 and is_ending)
 
