@@ -165,11 +165,11 @@ def _empty_only(inputs: Inputs) -> Sequence[Proposal]:
     under_way = Pass(inputs, DEFAULT_STEPS)
     remove_empty([one for one in under_way.consolidatable() if not one.pods], under_way)
     renew(under_way.survey.candidates, {}, under_way)
-    return under_way.found
+    return under_way.proposals
 
 
 def _renewals(inputs: Inputs) -> Sequence[Proposal]:
     under_way = Pass(inputs, DEFAULT_STEPS)
     if under_way.drift:
         renew(under_way.survey.candidates, {}, under_way)
-    return under_way.found
+    return under_way.proposals

@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
 from nodesmith.decisions.provisioning.nodepools.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_condition, limit_events
 from nodesmith.decisions.readiness.readiness import QUOTA_NEAR_LIMIT, StatusUpdate, quota_update
-from nodesmith.decisions.scheduling.offerings.quotas import Left, exceeded, usages
+from nodesmith.decisions.scheduling.offerings.quotas import RemainingQuotas, exceeded, usages
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
@@ -338,7 +338,7 @@ class TestUnplanned:
                 nodepools=(pool,), nodeclaims=(nodeclaim_manifest(FOUR),), quotas=(quota_manifest(),)
             )
         )
-        left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
+        left = RemainingQuotas(usages(given.snapshot, given.ledger, given.settings, given.now))
         own = by_hand(given, left)
         static, _ = replicas(given, left)
         assert len(own.planned) == 1
@@ -352,7 +352,7 @@ class TestUnplanned:
         given = inputs(
             snapshot=snapshot(nodepools=(pool,), nodeclaims=(nodeclaim_manifest(FOUR),), quotas=(quota,))
         )
-        left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
+        left = RemainingQuotas(usages(given.snapshot, given.ledger, given.settings, given.now))
         nodes = [*by_hand(given, left).planned, *replicas(given, left)[0]]
         assert len(nodes) == 4
         assert [node.request.capacity_type for node in nodes].count("spot") == spot

@@ -36,7 +36,7 @@ from nodesmith.model.nodeclasses.status import Unresolved
 from nodesmith.settings import PROFILE_HASH_LENGTH, Settings
 
 Client = Callable[[str], Any]
-Found = dict[str, Any]
+Description = dict[str, Any]
 _GONE = frozenset(
     "InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateName.NotFoundException InvalidVolume.NotFound "
     "InvalidNetworkInterfaceID.NotFound NoSuchEntity".split()
@@ -113,26 +113,26 @@ def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
             yield _profile(profile, profile["Path"].removeprefix(prefix).strip("/"))
 
 
-def _profile(profile: Found, owner_uid: str) -> Owned:
+def _profile(profile: Description, owner_uid: str) -> Owned:
     name, made_at = profile["InstanceProfileName"], profile["CreateDate"].astimezone(UTC)
     return Owned(OwnedKind.INSTANCE_PROFILE, name, name, made_at, owner_uid=owner_uid)
 
 
-def _template(template: Found) -> Owned:
+def _template(template: Description) -> Owned:
     id_, name = template["LaunchTemplateId"], template["LaunchTemplateName"]
     return Owned(OwnedKind.LAUNCH_TEMPLATE, id_, name, template["CreateTime"].astimezone(UTC))
 
 
-def _volume(volume: Found) -> Owned:
+def _volume(volume: Description) -> Owned:
     made_at = volume["CreateTime"].astimezone(UTC)
     return Owned(OwnedKind.VOLUME, volume["VolumeId"], created_at=made_at, claim=_claim(volume))
 
 
-def _claim(resource: Found) -> str:
+def _claim(resource: Description) -> str:
     return _tags(resource).get(NODECLAIM_TAG, "")
 
 
-def _tags(resource: Found) -> dict[str, str]:
+def _tags(resource: Description) -> dict[str, str]:
     tags = resource.get("TagSet") or resource.get("Tags") or ()  # network interfaces have a TagSet
     return {tag["Key"]: tag["Value"] for tag in tags}
 

@@ -160,7 +160,7 @@ class _Gone(Exception):
 
 @contextmanager
 def _calls(call: str, *ignored: str) -> Iterator[None]:
-    """Raise Transient for an error of S3, and `_Gone` for one with a code in `gone`."""
+    """Raise Transient for an error of S3, and `_Gone` for one with a code in `ignored`."""
     try:
         yield
     except ClientError as error:
@@ -180,7 +180,7 @@ LOOK_AGAIN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ReadObject:
     tag: str
     content: MetricsObject
     at: datetime
@@ -196,7 +196,7 @@ class MetricsWriter:
         self, blobs: VersionedBlobs, key: str, metrics: Metrics, clock: Callable[[], datetime], writer: str
     ) -> None:
         self._blobs, self._key, self._metrics, self._clock, self._writer = blobs, key, metrics, clock, writer
-        self._known: _Known | None = None
+        self._known: _ReadObject | None = None
         self._waiting = Recorded()
         """Values that the next write adds. Once a write was tried, they stay fixed until its outcome is known."""
         self._is_tried = False
@@ -252,19 +252,19 @@ class MetricsWriter:
                 tag = self._blobs.replace(self._key, content.to_bytes(), cached.tag)
             except Conflict:
                 continue
-            self._known = _Known(tag, content, now)
+            self._known = _ReadObject(tag, content, now)
             break
         else:
             raise Transient(f"{self._key}: other writers won {METRICS_TRIES} times in a row")
         self._number += 1
 
-    def _read(self, now: datetime) -> _Known:
+    def _read(self, now: datetime) -> _ReadObject:
         cached = self._known
         version = self._blobs.read(self._key, cached.tag if cached else NONE_THERE)
         if version.data is None and version.tag and cached is not None:
             self._known = replace(cached, at=now)
         else:
-            self._known = _Known(version.tag, _content(version.data), now)
+            self._known = _ReadObject(version.tag, _content(version.data), now)
         return self._known
 
 

@@ -160,7 +160,7 @@ def _show_standby(
     parsed: ParsedClasses,
     snapshot: Snapshot,
     ledger: Ledger,
-    why: Standby,
+    wait: Standby,
 ) -> ReadinessReport:
     """Write a condition and an Event on each NodePool, which say that Karpenter serves it, and nothing else on objects.
 
@@ -171,12 +171,12 @@ def _show_standby(
         requirements = requirements_by_nodeclass(_readable(pools))
         _, statuses, changed = _resolve(run, parsed, requirements, ledger, now, failures)
         keep_contents(run, _readable(pools), snapshot, ledger, failures)
-        for name, condition in standby_conditions((manifest for manifest, _ in pools), why):
+        for name, condition in standby_conditions((manifest for manifest, _ in pools), wait):
             with failures.of(f"NodePool {name}"):
                 run.cluster.merge_status("NodePool", name, {"conditions": [condition]})
-                run.cluster.publish([ObjectEvent("NodePool", name, why.reason, why.message, warning=True)])
+                run.cluster.publish([ObjectEvent("NodePool", name, wait.reason, wait.message, warning=True)])
                 written.append(f"NodePool/{name}")
-    due = first((next_resolution(_readable(parsed), statuses), why.until))
+    due = first((next_resolution(_readable(parsed), statuses), wait.until))
     return ReadinessReport(tuple(changed), tuple(written), due=due)
 
 

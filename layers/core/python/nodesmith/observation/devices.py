@@ -93,10 +93,10 @@ class DeviceClaims:
                 used.setdefault(device, Counter())[name] += amount
         return used
 
-    def _selector_names(self) -> _Kept:
+    def _selector_names(self) -> _SelectorNames:
         claims = [*self._claims.values(), *self._templates.values()]
         selectors = [text for texts in self._classes.values() for text in texts]
-        return _Kept("\n".join((*selectors, *(claim.text for claim in claims))))
+        return _SelectorNames("\n".join((*selectors, *(claim.text for claim in claims))))
 
 
 def _devices_of(slices: Iterable[ReducedSlice]) -> Iterator[str]:
@@ -153,7 +153,7 @@ class _Pool:
         return not consumes or (not self._is_spread and consumes.keys() <= self._totals.keys())
 
 
-class _Kept:
+class _SelectorNames:
     """Reduces a kind to the attributes and capacities that these texts name."""
 
     def __init__(self, texts: str) -> None:

@@ -289,7 +289,7 @@ def test_a_stopped_instance_counts_against_the_limits_of_its_nodepool() -> None:
 
 
 def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_seldom() -> None:
-    planned = warm_capacity(given().snapshot, (), NOW)[0].each.pods()[0]
+    planned = warm_capacity(given().snapshot, (), NOW)[0].resolution.pods()[0]
     attempts = FrozenMap({Workloads().of(planned): 3})
     tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
     vain = kept(allocatable=tiny, attempts=attempts, created_at=NOW - timedelta(minutes=3))
@@ -306,7 +306,7 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
 def test_after_the_first_instance_without_room_the_next_is_bought_a_minute_later(
     seconds: int, buys: bool
 ) -> None:
-    planned = warm_capacity(given().snapshot, (), NOW)[0].each.pods()[0]
+    planned = warm_capacity(given().snapshot, (), NOW)[0].resolution.pods()[0]
     tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
     known: dict[str, Any] = {"allocatable": tiny, "attempts": FrozenMap({Workloads().of(planned): 1})}
     vain = kept(created_at=NOW - timedelta(seconds=seconds), **known)

@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide, replicas
 from nodesmith.decisions.provisioning.nodeclaims import by_hand
-from nodesmith.decisions.scheduling.offerings.quotas import Left
+from nodesmith.decisions.scheduling.offerings.quotas import RemainingQuotas
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import free_reservations
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.ec2.launches import OfferingKey
@@ -208,7 +208,7 @@ def test_a_static_nodepool_of_reserved_capacity_is_told_that_none_is_left() -> N
     asked = nodeclaim_manifest(pool["spec"]["template"]["spec"]["requirements"])
     seen = snapshot(nodepools=(pool,), nodeclaims=(asked,))
     given = inputs(snapshot=seen, ledger=ledger(nodeclasses={"default": status}))
-    left = Left(())
+    left = RemainingQuotas(())
 
     own = by_hand(given, left)
     nodes, refused = replicas(given, left)

@@ -26,7 +26,7 @@ from typing import Any
 
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.ledgeritems import (
-    Found,
+    LedgerReader,
     UnbookedItems,
     backoff_of,
     claim_of,
@@ -121,7 +121,7 @@ class DynamoStore:
             meta = self._partition.attributes(META, *MARK)
         version, changed, launches = read_mark(meta)
         cached = self._kept.at(version, changed, now)
-        items = Found(version, self._claims, now)
+        items = LedgerReader(version, self._claims, now)
         items.take_all(self._partition.items("NODECLASS#" if cached else ""))
         ledger = items.ledger()
         self._nodeclasses = ledger.nodeclasses

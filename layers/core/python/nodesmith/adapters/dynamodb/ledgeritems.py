@@ -47,7 +47,7 @@ _KEPT_AFTER_BACKOFF = timedelta(days=1)
 _KEPT_AFTER_MONTH = timedelta(days=35)
 
 
-class Found:
+class LedgerReader:
     """A partition that is being read.
 
     `cached` holds the claims of the last read with their text, `texts` those of this read. Expired departures are

@@ -259,37 +259,37 @@ AGAIN_AFTER = timedelta(minutes=1)
 class OnSaleKeeper:
     """Keeps the object that lists what a cluster's NodePools may buy up to date, from run to run.
 
-    `kept` is the object's version and content. `seen` is what the content was computed from: the computation takes a
-    tenth of a second and is skipped if nothing has changed.
+    `written` is the object's version and content. `basis` holds the inputs of that content: the computation takes a
+    tenth of a second and is skipped if they have not changed.
     """
 
     blobs: VersionedBlobs
     cluster: str
     clock: Callable[[], datetime]
-    kept: tuple[str, bytes] | None = None
-    seen: object = None
+    written: tuple[str, bytes] | None = None
+    basis: object = None
     failed_at: datetime | None = None
 
     def keep(self, inputs: Inputs) -> None:
         """Write the object if its content has changed. After a failure, a later run tries again."""
         now, basis = self.clock(), _basis(inputs)
-        if basis == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
+        if basis == self.basis or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
             return
         try:
             self._write(write_on_sale(on_sale(inputs)))
-            self.seen = basis
+            self.basis = basis
         except (Transient, Conflict):
             self.failed_at = now
 
     def _write(self, data: bytes) -> None:
-        key, written = on_sale_key(self.cluster), self.kept
+        key, written = on_sale_key(self.cluster), self.written
         if written is None:
             version = self.blobs.read(key, NONE_THERE)
-            self.kept = written = version.tag, version.data or b""
+            self.written = written = version.tag, version.data or b""
         tag, held = written
         if held != data:
-            self.kept = None  # until the outcome of the write is known
-            self.kept = self.blobs.replace(key, data, tag), data
+            self.written = None  # until the outcome of the write is known
+            self.written = self.blobs.replace(key, data, tag), data
 
 
 def _basis(inputs: Inputs) -> object:

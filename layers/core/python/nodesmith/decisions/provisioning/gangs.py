@@ -223,7 +223,7 @@ def _booked(request: ProvisioningRequest, gang: Gang, now: datetime) -> Gang:
 
 def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
     """Replace nodes that did not come; see whether all are ready; give up what does not come in time."""
-    now, kept = inputs.now, _Kept.of(gang, inputs)
+    now, kept = inputs.now, _KeptRoom.of(gang, inputs)
     if sum(kept.missing):
         late = gang.bought_at is not None and now - gang.bought_at > PURCHASES_FOR
         if gang.purchases >= MOST_PURCHASES or late:
@@ -244,7 +244,7 @@ def _renewed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDe
 
     Once all pods of the request have come, no room needs to be kept.
     """
-    kept = _Kept.of(gang, inputs)
+    kept = _KeptRoom.of(gang, inputs)
     if kept.is_consumed and gang.places:
         return GangDecision(replace(gang, places={}, claims=()))
     if not sum(kept.missing):
@@ -260,13 +260,13 @@ def _rolled_back(gang: Gang, message: str, now: datetime) -> GangDecision:
     return GangDecision(gang.at(GangStage.ROLLING_BACK, now, message=message[:_MOST_MESSAGE]))
 
 
-def _loss(kept: _Kept, reason: str = "") -> str:
+def _loss(kept: _KeptRoom, reason: str = "") -> str:
     message = f"{sum(kept.missing)} of its pods lost their room: nodes did not come, or are gone"
     end = f"and there is no other room: {reason}" if reason else "too often or for too long"
     return f"{message}, {end}"
 
 
-def _moved(gang: Gang, kept: _Kept, room: Room) -> GangDecision:
+def _moved(gang: Gang, kept: _KeptRoom, room: Room) -> GangDecision:
     """Return the gang with other room in place of what is missing."""
     places = {place: counts for place, counts in kept.places.items() if any(counts)}
     for place, counts in room.places.items():
@@ -280,7 +280,7 @@ def _moved(gang: Gang, kept: _Kept, room: Room) -> GangDecision:
     return GangDecision(changed, room.nodes, reserves=True)
 
 
-class _Kept(NamedTuple):
+class _KeptRoom(NamedTuple):
     """What a gang still has: its `places`, the pods `missing` of each set, and its claims that are `serving`.
 
     `is_consumed` is whether all of its pods are on nodes.
@@ -293,7 +293,7 @@ class _Kept(NamedTuple):
     is_consumed: bool
 
     @classmethod
-    def of(cls, gang: Gang, inputs: Inputs) -> _Kept:
+    def of(cls, gang: Gang, inputs: Inputs) -> _KeptRoom:
         """Compare a gang's room with the nodes. While its nodes come, others may have taken room on those that are.
 
         Nodes in zones that are shifted away take no pods.

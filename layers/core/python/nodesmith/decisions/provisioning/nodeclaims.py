@@ -22,7 +22,7 @@ from nodesmith.decisions.provisioning.purchase.claims import most_resources
 from nodesmith.decisions.provisioning.purchase.flexibility import affordable, for_no_pods, offers_for_no_pods
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, pairs
 from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
-from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
+from nodesmith.decisions.scheduling.offerings.quotas import RemainingQuotas, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
@@ -89,11 +89,11 @@ class UserNodeClaims:
     unschedulable: dict[str, str] = field(default_factory=dict)
 
 
-def by_hand(inputs: Inputs, quotas: Left | None = None) -> UserNodeClaims:
+def by_hand(inputs: Inputs, quotas: RemainingQuotas | None = None) -> UserNodeClaims:
     """Decide about users' NodeClaims. `quotas` are what is left of quotas, from which the nodes are charged."""
     result, quotas = (
         UserNodeClaims(),
-        quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)),
+        quotas or RemainingQuotas(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)),
     )
     if is_old(inputs):
         return result
@@ -119,7 +119,7 @@ def by_hand(inputs: Inputs, quotas: Left | None = None) -> UserNodeClaims:
     return result
 
 
-def _planned(requested: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
+def _planned(requested: NodeClaim, inputs: Inputs, quotas: RemainingQuotas) -> PlannedNode:
     """Return the node to buy. Raises Rejected with what stands in the way."""
     nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
     obstacle = nodeclass_obstacle(requested.nodeclass, nodeclasses, inputs.ledger)

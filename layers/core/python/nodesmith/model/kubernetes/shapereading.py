@@ -254,7 +254,7 @@ def read_spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whose:
+class _PodIdentity:
     namespace: str
     labels: Mapping[str, str]
     namespaces: Namespaces | None
@@ -267,7 +267,7 @@ def read_pod_affinity(
 
     If `namespaces` is None, a term with a namespaceSelector applies to all namespaces.
     """
-    pod = _Whose(namespace, labels, namespaces)
+    pod = _PodIdentity(namespace, labels, namespaces)
     for part, anti in (("podAffinity", False), ("podAntiAffinity", True)):
         terms = affinity.get(part) or {}
         for term in terms.get(REQUIRED) or ():
@@ -305,7 +305,7 @@ def read_weight(preferred: Manifest) -> int:
     return weight
 
 
-def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinityTerm:
+def _term(term: Manifest, pod: _PodIdentity, *, anti: bool, weight: int) -> PodAffinityTerm:
     labels = pod.labels
     return PodAffinityTerm(
         topology_key=normalised(str(term["topologyKey"])),
@@ -320,7 +320,7 @@ def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinit
     )
 
 
-def _namespaces(term: Manifest, pod: _Whose) -> frozenset[str] | None:
+def _namespaces(term: Manifest, pod: _PodIdentity) -> frozenset[str] | None:
     """Return the named and the selected namespaces, the pod's own if the term has neither, or None for all."""
     namespaces = frozenset(map(str, term.get("namespaces") or ()))
     selector = parse_selector(term.get("namespaceSelector"))

@@ -188,7 +188,7 @@ def note_decision(state: RunState, move: Move) -> None:
 
 
 def note_failed_validation(state: RunState, move: Move, valid: Collection[str]) -> None:
-    """Count the source nodes of a move that validation has not `kept`."""
+    """Count the source nodes of a move that are not `valid` any more."""
     failed = len(set(move.sources) - set(valid))
     if failed:
         kind = _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI)

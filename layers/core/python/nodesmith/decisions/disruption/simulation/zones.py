@@ -20,12 +20,12 @@ from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Selector
 from nodesmith.model.kubernetes.pods import Shape, Spread
 
-Sold = Callable[[Shape], Iterable[str]]
+ZonesForSale = Callable[[Shape], Iterable[str]]
 """returns the zones in which nodes for pods of a shape can be bought"""
 _Shift = Counter[tuple["_Group", str]]
 _SAME_USD = 1e-9
 _Hosted = Counter[tuple[str, Shape]]
-_Asked = Sequence[tuple[str, Spread]]
+_ZoneSpreads = Sequence[tuple[str, Spread]]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class Zones:
         self,
         existing_nodes: Iterable[ExistingNode],
         shapes: Mapping[str, Shape],
-        sold: Sold,
+        sold: ZonesForSale,
         on_their_way: Collection[str] = (),
     ) -> None:
         self._shapes = shapes
@@ -151,7 +151,9 @@ class Zones:
         return shift
 
 
-def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sold: Sold) -> Iterator[_Group]:
+def _groups(
+    shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sold: ZonesForSale
+) -> Iterator[_Group]:
     """Yield one group for each distinct spread.
 
     Equal spreads of pods that may be in the same zones count the same pods, so they form one group.
@@ -206,7 +208,7 @@ def evenly(
     return tuple(settled_nodes)
 
 
-def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Hosted) -> PlannedNode:
+def _settled(node: PlannedNode, template: Template, spreads: _ZoneSpreads, hosted: _Hosted) -> PlannedNode:
     zones = _cheapest_zones(node)
     if not spreads or len(zones) < 2:
         return node
@@ -214,7 +216,7 @@ def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Ho
     return only(node, [o for o in node.request.overrides if o.zone == zone], template) or node
 
 
-def _zone_spreads(shapes: Iterable[Shape]) -> _Asked:
+def _zone_spreads(shapes: Iterable[Shape]) -> _ZoneSpreads:
     """Return the preferred spreads over zones (ScheduleAnyway), each with its namespace."""
     return [
         (shape.namespace, spread)
@@ -224,7 +226,7 @@ def _zone_spreads(shapes: Iterable[Shape]) -> _Asked:
     ]
 
 
-def _counted_pods(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
+def _counted_pods(zone: str, spreads: _ZoneSpreads, hosted: _Hosted) -> int:
     """Return the number of pods in a zone that these spreads count."""
     return sum(
         count

@@ -77,33 +77,32 @@ class WarmClaim:
 class WarmCapacity:
     """The claims that keep warm capacity for one buffer, those that can be started first, then by age."""
 
-    each: Resolution
-    kept: tuple[WarmClaim, ...] = ()
+    resolution: Resolution
+    entries: tuple[WarmClaim, ...] = ()
 
     @property
     def ready(self) -> int:
         """For how many pods there are stopped instances that need no replacement."""
-        return sum(entry.pods for entry in self.kept if entry.is_ready and not entry.stale)
+        return sum(entry.pods for entry in self.entries if entry.is_ready and not entry.stale)
 
     @property
     def coming(self) -> int:
         """For how many pods instances are being prepared."""
-        return sum(entry.pods for entry in self.kept if not entry.is_ready and not entry.stale)
+        return sum(entry.pods for entry in self.entries if not entry.is_ready and not entry.stale)
 
     @property
     def lacking(self) -> int:
         """For how many pods nothing is kept, or only what must be replaced."""
-        return max(0, self.each.count - self.ready - self.coming)
+        return max(0, self.resolution.count - self.ready - self.coming)
 
     def room(self, bought: int = 0, reason: str = "") -> Room:
         """Return the room as the buffer's status shows it; more instances are bought for `bought` pods."""
-        ready = min(self.ready, self.each.count)
-        coming = min(self.coming, self.each.count - ready)
-        stopped = sum(entry.is_ready for entry in self.kept)
-        warming = len(self.kept) - stopped
-        return Room(
-            self.each.key, self.each.wanted, self.each.count, ready, coming, bought, reason, stopped, warming
-        )
+        key, wanted, count = self.resolution.key, self.resolution.wanted, self.resolution.count
+        ready = min(self.ready, count)
+        coming = min(self.coming, count - ready)
+        stopped = sum(entry.is_ready for entry in self.entries)
+        warming = len(self.entries) - stopped
+        return Room(key, wanted, count, ready, coming, bought, reason, stopped, warming)
 
     def surplus(self) -> Iterator[tuple[NodeClaim, str]]:
         """Yield the claims to give up, each with the reason: those beyond the buffer's count, and replaced ones.
@@ -111,14 +110,14 @@ class WarmCapacity:
         Instances that can still be started are kept until stopped ones take their place. Claims that are just launching
         or stopping are left until that is done.
         """
-        if not self.each.is_ready:  # its template may come back; meanwhile nothing is replaced
+        if not self.resolution.is_ready:  # its template may come back; meanwhile nothing is replaced
             return
-        pods_held, unusable = 0, [entry.claim for entry in self.kept if not (entry.stale or entry.pods)]
+        pods_held, unusable = 0, [entry.claim for entry in self.entries if not (entry.stale or entry.pods)]
         evidence = max(unusable, key=lambda claim: (claim.created_at, claim.name), default=None)
-        for entry in self.kept:
-            is_needed = pods_held < self.each.count and (bool(entry.pods) or entry.claim is evidence)
+        for entry in self.entries:
+            is_needed = pods_held < self.resolution.count and (bool(entry.pods) or entry.claim is evidence)
             if entry.stale:
-                is_needed = entry.is_ready and entry.stale in _USABLE and self.ready < self.each.count
+                is_needed = entry.is_ready and entry.stale in _USABLE and self.ready < self.resolution.count
             else:
                 pods_held += entry.pods
             if not is_needed and entry.claim.phase in _ENDED_AT_ONCE:
@@ -190,7 +189,8 @@ def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) ->
     """
     if not any(claim.is_warm for claim in claims):
         return None
-    pairs = ((w.each.buffer, entry.claim) for w in warm_capacity(snapshot, claims, now) for entry in w.kept)
+    warm = warm_capacity(snapshot, claims, now)
+    pairs = ((w.resolution.buffer, entry.claim) for w in warm for entry in w.entries)
     ages = (claim.created_at + buffer.expire_after for buffer, claim in pairs if buffer)
     return first_after(now, (*ages, next_window(snapshot, now)))
 
@@ -214,11 +214,11 @@ def wanted(warm: WarmCapacity, now: datetime) -> WarmDemand:
     An instance that has no room for the pods that it was bought for is kept as the evidence that buying another one is
     in vain. The next one is bought after the same waits as for pods (`attempts`), and for one pod.
     """
-    pods = warm.each.pods()
+    pods = warm.resolution.pods()
     if not warm.lacking or not pods:
         return WarmDemand()
     workload = Workloads().of(pods[0])
-    vain = [entry.claim for entry in warm.kept if _is_in_vain(entry.claim, warm.each, entry.pods)]
+    vain = [entry.claim for entry in warm.entries if _is_in_vain(entry.claim, warm.resolution, entry.pods)]
     if not vain:
         return WarmDemand(tuple(pods[: warm.lacking]), {workload: 1})
     last = max(vain, key=lambda claim: (claim.created_at, claim.name))
@@ -234,8 +234,8 @@ def wanted(warm: WarmCapacity, now: datetime) -> WarmDemand:
 
 def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
     """Yield a buffer's warm capacity as full nodes that host its planned pods, for their spreads."""
-    pods = warm.each.pods(at_least=1)
-    for entry in warm.kept:
+    pods = warm.resolution.pods(at_least=1)
+    for entry in warm.entries:
         if pods and entry.pods and not entry.stale:
             existing = in_flight_node(entry.claim, snapshot)
             existing.take(pods[0].shape, entry.pods)

@@ -26,7 +26,7 @@ from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned
 from nodesmith.decisions.provisioning.purchase.flexibility import affordable, for_no_pods, offers_for_no_pods
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, pairs
 from nodesmith.decisions.scheduling.existing import zone_of
-from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
+from nodesmith.decisions.scheduling.offerings.quotas import RemainingQuotas, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import refuses_disruption
@@ -41,7 +41,9 @@ SCALED_DOWN = "ScaledDown"
 """The cause of these terminations."""
 
 
-def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNode], dict[str, str]]:
+def replicas(
+    inputs: Inputs, quotas: RemainingQuotas | None = None
+) -> tuple[list[PlannedNode], dict[str, str]]:
     """Return the nodes that static NodePools lack, and by NodePool the reason why it gets none.
 
     `quotas` are what is left of quotas, if nodes have been planned before.
@@ -83,7 +85,7 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim], total: int) -> int:
 
 
 def planned(
-    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs, quotas: Left
+    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs, quotas: RemainingQuotas
 ) -> Iterator[PlannedNode]:
     """Yield `lacking` planned nodes in addition to `mine`, or fewer if `quotas` leave fewer, and charge these.
 
@@ -127,9 +129,9 @@ def planned(
         yield planned_node(options_by_zone[zone], (), (), name, inputs.decision, cluster, inputs.now)
 
 
-def left_of(inputs: Inputs) -> Left:
+def left_of(inputs: Inputs) -> RemainingQuotas:
     """Return what is left of all quotas."""
-    return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
+    return RemainingQuotas(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:

@@ -30,7 +30,7 @@ from nodesmith.decisions.provisioning.purchase.packingproblem import (
 )
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
-from nodesmith.decisions.scheduling.offerings.quotas import Left
+from nodesmith.decisions.scheduling.offerings.quotas import RemainingQuotas
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -141,7 +141,7 @@ def offers_for_no_pods(template: Template, types: Sequence[TypeOption]) -> list[
 
 
 def affordable(
-    quotas: Left, template: Template, offers: Sequence[Offer], nodes: int = 1
+    quotas: RemainingQuotas, template: Template, offers: Sequence[Offer], nodes: int = 1
 ) -> tuple[Offer, ...]:
     """Return the offers that quotas leave enough for, as `Left.narrowed` does."""
     allowed = set(quotas.narrowed(template, pairs(offers), nodes))

@@ -267,7 +267,7 @@ def packing_problem(
     """Return the packing problem of one tier's templates for these demands.
 
     By `choices`, some demands must do without a NodePool that has limits. Without Pricing.CHOICE the problem serves for
-    a bound. `known` are the prices of commitments, if another problem of this tier has found them.
+    a bound. `known_prices` are the prices of commitments, if another problem of this tier has found them.
     """
     dimensions, limits = _dimensions(demands), TierLimits.of(tier)
     items = tuple(

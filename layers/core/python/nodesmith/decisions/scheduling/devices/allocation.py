@@ -135,7 +135,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenDevice:
     """A device of a stock, by its row there, that is allocated to a request (`want` names its alternative) of a claim.
 
     `consumed` are the amounts that it takes of a shared device, in thousandths. `seat` is for the allocator.
@@ -183,7 +183,7 @@ class Allocator:
         self._open: dict[DeviceSelection, list[int]] = {}
         self._same: dict[tuple[int, MatchAttribute], tuple[object, int]] = {}
         """The value that each constraint has settled on, and how many devices have it."""
-        self.taken: list[Taken] = []
+        self.taken: list[TakenDevice] = []
 
     @property
     def free(self) -> list[int]:
@@ -307,7 +307,7 @@ class Allocator:
             self._same[task.number, constraint] = value, many + 1
         consumed = self._share(slot, want)
         self._use(slot, consumed, -1)
-        self.taken.append(Taken(task.number, task.request.name, want.name, slot.row, consumed, number))
+        self.taken.append(TakenDevice(task.number, task.request.name, want.name, slot.row, consumed, number))
         return True
 
     def _use(self, slot: _Slot, consumed: Mapping[str, int], sign: int) -> None:

@@ -63,11 +63,11 @@ class Launching(Protocol):
         """The zones in which EC2 recently lacked capacity for many offerings."""
 
 
-_Ask = tuple[int, int]
+_ShapeNumbers = tuple[int, int]
 """Numbers of what pods ask of a node and of how much they request: shapes with equal numbers see the same offerings."""
 
 
-class _Sold(NamedTuple):
+class _PricedRoom(NamedTuple):
     """The capacity of a node and its lowest price. Exotic types are bought only for pods that fit no other."""
 
     room: Resources
@@ -80,11 +80,11 @@ class TemplateLaunching:
 
     def __init__(self, templates: Sequence[Template]) -> None:
         self._templates = templates
-        self._asks: dict[Shape, _Ask] = {}
+        self._asks: dict[Shape, _ShapeNumbers] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._places: dict[tuple[int, tuple[str, ...]], dict[Domain, list[_Sold]]] = {}
-        self._domains: dict[tuple[_Ask, tuple[str, ...]], list[Domain]] = {}
-        self._prices: dict[tuple[_Ask, tuple[str, ...], Domain], float] = {}
+        self._places: dict[tuple[int, tuple[str, ...]], dict[Domain, list[_PricedRoom]]] = {}
+        self._domains: dict[tuple[_ShapeNumbers, tuple[str, ...]], list[Domain]] = {}
+        self._prices: dict[tuple[_ShapeNumbers, tuple[str, ...], Domain], float] = {}
         self._refusing: dict[tuple[Toleration, ...], frozenset[str]] = {}
         self._soft_taints = [
             t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
@@ -123,7 +123,7 @@ class TemplateLaunching:
             )
         return self._refusing[tolerations]
 
-    def _ask(self, shape: Shape) -> _Ask:
+    def _ask(self, shape: Shape) -> _ShapeNumbers:
         ask = self._asks.get(shape)
         if ask is None:
             kind = self._number(shape.terms, shape.tolerations, shape.shuns_soft_taints)
@@ -133,14 +133,15 @@ class TemplateLaunching:
     def _number(self, *parts: object) -> int:
         return self._numbers.setdefault(parts, len(self._numbers))
 
-    def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
+    def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_PricedRoom]]:
         kind, _ = self._ask(shape)
         alike = kind, keys
         if alike not in self._places:
-            by_domain: dict[Domain, list[_Sold]] = {}
+            by_domain: dict[Domain, list[_PricedRoom]] = {}
             for domain, offers in self._offered(shape, keys):
                 by_domain.setdefault(domain, []).extend(
-                    _Sold(g.type_option.room, g.cost_hourly_usd, g.type_option.is_exotic) for g in offers
+                    _PricedRoom(g.type_option.room, g.cost_hourly_usd, g.type_option.is_exotic)
+                    for g in offers
                 )
             self._places[alike] = {
                 domain: sorted(by_domain[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
@@ -197,7 +198,7 @@ def _values(
     )
 
 
-def _cheapest(requests: Resources, sold: Iterable[_Sold]) -> float:
+def _cheapest(requests: Resources, sold: Iterable[_PricedRoom]) -> float:
     """Return the lowest price of a pod's share of a node that it fits on, USD an hour; infinite where there is none."""
     priced_requests = [(name, amount, is_priced(name)) for name, amount in requests.nonzero().items()]
     lowest = {False: inf, True: inf}

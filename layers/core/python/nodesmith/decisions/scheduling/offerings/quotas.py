@@ -230,7 +230,7 @@ def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> dateti
     return min(filter(None, moments), default=None)
 
 
-class Left:
+class RemainingQuotas:
     """What quotas and capacity reservations leave for nodes planned one after another, without a packing problem."""
 
     def __init__(self, all_usages: Iterable[Usage]) -> None:
