@@ -231,8 +231,7 @@ class AwsCloud:
     def resolve(
         self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, pools: Sequence[Requirements] = ()
     ) -> NodeClassStatus:
-        """Resolve a NodeClass. Anything that is missing becomes a condition of the returned status. Raises
-        Transient."""
+        """Resolve a NodeClass. Missing parts become conditions of the returned status. Raises Transient."""
         from nodesmith.adapters.nodeclasses.nodeclasses import DryRuns, resolve
 
         if self._dry_runs is None:

@@ -200,7 +200,7 @@ TerminationCommand: TypeAlias = SingleEnding | JointEnding | Release
 
 
 class OwnedKind(StrEnum):
-    """The kinds of AWS resources that nodesmith creates beside instances, in EC2's and IAM's terms."""
+    """The kinds of AWS resources other than instances that nodesmith creates, in EC2's and IAM's terms."""
 
     LAUNCH_TEMPLATE = "launch-template"
     INSTANCE_PROFILE = "instance-profile"

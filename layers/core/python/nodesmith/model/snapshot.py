@@ -1,4 +1,4 @@
-"""The state of the cluster at one moment: an input of every decision, beside the ledger."""
+"""The state of the cluster at one moment: an input of every decision, like the ledger."""
 
 from __future__ import annotations
 

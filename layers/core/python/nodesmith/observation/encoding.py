@@ -83,7 +83,7 @@ def header(cluster: str, taken_at: datetime, version: int) -> dict[str, Any]:
 
 
 def sections(observed: Observed, context: Context) -> dict[str, Any]:
-    """Return the parts of a document that are few, beside nodes, NodeClaims, budgets and pods.
+    """Return the small parts of a document: all but nodes, NodeClaims, budgets and pods.
 
     Of pods, it suffices to pass one of each shape, the newest of each DaemonSet, and all with volumes or devices; all
     if CapacityBuffers refer to custom resources, or Namespaces ask for proactive scale-up.
@@ -122,7 +122,7 @@ def sections(observed: Observed, context: Context) -> dict[str, Any]:
 
 
 class Context:
-    """What the rows of pods and nodes depend on beside the pod or node itself."""
+    """What the rows of pods and nodes depend on in addition to the pod or node itself."""
 
     def __init__(self, observed: Observed, taken_at: datetime) -> None:
         self.volumes = Volumes(

@@ -147,7 +147,7 @@ EVENTS_CONFIG = Config(
 MOST_ENTRIES, MOST_BYTES = 10, 256 * 1024
 """The limits of one call."""
 _OF_AN_ENTRY = 128
-"""Bytes that EventBridge counts for an entry beside its texts: the time, and some room."""
+"""Bytes that EventBridge counts for an entry in addition to its texts: the time, and some room."""
 
 
 class HealthEvents:

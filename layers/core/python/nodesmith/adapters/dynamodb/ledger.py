@@ -231,7 +231,7 @@ class DynamoStore:
         """Delete a claim if its revision has not changed. One that is already gone is ignored. Raises Conflict.
 
         Its departure is written first, and counts once even if the deletion then fails. The transaction that deletes
-        the claim adds what its node has cost this month, and so exactly once.
+        the claim also adds its node's cost in this month, so it is added exactly once.
         """
         if claim.instance_id:
             self.unbooked.keep_claim(claim, self._clock())

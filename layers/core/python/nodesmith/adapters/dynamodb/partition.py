@@ -79,7 +79,7 @@ class Partition:
         return {"pk": {"S": self.pk}, "sk": {"S": sk}}
 
     def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
-        """Return an item with a document and the attributes `beside` it. Empty strings are omitted."""
+        """Return an item with a document and further attributes (`beside`). Empty strings are omitted."""
         text = json.dumps(document, separators=(",", ":"))
         attributes = {
             name: {"N": str(value)} if isinstance(value, int) else {"S": value}

@@ -294,7 +294,7 @@ def _cut(period: Period, at: datetime | None) -> Iterator[Period]:
 def billed_usage(nodes: Iterable[BookedNode]) -> dict[tuple[str, str], float]:
     """Return how many instances of each type and zone were billed on demand during the hour, as fractions.
 
-    Foreign nodes are left out: what runs beside nodesmith is read from EC2.
+    Foreign nodes are left out, because they are read from EC2.
     """
     hours: dict[tuple[str, str], float] = {}
     for node in nodes:

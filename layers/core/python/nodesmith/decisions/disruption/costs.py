@@ -83,7 +83,7 @@ def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
 def lost_usd(
     pods: Iterable[Pod], node: Node, price_hourly_usd: float, now: datetime, learned: Mapping[Shape, int]
 ) -> float:
-    """Return what is lost besides the evictions when a node's pods are moved, in USD.
+    """Return the cost of moving a node's pods in addition to the evictions, in USD.
 
     Pods of Jobs start over, so all they have done since their creation is lost: the longer they have run, the better
     they are left to finish. Other pods are lost for as long as they take until they are Ready, beyond the ten minutes

@@ -247,8 +247,8 @@ def _addresses_taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
 def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
     """Return the requests in their order, equal ones with their share of a fleet.
 
-    A request without an equal one keeps a call of its own, and so does each request for a capacity block, whose offer
-    is for one purchase.
+    A request without an equal one keeps its own call. So does each request for a capacity block, because the offer of a
+    block is for one purchase.
     """
     alike: dict[object, list[str]] = {}
     # Hashing overrides is slow, and nodes that are planned alike share the same tuple, so each tuple is hashed once.

@@ -1,7 +1,8 @@
 """The health of NodePools: whether their nodes have joined the cluster, and whether nodes were bought in vain.
 
-A NodePool whose nodes do not join (a broken image, user data, network, role) is in back-off, longer each time, and so
-is the failed offering within it. Other NodePools are not affected. Each claim counts once, however often it is seen.
+If a NodePool's nodes do not join (a broken image, user data, network, role), the NodePool and the failed offering
+within it are in back-off, longer each time. Other NodePools are not affected. Each claim counts once, however often it
+is seen.
 
 Two breakers per NodePool bound what is bought in vain, whatever the cause (ADR 59). `launches` trips when nodes do not
 register, do not initialize or serve no pod. `moves` trips when nodes are bought and soon replaced again and again, and

@@ -29,7 +29,7 @@ from nodesmith.model.snapshot import Snapshot
 
 FORMAT = "1"
 MOST_NAMES = 20
-"""The most names in a list of a notification, whose count is given beside it."""
+"""The most names in a list of a notification. The full count is in a field of its own."""
 LONGEST_NAME = 512
 """Characters: more than any name in Kubernetes or AWS has, including a pod's with its namespace."""
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"

@@ -50,8 +50,8 @@ def provisionable(
 
     Pods on nodes in `going` (being deleted or disrupted) will need another node and are provided for at once, unless
     they cannot be evicted (`is_kept`) or have no controller that recreates them. Pods whose priority is below `cutoff`
-    are expendable: they only use room that is there. DaemonSet pods and static pods are in neither list, nor are pods
-    being deleted, except those of StatefulSets: these come back only when they are gone, and their node can be ready.
+    are expendable: they only use room that is there. Neither list has DaemonSet pods, static pods, or pods being
+    deleted, except those of StatefulSets: these come back only when they are gone, and their node can be ready.
     """
     accepted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []

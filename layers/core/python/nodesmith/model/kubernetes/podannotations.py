@@ -38,8 +38,8 @@ def scale_up_delay(text: str | None) -> timedelta | None:
 _ZEROS = frozenset({"0", "+0", "-0"})
 """The durations that need no unit in Go."""
 _LONGEST_DELAY = 64
-# Annotations that protect from disruption beside Karpenter's current one. Two others of Cluster Autoscaler have no
-# meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes` remove protections that only Cluster
+# Annotations that protect from disruption in addition to Karpenter's current one. Two others of Cluster Autoscaler have
+# no meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes` remove protections that only Cluster
 # Autoscaler has.
 POD_PROTECTIONS: Mapping[str, str] = {
     "karpenter.sh/do-not-evict": "true",

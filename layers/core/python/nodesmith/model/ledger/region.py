@@ -264,7 +264,7 @@ NO_SPENDING = Spending()
 MOST_CALLS = 32
 CALLS_PER_SECOND = 4.0
 SHORT_CALLS_PER_SECOND = 4.8
-"""While calls are short: no run makes calls besides the budget, so that less is left of EC2's 5 a second."""
+"""While calls are short: no run makes calls outside of the budget, which would leave less of EC2's 5 a second."""
 SHORT_FOR = timedelta(minutes=1)
 """How long calls count as short after EC2 has throttled one, or after a cluster got none of the budget meanwhile."""
 ACTIVE_FOR = timedelta(seconds=30)

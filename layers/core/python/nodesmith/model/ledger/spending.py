@@ -178,7 +178,7 @@ def counted_claims(
     now: datetime,
     further: Callable[[NodeClaim], Mapping[str, str]] = _no_labels,
 ) -> Iterator[Counted]:
-    """Yield what claims count as; `further` returns the labels that the Node of a claim has besides.
+    """Yield what claims count as; `further` returns the labels that only the Node of a claim has.
 
     A claim that is not launched yet counts with the most that it may become.
     """

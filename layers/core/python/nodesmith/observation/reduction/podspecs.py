@@ -1,6 +1,6 @@
 """Reduce a pod's spec to its requests, where it may run, and how it ends, and apply LimitRanges and RuntimeClasses.
 
-While a container is resized in place, its allocated resources are kept beside its requests.
+While a container is resized in place, both its requests and its allocated resources are kept.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _NO_BETTER = "its pods, or pods in transit, would not be spread over zones more 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What judgement needs besides the trial: totals of NodePools, the time, and zones if they matter."""
+    """What judgement needs in addition to the trial: totals of NodePools, the time, and zones if they matter."""
 
     known: Mapping[str, PoolTotals]
     now: datetime

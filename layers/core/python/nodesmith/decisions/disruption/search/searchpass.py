@@ -164,7 +164,7 @@ class Pass:
 
 
 class Allowed:
-    """What may still be disrupted besides the sources of moves in progress. It shrinks as moves are accepted."""
+    """What may still be disrupted in addition to the moves in progress. It shrinks as moves are accepted."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs, sources = inputs, inputs.ledger.sources

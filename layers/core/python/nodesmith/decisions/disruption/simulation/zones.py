@@ -188,8 +188,7 @@ def evenly(
 ) -> tuple[PlannedNode, ...]:
     """Return the nodes, each in the zone that its pods' preferred spreads favor, if that costs nothing.
 
-    `templates` are by NodePool, `existing_nodes` are the nodes besides these, `shapes` are pods' shapes by
-    namespace/name.
+    `templates` are by NodePool, `existing_nodes` are all other nodes, `shapes` are pods' shapes by namespace/name.
     """
     spreads_by_node = [_zone_spreads(shapes[key] for key in node.claim.nominated) for node in nodes]
     if not any(spreads_by_node):

@@ -128,7 +128,7 @@ class Considered:
     limits: tuple[str, ...] = ()
     """The quotas that its nodes may count against, each with its use, in a sentence."""
     costs: tuple[str, ...] = ()
-    """What besides prices decides about its nodes: surcharges and the objective, each in a sentence."""
+    """What decides about its nodes apart from prices: surcharges and the objective, each in a sentence."""
 
 
 def considered(inputs: Inputs, only: Container[str] | None = None) -> list[Considered]:

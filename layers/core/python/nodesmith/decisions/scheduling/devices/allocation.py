@@ -80,7 +80,8 @@ class Matcher:
     def selected(self, want: DeviceSelection, stock: Stock) -> list[int]:
         """Return the numbers of the kinds that a want selects.
 
-        If a selector fails for any device of a node, kube-scheduler allocates none of that node's, and so none is here.
+        If a selector fails for any device of a node, kube-scheduler allocates no device of that node, so none is
+        selected here.
         """
         verdicts = [self.selects(want, kind) for kind, _, _ in stock]
         return (

@@ -272,7 +272,7 @@ def _matched(types: TypeSet, overlay: NodeOverlay, own: frozenset[str]) -> Mappi
 
 @lru_cache(maxsize=64)
 def _overlaid(types: TypeSet, overlays: tuple[NodeOverlay, ...], own: frozenset[str]) -> TypeSet:
-    """Return types with NodeOverlays applied. Types without any stay the same objects, and so does the whole set."""
+    """Return types with NodeOverlays applied. Types without any stay the same objects, and a set of them does too."""
     by_type: dict[str, list[NodeOverlay]] = {}
     for overlay in overlays:
         keys = own.intersection(overlay.requirements)

@@ -1,4 +1,4 @@
-"""Limits beside those of a NodePool: capacity reservations and placement groups, and what quotas and commitments leave.
+"""Limits other than a NodePool's own: capacity reservations, placement groups, and what quotas and commitments leave.
 
 An EC2NodeClass says what may be launched in reservations and groups. The capacity of a reservation is paid for anyway.
 """

@@ -88,7 +88,7 @@ class Template:
 
     @property
     def is_steered(self) -> bool:
-        """Whether something besides price decides: surcharges, the number of nodes, interruption risk, commitments."""
+        """Whether more than the price decides: surcharges, the number of nodes, interruption risk, commitments."""
         steered = self.least_nodes or self.type_options.is_surcharged or self.type_options.is_risky
         return steered or bool(len(self.committed))
 

@@ -73,7 +73,7 @@ def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]
 def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets: LabelSets) -> bool:
     """Return whether kube-scheduler may bind pods of `shape` before their `leader`, which must then be where they are.
 
-    This holds for pods that match their own term, and so can be the first, before leaders that must share a node; and
+    This holds for pods that match their own term, so that they can be first, before leaders that must share a node; and
     for pods that only prefer to follow, before leaders that must follow them.
     """
     number = sets.number(shape)
@@ -178,7 +178,7 @@ class TopologyDependencies:
 
         - 0: shapes that spreads of other shapes count or that affinity follows; and shapes that anti-affinity of others
           repels over a key that their own terms name, since these have no choice.
-        - 1: other shapes with spreads or anti-affinity over a key besides the hostname; and shapes as in turn 0 that
+        - 1: other shapes with spreads or anti-affinity over a key other than the hostname; and shapes as in turn 0 that
           also spread over the hostname.
         - 2 (`FOLLOWS`): shapes with required pod affinity.
         - 3: all others. They may go anywhere, and nothing depends on where they are.

@@ -67,7 +67,7 @@ class Converted(NamedTuple):
     number: int
     manifest: Mapping[str, Any]
     origins: Mapping[str, Origin] = {}
-    """Field of `manifest` → origin. Fields that are neither listed nor inside a listed one have not moved."""
+    """Field of `manifest` → origin. All fields outside of those listed have not moved."""
 
     def origin(self, field: str) -> Origin | None:
         """Return the origin of a field, derived from the closest listed field around it; None if it was added."""

@@ -36,7 +36,7 @@ class InstallationSettings(NamedTuple):
     kubernetes: str = ""
     """The cluster's version, such as 1.31."""
     role: str = ""
-    """The role of nodes whose object names neither a role nor an instance profile."""
+    """The role of nodes if the object names no role and no instance profile."""
     instance_profile: str = ""
     """The instance profile of such nodes, as old installations configured it. It takes precedence over `role`."""
     for_files: bool = False
