@@ -82,7 +82,7 @@ def findings(folder: Path, *objects: Mapping[str, Any]) -> list[tuple[str, str, 
             manifest(annotations={"nodesmith.dev/buffer-schedule": "0 7 * * *"}),
             "error",
             "metadata.annotations[nodesmith.dev/buffer-duration]",
-            "must be set beside",
+            "must be set together with",
         ),
     ],
 )

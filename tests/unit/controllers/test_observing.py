@@ -167,7 +167,7 @@ def test_shadows_that_cannot_be_read_are_reported_and_begin_anew() -> None:
     scene.blobs.put(KEY, b"damaged")
     report = watch(scene.run())
     assert report.counts["ShadowsWritten"] == 1
-    assert "the shadows begin anew" in report.rejected[0]
+    assert "the shadows start again" in report.rejected[0]
     assert scene.kept().started_at == builders.NOW
 
 

@@ -292,7 +292,7 @@ def test_what_is_written_is_read_back_and_bounded() -> None:
 
 def test_a_damaged_object_is_rejected_with_its_name() -> None:
     with pytest.raises(
-        Rejected, match=r"clusters/web/shadow\.json\.gz cannot be read: .*delete it to begin anew"
+        Rejected, match=r"clusters/web/shadow\.json\.gz cannot be read: .*delete it to start again"
     ):
         read_shadow(b"{}", "clusters/web/shadow.json.gz")
 

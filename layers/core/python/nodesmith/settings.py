@@ -245,7 +245,7 @@ class Settings:
     )
     allocation_labels: tuple[str, ...] = _setting(
         "ALLOCATION_LABELS",
-        "the labels of pods by which costs are grouped, beside the namespace: team,app.kubernetes.io/part-of",
+        "the labels of pods by which costs are grouped, in addition to the namespace: team,app.kubernetes.io/part-of",
         (),
         parse_label_keys,
     )

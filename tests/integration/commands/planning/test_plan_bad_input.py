@@ -265,9 +265,7 @@ def test_exceeded_limits_stop_only_their_nodepool(plan: Command) -> None:
 
     assert {node["nodePool"] for node in ran.plan["nodes"]} == {"open"}
     stays = ran.unplaced["default/stays"]
-    assert (
-        "its limit of 4 cpu is reached (8 used, the smallest node that would do takes 2)" in stays["reason"]
-    )
+    assert "its limit of 4 cpu is reached (8 used, the smallest suitable node takes 2)" in stays["reason"]
     assert (stays["nodePool"], stays["blocking"]) == ("full", "limit cpu")
     assert stays["fix"] == "for this pod raise spec.limits.cpu to at least 10"
 

@@ -246,7 +246,10 @@ def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
 @pytest.mark.parametrize(
     ("disruption", "reported"),
     [
-        ({"budgets": [{"nodes": "0"}, {"nodes": "20%"}]}, "budgets[1].nodes is '20%': has no effect beside"),
+        (
+            {"budgets": [{"nodes": "0"}, {"nodes": "20%"}]},
+            "budgets[1].nodes is '20%': has no effect together with",
+        ),
         ({"budgets": [{"nodes": "1", "reasons": []}]}, "budgets[0].reasons is []: limits nothing"),
         (
             {"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"},

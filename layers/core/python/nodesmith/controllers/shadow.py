@@ -75,6 +75,6 @@ def _stored_shadow(run: Watch, data: bytes | None, key: str, report: Report) -> 
     try:
         shadow = read_shadow(data, key)
     except Rejected as error:
-        report.rejected.append(f"{error}; the shadows begin anew")
+        report.rejected.append(f"{error}; the shadows start again")
         return None
     return shadow if shadow.cluster == run.cluster_name else None

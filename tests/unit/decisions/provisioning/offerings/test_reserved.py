@@ -163,7 +163,7 @@ def test_a_nodepool_of_reserved_capacity_alone_buys_nothing_else() -> None:
     (left,) = plan.unplaced
     assert len(left.pods) == 3
     assert left.reason == (
-        "NodePool default: all instances of cr-1 are in use, and only reserved capacity would do"
+        "NodePool default: all instances of cr-1 are in use, and only reserved capacity is suitable"
     )
     assert (left.why.blocking, left.why.fix) == (
         "capacity reservations",
@@ -215,4 +215,4 @@ def test_a_static_nodepool_of_reserved_capacity_is_told_that_none_is_left() -> N
 
     assert [node.claim.capacity_type for node in own.planned] == [RESERVED]
     assert nodes == []
-    assert "all instances of cr-1 are in use, and only reserved capacity would do" in refused["default"]
+    assert "all instances of cr-1 are in use, and only reserved capacity is suitable" in refused["default"]

@@ -152,7 +152,7 @@ def test_a_limit_is_reported_with_its_use_the_smallest_node_and_a_sufficient_val
     (group,) = decided(shape("1"), nodepool_manifest(limits={"cpu": "1"})).unplaced
 
     assert group.why == Reason(
-        "NodePool default: its limit of 1 cpu is reached (0 used, the smallest node that would do takes 2)",
+        "NodePool default: its limit of 1 cpu is reached (0 used, the smallest suitable node takes 2)",
         nodepool="default",
         blocking="limit cpu",
         fix="for this pod raise spec.limits.cpu to at least 2",
@@ -176,7 +176,7 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
 
     assert len(plan.nodes) == 1
     assert str(plan.unplaced[0].why) == (
-        "NodePool default: its limit of 1 nodes is reached (1 used, the smallest node that would do takes 1);"
+        "NodePool default: its limit of 1 nodes is reached (1 used, the smallest suitable node takes 1);"
         " for these 2 pods raise spec.limits.nodes to at least 3"
     )
 
@@ -241,7 +241,7 @@ def test_limits_that_only_together_exclude_every_node_are_reported_so() -> None:
     (group,) = decided(shape("1"), pool).unplaced
 
     assert group.why.blocking == "limits together"
-    assert "its limits leave no room for a node that would do (3 cpu, 12Gi memory left)" in group.reason
+    assert "its limits leave no room for a suitable node (3 cpu, 12Gi memory left)" in group.reason
 
 
 def test_a_missing_nodepool_is_the_reason() -> None:

@@ -215,7 +215,7 @@ def read_shadow(data: bytes, source: str) -> Shadow:
             faults=tuple(raw["faults"]),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Rejected(f"{source} cannot be read: {error!r}; delete it to begin anew") from None
+        raise Rejected(f"{source} cannot be read: {error!r}; delete it to start again") from None
 
 
 _time = datetime.fromisoformat

@@ -83,7 +83,7 @@ def read_window(annotations: Mapping[str, str], report: Report) -> Window | None
         return None
     if schedule is None or duration is None:
         missing, present = (SCHEDULE, DURATION) if schedule is None else (DURATION, SCHEDULE)
-        _refuse(report, missing, None, f"must be set beside {present}")
+        _refuse(report, missing, None, f"must be set together with {present}")
         return None
     seconds = _seconds(duration, report)
     if fault := schedule_fault(schedule):

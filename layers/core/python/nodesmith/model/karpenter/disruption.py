@@ -265,7 +265,8 @@ def _warn_of_mistakes(spec: Mapping[str, Any], budgets: tuple[Budget, ...], repo
                 f"{path}.reasons", "[]", "limits nothing; leave it out to limit all reasons", fatal=False
             )
         elif none is not None and budget.nodes not in ("0", "0%"):
-            remedy = f"has no effect beside {_BUDGETS}[{none}], which never allows any disruption; keep one of them"
+            other = f"{_BUDGETS}[{none}], which never allows any disruption"
+            remedy = f"has no effect together with {other}; keep one of them"
             report.add(f"{path}.nodes", shown(budget.nodes), remedy, fatal=False)
     if (spec["consolidateAfter"], spec["consolidationPolicy"]) == (NEVER, WHEN_EMPTY):
         remedy = "keeps even empty nodes forever; set a duration, or leave out consolidationPolicy"

@@ -316,7 +316,7 @@ def _obstacle(
     if not stops:
         owners = sorted({shared.owner for shared in limits.values()})
         return (
-            f"{' and '.join(owners)} together leave no room for a node that would do",
+            f"{' and '.join(owners)} together leave no room for a suitable node",
             "quotas together",
             "",
         )
@@ -355,7 +355,7 @@ def _explained(usage: Usage, resource: str, room: int, least: int) -> tuple[str,
     message = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
         f" ({amount_in_words(resource, used)} used{since},"
-        f" the least that a node that would do takes is {amount_in_words(resource, usage.taking(resource, least))})"
+        f" the least that a suitable node takes is {amount_in_words(resource, usage.taking(resource, least))})"
     )
     enough = amount_in_words(resource, usage.needed(resource, being_bought + least)).partition(" ")[0]
     return (

@@ -127,7 +127,7 @@ def used_up(offerings: Iterable[Offering], available: Mapping[str, int]) -> tupl
     names = sorted({offering.reservation for offering in offerings})
     if not all(names) or any(available.get(reservation_limit(name), 0) > 0 for name in names):
         return None
-    message = f"all instances of {' and '.join(names[:_MOST_NAMED])} are in use, and only reserved capacity would do"
+    message = f"all instances of {' and '.join(names[:_MOST_NAMED])} are in use, and only reserved capacity is suitable"
     return (
         message,
         "capacity reservations",
