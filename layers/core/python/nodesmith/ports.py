@@ -59,8 +59,8 @@ class Store(Protocol):
         """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
         It also notes the launches, and what the cluster takes of limits that clusters share. A move or gang of revision
-        0 is new. Raises Conflict if the version, or the revision of anything else, has changed, if a new claim's name
-        is taken, or if a limit of launches or one that clusters share does not allow it.
+        0 is new. Raises Conflict if the version or another revision has changed, if a new claim's name is taken, or if
+        a limit does not allow it: that of launches, or one that clusters share.
         """
 
     def save_shares(self) -> None:

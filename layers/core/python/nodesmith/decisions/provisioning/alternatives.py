@@ -87,9 +87,9 @@ class Attempt:
     def rank(self) -> _Rank:
         """Sort key: the lowest is the best attempt.
 
-        Sound attempts come first; then count pods without a node, preferences given up, pods in NodePools of less
-        weight, nodes where few are asked for, price with surcharges, domains given up because nothing could be bought
-        there, and nodes.
+        Attempts are compared in this order: whether they are sound, pods without a node, preferences given up, pods in
+        NodePools of less weight, nodes where few are asked for, price with surcharges, domains given up because nothing
+        could be bought there, nodes.
         """
         given_up = self.assignment.given_up + self.purchase.given_up
         unsound, unplaced, lighter, few, price = self.cost

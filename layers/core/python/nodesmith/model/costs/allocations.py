@@ -182,9 +182,9 @@ class MoveOutcome:
     """A move, what it promised, and what came of it.
 
     `promised_hourly_nano_usd` is the saving per hour that the decision expected, and `sources_hourly_nano_usd` the
-    price of the nodes that it ended. Until `settled_at`, a day after `moved_at`, amounts are those so far:
-    `sources_nano_usd` is what the sources would have cost since the move, `replacements_nano_usd` what replacements and
-    draining sources cost instead. `moved_again` is how many replacements have ended, and `causes` why.
+    price of the nodes that it ended. Until `settled_at`, a day after `moved_at`, amounts are those so far.
+    `sources_nano_usd` is what the sources would have cost since the move; `replacements_nano_usd` is the cost of
+    replacements and draining sources. `moved_again` is how many replacements have ended, and `causes` why.
     """
 
     id: str

@@ -357,8 +357,8 @@ def reduce_size(manifest: Manifest, *, is_job: bool = False) -> dict[str, Any] |
 def _is_left_out(metadata: Manifest, manifest: Manifest) -> bool:
     """Return whether a workload's pods cannot be planned.
 
-    It opts out or is being deleted, its pods are already refused (by a quota or a webhook), their place depends on
-    volumes or on something else that does not exist yet, or a delay or a gate holds them.
+    That is so if it opts out or is being deleted, if its pods are already refused (by a quota or a webhook), if their
+    place depends on volumes or on something else that does not exist yet, or if a delay or a gate holds them.
     """
     spec, template = manifest["spec"], manifest["spec"]["template"]
     pod, about = template.get("spec") or {}, template.get("metadata") or {}

@@ -78,8 +78,9 @@ def options(
 ) -> Options:
     """Return what one node may be, from its template's offers.
 
-    `demands` are the bits of the demands whose pods it holds, `size` is their total request, `most` is what it may take
-    of the NodePool's limits, in order of their names; `policy` says whether it may be bought without all its minValues.
+    `demands` are the bits of the demands whose pods it holds, and `size` is their total request. `most` is what it may
+    take of the NodePool's limits, in order of their names. `policy` says whether it may be bought without all its
+    minValues.
     """
     flexible, is_pinned = _flexible(chosen), _is_counted_by_zone(chosen.template)
     offering, zone = chosen.offering, chosen.offering.zone
