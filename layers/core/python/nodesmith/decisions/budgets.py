@@ -69,8 +69,8 @@ def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:
     if len(since) < enough:
         return None
     # The message has no count of unready nodes: it must stay the same while the pause lasts.
-    why = f"more than {MOST_UNREADY_PERCENT} % of the cluster's {total} nodes are not Ready"
-    return Pause(since[enough - 1], why)
+    message = f"more than {MOST_UNREADY_PERCENT} % of the cluster's {total} nodes are not Ready"
+    return Pause(since[enough - 1], message)
 
 
 def _unready_since(node: Node, now: datetime) -> datetime | None:
@@ -161,13 +161,13 @@ def _doubled(counted: Collection[NodeClaim], ledger: Ledger) -> int:
     What a move has bought is known. For other terminations, such as expiration, provisioning buys when they have begun.
     """
     ending = [claim for claim in counted if claim.is_ending]
-    bought = ledger.replacements | {name for claim in ending for name in claim.replaced_by}
+    replacements = ledger.replacements | {name for claim in ending for name in claim.replaced_by}
     alone = [claim for claim in ending if not claim.replaced_by and claim.cause != Reason.EMPTY]
     drifted = sum(claim.cause == Reason.DRIFTED for claim in alone)
-    begun = [claim.terminating_at for claim in alone if claim.cause != Reason.DRIFTED]
-    since = min((at for at in begun if at is not None), default=None)
-    later = [c for c in counted if since is not None and c.bought_at >= since and c.name not in bought]
-    return sum(c.name in bought for c in counted) + drifted + min(len(begun), len(later))
+    starts = [claim.terminating_at for claim in alone if claim.cause != Reason.DRIFTED]
+    since = min((at for at in starts if at is not None), default=None)
+    later = [c for c in counted if since is not None and c.bought_at >= since and c.name not in replacements]
+    return sum(c.name in replacements for c in counted) + drifted + min(len(starts), len(later))
 
 
 def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:
@@ -189,7 +189,7 @@ def _is_initialized(claim: NodeClaim) -> bool:
 def _deleted(snapshot: Snapshot) -> frozenset[str]:
     """Return the names of the NodeClaim objects that have been deleted, even if their termination has not begun."""
     objects = (manifest.get("metadata") or {} for manifest in snapshot.nodeclaims)
-    return frozenset(str(each.get("name")) for each in objects if each.get("deletionTimestamp"))
+    return frozenset(str(manifest.get("name")) for manifest in objects if manifest.get("deletionTimestamp"))
 
 
 def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
@@ -200,11 +200,11 @@ def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
 
 def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
     """Return when a NodePool that has reached its limit per hour may have another disruption, None if it has not."""
-    most, since = pool.disruption.most_an_hour, now - RATE_WINDOW
-    begun = [c.terminating_at for c in ledger.claims if c.nodepool == pool.name]
-    begun += [d.at for d in ledger.departures if d.nodepool == pool.name]
-    recent = sorted(at for at in begun if at is not None and at > since)
-    return recent[-most] + RATE_WINDOW if most and len(recent) >= most else None
+    hourly_limit, since = pool.disruption.most_an_hour, now - RATE_WINDOW
+    starts = [c.terminating_at for c in ledger.claims if c.nodepool == pool.name]
+    starts += [d.at for d in ledger.departures if d.nodepool == pool.name]
+    recent = sorted(at for at in starts if at is not None and at > since)
+    return recent[-hourly_limit] + RATE_WINDOW if hourly_limit and len(recent) >= hourly_limit else None
 
 
 def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:
@@ -215,9 +215,9 @@ def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: dat
     since = now - RATE_WINDOW
     mine = [c for c in ledger.claims if c.nodepool == nodepool]
     ending = (c.name for c in mine if c.terminating_at is not None and c.terminating_at > since)
-    gone = (d.claim for d in ledger.departures if d.nodepool == nodepool and d.at > since)
+    departed_claims = (d.claim for d in ledger.departures if d.nodepool == nodepool and d.at > since)
     next_ones = (c.name for c in going if c.nodepool == nodepool and not c.is_ending)
-    return frozenset((*ending, *gone, *next_ones))
+    return frozenset((*ending, *departed_claims, *next_ones))
 
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:
@@ -247,7 +247,7 @@ def next_turn(pools: Iterable[NodePool], now: datetime) -> datetime | None:
 
 def next_boundary(windows: Iterable[Budget | Window], now: datetime) -> datetime | None:
     """Return when the next window of these begins or ends, None without one. A budget without a schedule has none."""
-    return first_after(now, (moment(each, now) for each in windows for moment in (holds_until, _begins)))
+    return first_after(now, (moment(window, now) for window in windows for moment in (holds_until, _begins)))
 
 
 def _begins(window: Budget | Window, now: datetime) -> datetime | None:

@@ -104,11 +104,11 @@ def disrupt(run: Disruption) -> RunState | None:
 def _show_overlays(state: RunState) -> None:
     """Show in the statuses of NodeOverlays whether they apply, which depends on the catalogue."""
     run, inputs = state.run, state.inputs()
-    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     parsed = parse_nodeoverlays(inputs.snapshot.nodeoverlays)
-    for manifest, one in zip(inputs.snapshot.nodeoverlays, parsed, strict=True):
-        why = str(found.contradicting.get(name_of(manifest), ""))
-        update = nodeoverlay_update(manifest, one, why, inputs.now)
+    for manifest, result in zip(inputs.snapshot.nodeoverlays, parsed, strict=True):
+        contradiction = str(overlays.contradicting.get(name_of(manifest), ""))
+        update = nodeoverlay_update(manifest, result, contradiction, inputs.now)
         if update is not None:
             with state.failures.of(f"NodeOverlay {update.name}"):
                 run.cluster.merge_status(update.kind, update.name, update.status)
@@ -119,7 +119,7 @@ def _show_overlays(state: RunState) -> None:
 def _due(state: RunState) -> datetime | None:
     """Return when to look again: now, unless no move is in progress and a search of the current state found none."""
     memory, now = state.run.memory, state.run.clock()
-    if not state.ledger.moves and memory.seen is not None and memory.seen == _seen(state):
+    if not state.ledger.moves and memory.seen is not None and memory.seen == _search_basis(state):
         return first((tick_for(memory.due, now), memory.next_search))
     return now
 
@@ -127,7 +127,7 @@ def _due(state: RunState) -> datetime | None:
 def _is_worthwhile(state: RunState) -> bool:
     """Return whether a search may have a different result than the last one."""
     memory, now = state.run.memory, state.run.clock()
-    is_same = memory.seen is not None and memory.seen == _seen(state)
+    is_same = memory.seen is not None and memory.seen == _search_basis(state)
     return not (is_same and memory.until is not None and now < memory.until)
 
 
@@ -139,8 +139,8 @@ def _search_rested(state: RunState) -> None:
         run.wake_me(memory.rests_until - began)
         return
     _search(state)
-    ended = run.clock()
-    memory.rests_until = ended + min(max(SHORTEST_REST, 2 * (ended - began)), LONGEST_REST)
+    finished = run.clock()
+    memory.rests_until = finished + min(max(SHORTEST_REST, 2 * (finished - began)), LONGEST_REST)
 
 
 def _wake_when_due(state: RunState) -> None:
@@ -166,7 +166,7 @@ def _note_drift(state: RunState) -> None:
             return
 
 
-def _seen(state: RunState) -> tuple[Snapshot, Ledger]:
+def _search_basis(state: RunState) -> tuple[Snapshot, Ledger]:
     """Return what a search looks at, except the time. Content that has not changed is the same object if read again."""
     return replace(state.snapshot, taken_at=_TIMELESS), state.ledger
 
@@ -176,29 +176,31 @@ def _search(state: RunState) -> None:
     run, memory, inputs = state.run, state.run.memory, state.inputs()
     looked_at, memory.seen, memory.due = memory.looked_at, None, next_change(inputs)
     with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
-        found = propose(inputs, looked_at, timed=timed(run.metrics))
-    note_search(state, found)
-    memory.looked_at = found.looked_at
-    state.done["NodesBlocked"] = len(found.blocked)
-    if found.proposals:
-        written = record(inputs, found.proposals, state.digest, looked_at=looked_at)
+        proposals = propose(inputs, looked_at, timed=timed(run.metrics))
+    note_search(state, proposals)
+    memory.looked_at = proposals.looked_at
+    state.done["NodesBlocked"] = len(proposals.blocked)
+    if proposals.proposals:
+        written = record(inputs, proposals.proposals, state.digest, looked_at=looked_at)
         state.keep_snapshot(inputs.decision)
         state.write_down(inputs.decision, written)
-        if not _begin(state, inputs, in_batches(found.proposals)):
+        if not _begin(state, inputs, in_batches(proposals.proposals)):
             state.supersede(inputs.decision, written)
-    elif found.is_finished and any(inputs.catalog.offerings.values()):  # one without offers is soon replaced
-        memory.seen, memory.next_search = _seen(state), next_search(inputs)
+    elif proposals.is_finished and any(
+        inputs.catalog.offerings.values()
+    ):  # one without offers is soon replaced
+        memory.seen, memory.next_search = _search_basis(state), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with state.failures.of():
-        run.publish_new(events.of_staying(found, state.ledger.claims), TOLD_AT_ONCE)
+        run.publish_new(events.of_staying(proposals, state.ledger.claims), TOLD_AT_ONCE)
 
 
 def _begin(state: RunState, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
     """Commit moves, then taint their sources; return the number of moves. A conflict with another run ends the loop."""
     run, version, begun = state.run, inputs.ledger.version, list[Move]()
     try:
-        for number, found in enumerate(proposals):
-            move = _move(f"{inputs.decision}-{number}", found, inputs.now)
+        for number, proposal in enumerate(proposals):
+            move = _move(f"{inputs.decision}-{number}", proposal, inputs.now)
             run.store.commit(version + number, (), inputs.decision, move)
             begun.append(move)
     except Conflict:
@@ -214,15 +216,15 @@ def _begin(state: RunState, inputs: Inputs, proposals: Sequence[Proposal]) -> in
     return len(begun)
 
 
-def _move(id_: str, found: Proposal, now: datetime) -> Move:
+def _move(id_: str, proposal: Proposal, now: datetime) -> Move:
     return Move(
         id_,
-        found.reason,
-        found.sources,
+        proposal.reason,
+        proposal.sources,
         Stage.PROPOSED,
         now,
         now,
-        saving_hourly_usd=found.saving_hourly_usd,
-        eviction_cost=found.eviction_cost,
-        why=found.why,
+        saving_hourly_usd=proposal.saving_hourly_usd,
+        eviction_cost=proposal.eviction_cost,
+        why=proposal.why,
     )

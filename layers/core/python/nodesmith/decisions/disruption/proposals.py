@@ -71,8 +71,8 @@ def in_batches(proposals: Sequence[Proposal]) -> list[Proposal]:
 
     Moves are validated separately, so one for many nodes is faster; these moves disrupt no pods.
     """
-    empty = [found for found in proposals if found.reason is Reason.EMPTY]
-    others = [found for found in proposals if found.reason is not Reason.EMPTY]
+    empty = [proposal for proposal in proposals if proposal.reason is Reason.EMPTY]
+    others = [proposal for proposal in proposals if proposal.reason is not Reason.EMPTY]
     starts = range(0, len(empty), LARGEST_BATCH)
     return [*(_batch(empty[start : start + LARGEST_BATCH]) for start in starts), *others]
 
@@ -80,13 +80,13 @@ def in_batches(proposals: Sequence[Proposal]) -> list[Proposal]:
 def _batch(empty: Sequence[Proposal]) -> Proposal:
     if len(empty) == 1:
         return empty[0]
-    saving = fsum(found.saving_hourly_usd for found in empty)
-    sources = tuple(name for found in empty for name in found.sources)
+    saving = fsum(proposal.saving_hourly_usd for proposal in empty)
+    sources = tuple(name for proposal in empty for name in proposal.sources)
     return Proposal(
         Reason.EMPTY,
         sources,
         saving_hourly_usd=saving,
-        eviction_cost=fsum(found.eviction_cost for found in empty),
-        worth_usd=fsum(found.worth_usd for found in empty),
+        eviction_cost=fsum(proposal.eviction_cost for proposal in empty),
+        worth_usd=fsum(proposal.worth_usd for proposal in empty),
         why=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
     )

@@ -67,18 +67,23 @@ def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
 
     In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
     """
-    found: dict[str, PoolTotals] = {}
-    mine = ((one.pool.name, one.price_hourly_usd, one.eviction_cost) for one in selection.candidates)
+    by_pool: dict[str, PoolTotals] = {}
+    mine = (
+        (candidate.pool.name, candidate.price_hourly_usd, candidate.eviction_cost)
+        for candidate in selection.candidates
+    )
     for pool, price, eviction_cost in (*mine, *selection.kept(BALANCED)):
-        known = found.get(pool, PoolTotals(0.0, 0.0))
-        found[pool] = PoolTotals(known.price_hourly_usd + price, known.eviction_cost + 1.0 + eviction_cost)
-    return found
+        before = by_pool.get(pool, PoolTotals(0.0, 0.0))
+        by_pool[pool] = PoolTotals(
+            before.price_hourly_usd + price, before.eviction_cost + 1.0 + eviction_cost
+        )
+    return by_pool
 
 
 def worth_usd(
     sources: Collection[Candidate],
     bought_hourly_usd: float,
-    known: Mapping[str, PoolTotals],
+    pool_totals: Mapping[str, PoolTotals],
     now: datetime,
 ) -> float:
     """Return the worth of a move in USD; a move is made only if that is positive.
@@ -89,11 +94,11 @@ def worth_usd(
     price = fsum(source.price_hourly_usd for source in sources)
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
     evictions_usd = [
-        eviction_usd(source, known, life) * source.eviction_cost if source.eviction_cost else 0.0
+        eviction_usd(source, pool_totals, life) * source.eviction_cost if source.eviction_cost else 0.0
         for source in sources
     ]
-    lost = fsum(source.lost_usd for source in sources)
-    worth = saving * life - fsum(evictions_usd) - lost - bought_hourly_usd * _overlap_hours(sources)
+    losses = fsum(source.lost_usd for source in sources)
+    worth = saving * life - fsum(evictions_usd) - losses - bought_hourly_usd * _overlap_hours(sources)
     balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
         mine = [
@@ -111,14 +116,14 @@ def _overlap_hours(sources: Collection[Candidate]) -> float:
     return WINDOWS_OVERLAP_HOURS if is_windows else OVERLAP_HOURS
 
 
-def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
+def eviction_usd(source: Candidate, pool_totals: Mapping[str, PoolTotals], life_hours: float) -> float:
     """Return the price in USD of an ordinary pod's eviction from a node, by its NodePool's policy."""
     policy = source.pool.disruption.consolidation_policy
     if policy == WHEN_EMPTY:
         return inf
     if policy != BALANCED:
         return EVICTION_USD
-    mine = known[source.pool.name]
+    mine = pool_totals[source.pool.name]
     per_hour = mine.price_hourly_usd / (mine.eviction_cost * _BALANCED_FACTOR)
     return per_hour * life_hours * (1.0 + source.eviction_cost) / source.eviction_cost
 
@@ -171,9 +176,11 @@ def cut(
     factor = most_hourly_usd / cheapest
     if factor < 1:
         return None
-    found = [_below(node, node.price_hourly_usd * factor, templates[node.claim.nodepool]) for node in nodes]
-    kept = tuple(node for node in found if node is not None)
-    return kept if len(kept) == len(nodes) else None
+    narrowed = [
+        _below(node, node.price_hourly_usd * factor, templates[node.claim.nodepool]) for node in nodes
+    ]
+    fitting = tuple(node for node in narrowed if node is not None)
+    return fitting if len(fitting) == len(nodes) else None
 
 
 def for_spot(node: PlannedNode, template: Template, least_types: int) -> PlannedNode | None:
@@ -188,9 +195,9 @@ def for_spot(node: PlannedNode, template: Template, least_types: int) -> Planned
         return None
     for number in range(max(1, least_types), len(types) + 1):
         few = frozenset(types[:number])
-        found = only(node, [o for o in node.request.overrides if o.instance_type in few], template)
-        if found is not None:
-            return found
+        narrowed = only(node, [o for o in node.request.overrides if o.instance_type in few], template)
+        if narrowed is not None:
+            return narrowed
     return None
 
 
@@ -200,12 +207,12 @@ def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int])
     `largest` is the largest number of cpus among the replaced nodes, by instance family.
     """
     labels = {choice.type.name: choice.type.labels for choice in template.choices}
-    kept = [
+    overrides = [
         override
         for override in node.request.overrides
         if cpus(labels[override.instance_type]) < largest.get(family(labels[override.instance_type]), 0)
     ]
-    return only(node, kept, template)
+    return only(node, overrides, template)
 
 
 def family(labels: Mapping[str, str]) -> str:

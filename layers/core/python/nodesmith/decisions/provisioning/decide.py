@@ -5,7 +5,7 @@ A rehearsal decides about made-up pods, so that the first real decision finds ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, groupby
@@ -71,14 +71,14 @@ _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
     """Decide which nodes to buy. Never raises, whatever a cluster contains. `by` may buy in another way than usual."""
     coming = planned(inputs)
-    seen = with_planned(inputs)
-    plan, rest = _for_pods(seen, by)
+    current = with_planned(inputs)
+    plan, remainder = _for_pods(current, by)
     is_late = bool(coming) and exhausts_limits(coming, plan)
     if is_late:
-        seen = inputs
-        plan, rest = _for_pods(seen, by)
+        current = inputs
+        plan, remainder = _for_pods(current, by)
     if inputs.snapshot.capacitybuffers:
-        plan = with_room(plan, rest, seen)
+        plan = with_room(plan, remainder, current)
     if not coming:
         return plan
     return (
@@ -90,17 +90,14 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
 
 def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
-    found = needs(snapshot, inputs)
-    idle = Plan(ignored=_unplaced(_with_reasons(found.ignored)), problems=snapshot.problems)
-    if not found.wanted:
+    demand = needs(snapshot, inputs)
+    idle = Plan(ignored=_unplaced(_with_reasons(demand.ignored)), problems=snapshot.problems)
+    if not demand.wanted:
         return idle, Remainder()
-    there = reserved(snapshot, found.wanted, inputs)
-    idle = replace(idle, waiting={pod.key: there.nominated[pod.key] for pod in there.waiting})
-    repeating = _repeating(there, snapshot, inputs)
-    grown, young = delayed(there.fresh, inputs.now)
-    fresh, held = repeating.split(grown)
-    due = first((repeating.due(held), *(until for _, until in young)))
-    held += [(pod, of_delay(pod, until)) for pod, until in young]
+    capacity = reserved(snapshot, demand.wanted, inputs)
+    idle = replace(idle, waiting={pod.key: capacity.nominated[pod.key] for pod in capacity.waiting})
+    repeating = _repeating(capacity, snapshot, inputs)
+    fresh, held, due = _split_by_delay(capacity.fresh, repeating, inputs.now)
     if not fresh:
         return replace(idle, unplaced=_unplaced(held), due=due), Remainder()
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
@@ -110,45 +107,55 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     starting = Starting(inputs)
     shapes = dict(by_shape(fresh))
-    met = dict.fromkeys(
-        shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)
+    known_shapes = dict.fromkeys(
+        shape for node in (*capacity.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)
     )
-    planner = by(inputs, offers, shapes, met)
-    free = condensed(there.free, shapes.keys(), met)
+    planner = by(inputs, offers, shapes, known_shapes)
+    free = condensed(capacity.free, shapes.keys(), known_shapes)
     if starting.is_possible:
         free = [*free, *starting.nodes_to_start(fresh, free, planner)]
     search = Search(planner, fresh, free, bounded=True)
-    chosen, least = (
+    attempt, bounds = (
         cheapest(search.best) if _has_preferences(fresh, inputs) else search.best(PreferenceMode.RULE)
     )
-    nodes = planner.written_down(chosen.purchase, repetition_of=repeating.repetition_of())
-    nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
+    nodes = planner.written_down(attempt.purchase, repetition_of=repeating.repetition_of())
+    nodes, placed, starts = started(starting, nodes, attempt.assignment.placed, fresh, repeating)
     bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
-    stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))
-    left = [*stuck, *shares.reasons(), *held]
-    freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
-    due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if left else None))
-    is_limited = takes_much_of_limits(planner.templates, chain.from_iterable(chosen.purchase.tiers))
+    stuck = ((pod, split.explained(pod, refusal)) for pod, refusal in left_of(attempt, offers))
+    unserved = [*stuck, *shares.reasons(), *held]
+    freed = freed_at((refusal for _, refusal in unserved), inputs.ledger, inputs.now)
+    due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if unserved else None))
+    is_limited = takes_much_of_limits(planner.templates, chain.from_iterable(attempt.purchase.tiers))
     plan = replace(
         idle,
         nodes=nodes,
         placed=placed,
         starts=starts,
-        unplaced=_unplaced(left),
+        unplaced=_unplaced(unserved),
         obstacles=offers.obstacles,
         without_types=offers.without_types,
         problems=(*offers.problems, *splits.problems),
-        bound_hourly_usd=least.price_hourly_usd,
-        cost_bound_hourly_usd=least.cost_hourly_usd,
-        fewest=least.nodes,
-        weights=("kept" if least.keeps_weights else "disregarded") if len(offers.tiers) > 1 else "",
-        limits="disregarded" if is_limited and least.price_hourly_usd else "",
-        steps=chosen.purchase.steps,
+        bound_hourly_usd=bounds.price_hourly_usd,
+        cost_bound_hourly_usd=bounds.cost_hourly_usd,
+        fewest=bounds.nodes,
+        weights=("kept" if bounds.keeps_weights else "disregarded") if len(offers.tiers) > 1 else "",
+        limits="disregarded" if is_limited and bounds.price_hourly_usd else "",
+        steps=attempt.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
         due=due,
     )
-    return plan, Remainder(tuple(map(tuple, chosen.purchase.tiers)), planner, offers)
+    return plan, Remainder(tuple(map(tuple, attempt.purchase.tiers)), planner, offers)
+
+
+def _split_by_delay(
+    pods: Sequence[Pod], repeating: Repeating, now: datetime
+) -> tuple[list[Pod], list[tuple[Pod, Reason]], datetime | None]:
+    """Return the pods to place now, those that must wait with the reason, and when the next of these may be placed."""
+    grown, young = delayed(pods, now)
+    ready, held = repeating.split(grown)
+    due = first((repeating.due(held), *(until for _, until in young)))
+    return ready, [*held, *((pod, of_delay(pod, until)) for pod, until in young)], due
 
 
 def _opening(snapshot: Snapshot, ledger: Ledger, now: datetime) -> datetime | None:
@@ -158,11 +165,11 @@ def _opening(snapshot: Snapshot, ledger: Ledger, now: datetime) -> datetime | No
     return first((*(opens_from(pool, now) for pool in closed), first_after(now, waits)))
 
 
-def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
+def _repeating(capacity: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
     """Return what is known about nodes that were bought before for pods without a node."""
     names = Workloads()
-    expecting = [(there.nominated[pod.key], pod) for pod in there.waiting]
-    displaced = judging((pod for pod in there.fresh if not pod.node), names)
+    expecting = [(capacity.nominated[pod.key], pod) for pod in capacity.waiting]
+    displaced = judging((pod for pod in capacity.fresh if not pod.node), names)
     fared = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
     return Repeating(fared, names, inputs.now, inputs.ledger)
 
@@ -180,7 +187,7 @@ def _has_preferences(pods: Iterable[Pod], inputs: Inputs) -> bool:
 
 
 def _with_reasons(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
-    return [(pod, of_refusal(why)) for pod, why in pods]
+    return [(pod, of_refusal(message)) for pod, message in pods]
 
 
 def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
@@ -193,26 +200,26 @@ def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
 
     If an attempt to buy for them failed, its reason says most.
     """
-    tried = {pod.shape: why for pod, why in _refused(attempt.tried, offers)} if attempt.tried else {}
+    tried = {pod.shape: refusal for pod, refusal in _refused(attempt.tried, offers)} if attempt.tried else {}
     stuck = attempt.assignment.stuck
-    return [(pod, tried.get(pod.shape) or by_rule(why)) for pods, why in stuck for pod in pods]
+    return [(pod, tried.get(pod.shape) or by_rule(rule)) for pods, rule in stuck for pod in pods]
 
 
 def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:
     templates = [t for tier in purchase.tiers for t in tier]
-    found: list[tuple[Pod, Reason]] = []
+    refused: list[tuple[Pod, Reason]] = []
     for demand in purchase.left:
-        why = reason(demand, templates, offers.obstacles, purchase.refusals, offers.obstructed)
-        found += [(pod, why) for pod in demand.pods]
-    return found
+        refusal = reason(demand, templates, offers.obstacles, purchase.refusals, offers.obstructed)
+        refused += [(pod, refusal) for pod in demand.pods]
+    return refused
 
 
 def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
     """Group pods by reason, in order of reason."""
     ordered = sorted(pods, key=lambda p: (p[1], p[0].key))
     return tuple(
-        Unplaced(tuple(pod.key for pod, _ in group), why)
-        for why, group in groupby(ordered, key=lambda p: p[1])
+        Unplaced(tuple(pod.key for pod, _ in group), refusal)
+        for refusal, group in groupby(ordered, key=lambda p: p[1])
     )
 
 
@@ -265,7 +272,7 @@ class Rehearsal:
         """Rehearse unless the offers are those of the last rehearsal."""
         snapshot, ledger = inputs.snapshot, inputs.ledger
         offers = pools(snapshot, ledger, inputs.catalog, inputs.settings, inputs.now).templates
-        options = tuple(each.type_options for each in offers)
+        options = tuple(offer.type_options for offer in offers)
         if options == self._rehearsed:
             return
         self._rehearsed = options

@@ -68,7 +68,7 @@ _COUNTED = {
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
     Filter.NODEPOOL: "not able to launch anything now",
-    Filter.OFFERING: "without an offering left that would do",
+    Filter.OFFERING: "without a suitable offering left",
     Filter.HOST_PORT: "with the pods' host port in use on every node",
     Filter.RESOURCE: "too small",
     Filter.MIN_VALUES: "with too few instance types left for its minValues",
@@ -124,17 +124,17 @@ def _others(refusals: Sequence[tuple[str, Refusal]]) -> list[str]:
 
 def _counts(filters: Iterable[Filter]) -> str:
     """Count the NodePools by the filter that stopped them, nearest first: `0 of 3 NodePools fit: 1 too small, …`."""
-    found = Counter(_COUNTED[each] for each in sorted(filters, reverse=True))
-    parts = ", ".join(f"{number} {what}" for what, number in found.items())
-    return f"0 of {found.total()} NodePools fit: {parts}"
+    counts = Counter(_COUNTED[each] for each in sorted(filters, reverse=True))
+    parts = ", ".join(f"{number} {what}" for what, number in counts.items())
+    return f"0 of {counts.total()} NodePools fit: {parts}"
 
 
 def _by_volumes(shape: Shape) -> str:
     """Return what volumes or allocated devices require. Capacity types are decided by splits, which have said so."""
-    own = {str(one) for term in shape.own_terms for one in term.values()}
-    found = {str(one) for term in shape.terms for key, one in term.items() if key != CAPACITY_TYPE} - own
-    what = "volumes or devices" if shape.devices else "volumes"
-    return f" (for their {what}: {' or '.join(sorted(found)[:_MOST_SHOWN])})" if found else ""
+    own = {str(value) for term in shape.own_terms for value in term.values()}
+    values = {str(value) for term in shape.terms for key, value in term.items() if key != CAPACITY_TYPE} - own
+    subject = "volumes or devices" if shape.devices else "volumes"
+    return f" (for their {subject}: {' or '.join(sorted(values)[:_MOST_SHOWN])})" if values else ""
 
 
 def _typo(requests: Resources) -> str:
@@ -142,19 +142,19 @@ def _typo(requests: Resources) -> str:
     return f" (a cpu request of {cores} looks like a unit mistake)" if cores >= _TYPO_CORES else ""
 
 
-def by_rule(why: str) -> Reason:
+def by_rule(message: str) -> Reason:
     """Return the reason for pods that a rule about other pods keeps from every node.
 
-    `why` reads `rule: what is wrong`.
+    `message` reads `rule: what is wrong`.
     """
-    rule, colon, what = why.partition(": ")
+    rule, colon, what = message.partition(": ")
     fix = first_fix(_FAULTS, what) or first_fix(_RULES, rule)
-    return Reason(why, blocking=rule if colon else "", fix=fix)
+    return Reason(message, blocking=rule if colon else "", fix=fix)
 
 
-def of_refusal(why: str) -> Reason:
+def of_refusal(message: str) -> Reason:
     """Return the reason for pods that no node can serve, whatever is for sale."""
-    named, advice = _NAMED.match(why), _ADVICE.search(why)
-    beginning = next((row for row in _REFUSALS if why.startswith(row[0])), None)
-    blocking, fix = beginning[1:] if beginning else (named[0] if named else "", "")
-    return Reason(why, blocking=blocking, fix=fix or (advice[1] if advice else ""))
+    match, advice = _NAMED.match(message), _ADVICE.search(message)
+    beginning = next((row for row in _REFUSALS if message.startswith(row[0])), None)
+    blocking, fix = beginning[1:] if beginning else (match[0] if match else "", "")
+    return Reason(message, blocking=blocking, fix=fix or (advice[1] if advice else ""))

@@ -76,8 +76,8 @@ class Colocation:
             places = 1
         for demand in choices.first(("join", self._plain), hosting if left else ()):
             left = self._join(demand, left, places)
-        why = f"{_rule(self._shape)}: the nodes with matching pods have no room for them"
-        return {self._plain: (left, why if left else "")}
+        reason = f"{_rule(self._shape)}: the nodes with matching pods have no room for them"
+        return {self._plain: (left, reason if left else "")}
 
     def _matches(self, shape: Shape) -> bool:
         return bool(self._leaders >> self._context.conflicts.sets.number(shape) & 1)
@@ -96,34 +96,34 @@ class Colocation:
     def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:
         """Add pods to the units of a demand, as evenly as needed for all to fit; return those left."""
         members = demand.members or (demand.shape,)
-        each = -(-len(pods) // places)
+        per_node = -(-len(pods) // places)
         labels: dict[str, str] | None = None
-        while each:
-            unit = self._units.make((*members, *(self._shape,) * each), demand.pins)
-            labels = self._units.place(unit, Counter({self._plain: each}), demand.pins)
+        while per_node:
+            unit = self._units.make((*members, *(self._shape,) * per_node), demand.pins)
+            labels = self._units.place(unit, Counter({self._plain: per_node}), demand.pins)
             if labels is not None:
                 break
-            each //= 2
+            per_node //= 2
         if labels is None:
             return pods
         most = self._units.admitted(self._plain, len(pods), labels)
-        units = min(len(demand.pods) // demand.unit, most // each)
+        units = min(len(demand.pods) // demand.unit, most // per_node)
         joined = [
             pod
             for n in range(units)
             for pod in (
                 *demand.pods[n * demand.unit : (n + 1) * demand.unit],
-                *pods[n * each : (n + 1) * each],
+                *pods[n * per_node : (n + 1) * per_node],
             )
         ]
-        rest = replace(demand, pods=demand.pods[units * demand.unit :])
-        self._replace(demand, replace(unit, pods=tuple(joined), pins=FrozenMap(labels)), rest)
-        self._context.topology.add(labels, self._plain, units * each)
+        remainder = replace(demand, pods=demand.pods[units * demand.unit :])
+        self._replace(demand, replace(unit, pods=tuple(joined), pins=FrozenMap(labels)), remainder)
+        self._context.topology.add(labels, self._plain, units * per_node)
         news = {key: value for key, value in labels.items() if key not in demand.pins}
         for member in members if news else ():
             self._context.topology.add(news, member, units)
-        left = pods[units * each :]
-        return self._join(rest, left, 1) if rest.pods and left and units else left
+        left = pods[units * per_node :]
+        return self._join(remainder, left, 1) if remainder.pods and left and units else left
 
     def _replace(self, demand: Demand, *by: Demand) -> None:
         demands = self._context.result.demands
@@ -144,11 +144,11 @@ class Colocation:
                 self._context.available.take(existing, shape, number)
                 self._context.topology.add(existing.labels, shape, number, existing)
             self._context.result.placed.setdefault(existing.name, []).extend(pod.key for _, pod in queue)
-        left: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._affinity_group}
-        why = f"{_rule(self._shape)}: all must share one node, and none holds more than {count}"
+        unplaced: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._affinity_group}
+        reason = f"{_rule(self._shape)}: all must share one node, and none holds more than {count}"
         for shape, pod in queue[count:]:
-            left[shape] = ([*left[shape][0], pod], why)
-        return left
+            unplaced[shape] = ([*unplaced[shape][0], pod], reason)
+        return unplaced
 
     def _room_for(self, queue: _Queue) -> ExistingNode | None:
         kinds = Counter(shape for shape, _ in queue)
@@ -161,14 +161,14 @@ class Colocation:
         )
 
     def _most_on_one_node(self, queue: _Queue) -> int:
-        least, most = 0, len(queue)
-        while least < most:
-            middle = (least + most + 1) // 2
+        low, high = 0, len(queue)
+        while low < high:
+            middle = (low + high + 1) // 2
             if self._place_for(queue[:middle]) is None:
-                most = middle - 1
+                high = middle - 1
             else:
-                least = middle
-        return least
+                low = middle
+        return low
 
     def _place_for(self, queue: _Queue) -> dict[str, str] | None:
         unit = self._units.make([shape for shape, _ in queue], FrozenMap())
@@ -210,15 +210,15 @@ class Units:
         if not context.conflicts.may_share(unit.members):
             return None
         keys = tuple(sorted({*fixed, *(key for kind in kinds for key in context.domains(kind).keys)}))
-        found: list[tuple[float, Domain]] = []
+        priced: list[tuple[float, Domain]] = []
         for domain in context.launching.domains(unit.shape, keys):
             labels = dict(zip(keys, domain, strict=True))
             most = (context.unavailable.most(kind, unit.shape, labels) for kind in kinds)
             if any(each is not None for each in most):
                 continue
             if all(labels[key] == value for key, value in fixed.items()) and self.suits(kinds, labels):
-                found.append((context.launching.price(unit.shape, keys, domain), domain))
-        chosen = context.choices.first(("unit", unit.shape), sorted(found))
+                priced.append((context.launching.price(unit.shape, keys, domain), domain))
+        chosen = context.choices.first(("unit", unit.shape), sorted(priced))
         return dict(zip(keys, chosen[0][1], strict=True)) if chosen else None
 
     def suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
@@ -250,8 +250,8 @@ def united(members: Sequence[Shape]) -> Shape:
     kinds = list(dict.fromkeys(members))
     first = kinds[0]
     terms, tolerations = first.terms, first.tolerations
-    for one in kinds[1:]:
-        terms, tolerations = joined_terms(terms, one.terms), common(tolerations, one.tolerations)
+    for kind in kinds[1:]:
+        terms, tolerations = joined_terms(terms, kind.terms), common(tolerations, kind.tolerations)
     return Shape(
         namespace=first.namespace,
         labels=first.labels,

@@ -127,12 +127,12 @@ class FirstFitPlanner(Planner):
             waiting.setdefault(vector(demand.shape.requests, dimensions), []).extend(demand.pods)
         sizes = [size for size, pods in waiting.items() for _ in pods]
         queues = {size: iter(pods) for size, pods in waiting.items()}
-        found = [
+        joined = [
             _together(tuple(next(queues[size]) for size in node.pods)) for node in first_fit(sizes, kinds)
         ]
-        taken = {pod.key for demand in found for pod in demand.pods}
-        left = (replace(d, pods=tuple(p for p in d.pods if p.key not in taken)) for d in demands)
-        return [*found, *(demand for demand in left if demand.pods)]
+        taken = {pod.key for demand in joined for pod in demand.pods}
+        rest = (replace(d, pods=tuple(p for p in d.pods if p.key not in taken)) for d in demands)
+        return [*joined, *(demand for demand in rest if demand.pods)]
 
     def _kinds(self, demand: Demand, dimensions: tuple[str, ...]) -> list[Kind]:
         """Return what nodes may become, by capacity at the lowest price, of the first NodePools that have any."""
@@ -196,10 +196,13 @@ def one_command(inputs: Inputs) -> Proposal | None:
     """Return the first move that Karpenter's search would begin, or None if it finds none."""
     under_way = Pass(inputs, _STEPS, fleet=OneNode)
     candidates = under_way.consolidatable()
-    empty = [one for one in candidates if not one.pods]
+    empty = [candidate for candidate in candidates if not candidate.pods]
     if empty:
         return under_way.emptied(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
-    order = sorted(candidates, key=lambda one: (-one.price_hourly_usd / (1 + one.eviction_cost), one.name))
+    order = sorted(
+        candidates,
+        key=lambda c: (-c.price_hourly_usd / (1 + c.eviction_cost), c.name),
+    )
     window = under_way.allowed.within(order, Reason.UNDERUTILIZED, _MOST)
     return _longest(window, under_way) or _single(window, under_way)
 
@@ -208,26 +211,26 @@ def _longest(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
     low, high, best = 2, len(window), None
     while low <= high:
         middle = (low + high) // 2
-        found = _command(window[:middle], under_way)
-        if found is None:
+        command = _command(window[:middle], under_way)
+        if command is None:
             high = middle - 1
         else:
-            best, low = found, middle + 1
+            best, low = command, middle + 1
     return best
 
 
 def _single(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
-    return next(filter(None, (_command([one], under_way) for one in window)), None)
+    return next(filter(None, (_command([candidate], under_way) for candidate in window)), None)
 
 
 def _command(sources: Sequence[Candidate], under_way: Pass) -> Proposal | None:
     trial = under_way.fleet.try_without(sources, good_enough=1 + LEAST_SAVING)
     if trial.displaced or len(trial.nodes) > 1:
         return None
-    price = fsum(one.price_hourly_usd for one in sources)
+    price = fsum(candidate.price_hourly_usd for candidate in sources)
     templates = {template.name: template for tier in trial.tiers for template in tier}
     nodes = cut(trial.nodes, price * _CHEAPER, templates)
     if nodes is None or not all(_is_wide_enough(sources, node, templates) for node in nodes):
         return None
-    bought = fsum(node.price_hourly_usd for node in nodes)
-    return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, 0.0)
+    replacement_price = fsum(node.price_hourly_usd for node in nodes)
+    return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - replacement_price, 0.0)

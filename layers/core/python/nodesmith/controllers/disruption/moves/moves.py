@@ -56,7 +56,7 @@ def carry_on(state: RunState) -> None:
             state.run.wake_me(timedelta(seconds=1))
             break
         for _ in range(MOST_STEPS):
-            move = next((each for each in state.ledger.moves if each.id == id_), None)
+            move = next((candidate for candidate in state.ledger.moves if candidate.id == id_), None)
             if move is None or not _goes_on(state, move):
                 break
 
@@ -138,9 +138,9 @@ def _retry(state: RunState, step: moves.Retry) -> None:
 def _conclude(state: RunState, move: Move) -> bool:
     """Let the sources end now that their replacements are ready, or abandon the move if something new prevents it."""
     inputs = state.inputs(move.id)
-    why = may_end(move, inputs)
-    if why:
-        abandon(state, move, why)
+    obstacle = may_end(move, inputs)
+    if obstacle:
+        abandon(state, move, obstacle)
         return True
     state.run.store.save_move(move.at(Stage.ENDING, inputs.now))
     return True
@@ -181,10 +181,10 @@ def look_again_at_all(state: RunState) -> None:
         return
     inputs = state.inputs("".join(move.id for move in moves))
     with state.run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
-        found = look_again(moves, inputs)
-    carried = _Carrying(state, inputs, [found[move.id] for move in moves if move.id in found], moves)
+        verdicts = look_again(moves, inputs)
+    carried = _Carrying(state, inputs, [verdicts[move.id] for move in moves if move.id in verdicts], moves)
     for move in moves:
-        if move.id in found and not carried.on(move, found[move.id]):
+        if move.id in verdicts and not carried.on(move, verdicts[move.id]):
             break
     state.reload()
 
@@ -193,79 +193,82 @@ class _Carrying:
     """One decision about several moves, and how much of it has been committed so far."""
 
     def __init__(
-        self, state: RunState, inputs: Inputs, found: list[Proposal | str], moves: list[Move]
+        self, state: RunState, inputs: Inputs, verdicts: list[Proposal | str], moves: list[Move]
     ) -> None:
         self._state, self._inputs, self._bought = state, inputs, 0
         self._claims: list[NodeClaim] = []
-        proposals = [each for each in found if isinstance(each, Proposal)]
+        proposals = [verdict for verdict in verdicts if isinstance(verdict, Proposal)]
         self._written = record(inputs, proposals, state.digest, again=[move.id for move in moves])
-        if any(each.replacements for each in proposals):
+        if any(proposal.replacements for proposal in proposals):
             state.write_down(inputs.decision, self._written)
         self._types = TypeTable(state.snapshot, inputs.catalog, inputs.settings, inputs.ledger)
 
-    def on(self, move: Move, found: Proposal | str) -> bool:
+    def on(self, move: Move, verdict: Proposal | str) -> bool:
         """Carry out the result for one move; return whether others may follow: not if another run has bought nodes."""
         state = self._state
         try:
-            if isinstance(found, str):
-                abandon(state, move, found)
+            if isinstance(verdict, str):
+                abandon(state, move, verdict)
                 note_failed_validation(state, move, ())
-            elif why := self._exceeds(found):
-                abandon(state, move, why)
-            elif len(committable(found.replacements)) < len(found.replacements):
-                abandon(state, move, f"{len(found.replacements)} nodes are more than one commit takes")
+            elif obstacle := self._exceeds(verdict):
+                abandon(state, move, obstacle)
+            elif len(committable(verdict.replacements)) < len(verdict.replacements):
+                abandon(state, move, f"{len(verdict.replacements)} nodes are more than one commit takes")
             else:
-                self._go_on(move, found)
+                self._go_on(move, verdict)
         except Conflict:
             state.done["Conflict"] += 1
-            return isinstance(found, str) or not found.replacements
+            return isinstance(verdict, str) or not verdict.replacements
         except (Transient, Rejected) as error:
             state.failures.add(error, f"move {move.id}")
         return True
 
-    def _exceeds(self, found: Proposal) -> str:
+    def _exceeds(self, proposal: Proposal) -> str:
         """Return which quota the replacements would exceed, together with those of moves before; empty if none.
 
         Nodes of static NodePools are planned apart from all others.
         """
-        inputs, claims = self._inputs, intents(found.replacements, self._inputs.now)
+        inputs, claims = self._inputs, intents(proposal.replacements, self._inputs.now)
         ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *self._claims))
         return exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
 
-    def _go_on(self, move: Move, found: Proposal) -> None:
-        why = found.why or move.why
+    def _go_on(self, move: Move, proposal: Proposal) -> None:
+        reason = proposal.why or move.why
         details = {
-            "saving_hourly_usd": found.saving_hourly_usd,
-            "eviction_cost": found.eviction_cost,
-            "why": why,
+            "saving_hourly_usd": proposal.saving_hourly_usd,
+            "eviction_cost": proposal.eviction_cost,
+            "why": reason,
         }
-        names = tuple(node.claim.name for node in found.replacements)
+        names = tuple(node.claim.name for node in proposal.replacements)
         stage = Stage.REPLACING if names else Stage.ENDING
-        next_ = move.at(stage, self._inputs.now, sources=found.sources, replacements=names, **details)
+        next_move = move.at(stage, self._inputs.now, sources=proposal.sources, replacements=names, **details)
         if names:
-            self._buy(next_, found)
+            self._buy(next_move, proposal)
         else:
-            self._state.run.store.save_move(next_)
-        note_decision(self._state, next_)
-        note_failed_validation(self._state, move, next_.sources)
-        sources, pools = self._state.claims(next_.sources), parsed_nodepools(self._state.snapshot.nodepools)
-        approved = events.of_approval(next_, sources, pools)
-        self._state.run.publish_new([*approved, *events.of_launches(next_)])
+            self._state.run.store.save_move(next_move)
+        note_decision(self._state, next_move)
+        note_failed_validation(self._state, move, next_move.sources)
+        sources, pools = (
+            self._state.claims(next_move.sources),
+            parsed_nodepools(self._state.snapshot.nodepools),
+        )
+        approved = events.of_approval(next_move, sources, pools)
+        self._state.run.publish_new([*approved, *events.of_launches(next_move)])
 
-    def _buy(self, move: Move, found: Proposal) -> None:
+    def _buy(self, move: Move, proposal: Proposal) -> None:
         """Buy the replacements. Each commit increments the ledger's version."""
         state, inputs, run = self._state, self._inputs, self._state.run
         ledger = replace(inputs.ledger, version=inputs.ledger.version + self._bought)
-        known = replace(inputs, ledger=replace(ledger, claims=(*ledger.claims, *self._claims)))
+        current = replace(inputs, ledger=replace(ledger, claims=(*ledger.claims, *self._claims)))
         try:
-            claim_commitments(run.commitments, known, found.replacements, inputs.now)
-            settled = buy(run, found.replacements, ledger, self._types, inputs.decision, move)
+            claim_commitments(run.commitments, current, proposal.replacements, inputs.now)
+            settled = buy(run, proposal.replacements, ledger, self._types, inputs.decision, move)
         except Conflict:
             if not self._bought:
                 state.supersede(inputs.decision, self._written)
             raise
         self._bought += 1
-        self._claims += intents(found.replacements, inputs.now)
+        self._claims += intents(proposal.replacements, inputs.now)
         state.keep_snapshot(inputs.decision)
         state.done["NodeClaimsLaunched"] += len(settled.launched)
         state.done["NodeClaimsGivenUp"] += len(settled.given_up)
@@ -276,19 +279,19 @@ class _Carrying:
 
 def back_off(state: RunState, step: Abandon) -> None:
     """Record that a move's replacements could not be had. Repeating the same call changes nothing."""
-    known = state.ledger.move_backoffs
+    backoffs = state.ledger.move_backoffs
     for kind in _kinds(state, step.move) if step.failed else ():
-        state.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, state.run.clock()))
+        state.run.store.save_move_backoff(kind, next_backoff(backoffs.get(kind), step.why, state.run.clock()))
 
 
 def hold_off(state: RunState, step: moves.Retry) -> None:
     """Record that moves of this kind wait until a minute after this attempt. The count of failures does not grow."""
     until = step.move.stage_since + RETRIED_AFTER
     for kind in _kinds(state, step.move) if until > state.run.clock() else ():
-        known = state.ledger.move_backoffs.get(kind)
-        if known is None or known.until < until:
-            kept = Backoff(until, known.failures if known else 0, step.why)
-            state.run.store.save_move_backoff(kind, kept)
+        previous = state.ledger.move_backoffs.get(kind)
+        if previous is None or previous.until < until:
+            backoff = Backoff(until, previous.failures if previous else 0, step.why)
+            state.run.store.save_move_backoff(kind, backoff)
 
 
 def clear_backoff(state: RunState, move: Move) -> None:

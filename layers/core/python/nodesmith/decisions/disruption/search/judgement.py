@@ -62,19 +62,19 @@ class Judge:
         if nodes is None:
             return _with_split(_why_no_cheaper(trial, price, surcharge), trial)
         if _is_spot_for_spot(sources, nodes):
-            kept = _spot_for_spot(sources, nodes, templates)
-            if isinstance(kept, str):
-                return kept
-            nodes = kept
-        bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
+            narrowed = _spot_for_spot(sources, nodes, templates)
+            if isinstance(narrowed, str):
+                return narrowed
+            nodes = narrowed
+        replacement_price = fsum(node.price_hourly_usd for node in nodes) + surcharge
         if _adds_nodes(sources, nodes):
             return _MORE_NODES
-        worth = self.worth(sources, bought)
+        worth = self.worth(sources, replacement_price)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return _with_split(_why_not_worth(sources, price - bought), trial)
+            return _with_split(_why_not_worth(sources, price - replacement_price), trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
-        return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
+        return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - replacement_price, worth)
 
     def rebalancing(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
         """Return the move that spreads pods over zones more evenly, at any price, or the reason why there is none."""
@@ -83,8 +83,8 @@ class Judge:
             return impossible
         if self._gain(sources, trial, trial.nodes) <= 0:
             return _NO_BETTER
-        bought = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in trial.nodes)
-        saving = fsum(source.price_hourly_usd for source in sources) - bought
+        replacement_price = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in trial.nodes)
+        saving = fsum(source.price_hourly_usd for source in sources) - replacement_price
         return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
 
     def _gain(self, sources: Sequence[Candidate], trial: Trial, nodes: Sequence[PlannedNode]) -> int:
@@ -102,7 +102,7 @@ def _impossible(trial: Trial) -> str:
 
 
 def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd: float) -> str:
-    """Return why the nodes of a trial do not save enough, with both prices."""
+    """Return reason the nodes of a trial do not save enough, with both prices."""
     needed = fsum(node.price_hourly_usd for node in trial.nodes) + surcharge_hourly_usd
     compared = f"it costs {price_hourly_usd:.4f} USD an hour, and what its pods need {needed:.4f}"
     if needed > price_hourly_usd * (1 - LEAST_SAVING):
@@ -112,7 +112,7 @@ def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd:
 
 
 def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> str:
-    """Return why a saving is too small, with the saving and the eviction cost."""
+    """Return reason a saving is too small, with the saving and the eviction cost."""
     number = sum(len(source.pods) for source in sources)
     eviction_cost = fsum(source.eviction_cost for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
@@ -120,9 +120,9 @@ def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> st
     return f"what it saves is not worth its evictions: {saving_hourly_usd:.4f} USD an hour for {cost}"
 
 
-def _with_split(why: str, trial: Trial) -> str:
+def _with_split(reason: str, trial: Trial) -> str:
     """Return why a move is not made, with the split of a workload that it has to keep."""
-    return f"{why}: {trial.split}" if trial.split else why
+    return f"{reason}: {trial.split}" if trial.split else reason
 
 
 def proposal(
@@ -143,27 +143,27 @@ def proposal(
         saving_hourly_usd,
         fsum(source.eviction_cost for source in sources),
         worth,
-        _why(reason, sources, nodes, saving_hourly_usd) + (f": {drift}" if drift else ""),
+        _description(reason, sources, nodes, saving_hourly_usd) + (f": {drift}" if drift else ""),
     )
 
 
-def _why(
+def _description(
     reason: Reason, sources: Sequence[Candidate], nodes: Sequence[PlannedNode], saving_hourly_usd: float
 ) -> str:
     """Return a sentence about what a move does."""
-    what = f"{len(sources)} node{'s' if len(sources) > 1 else ''}"
+    subject = f"{len(sources)} node{'s' if len(sources) > 1 else ''}"
     number = sum(len(source.pods) for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
     into = f"onto {len(nodes)} new node{'s' if len(nodes) > 1 else ''}" if nodes else "into free capacity"
     match reason:
         case Reason.EMPTY:
-            return f"removing {what} without pods saves {saving_hourly_usd:.4f} USD an hour"
+            return f"removing {subject} without pods saves {saving_hourly_usd:.4f} USD an hour"
         case Reason.DRIFTED:
-            return f"replacing {what} with {pods}"
+            return f"replacing {subject} with {pods}"
         case Reason.UNBALANCED:
-            return f"moving {pods} from {what} {into} spreads them over zones"
+            return f"moving {pods} from {subject} {into} spreads them over zones"
         case Reason.UNDERUTILIZED:
-            return f"moving {pods} from {what} {into} saves {saving_hourly_usd:.4f} USD an hour"
+            return f"moving {pods} from {subject} {into} saves {saving_hourly_usd:.4f} USD an hour"
 
 
 def _spot_for_spot(
@@ -179,20 +179,20 @@ def _spot_for_spot(
         if mine:
             largest[mine] = max(largest.get(mine, 0), cpus(source.node.labels))
     offered = [(node, templates[node.claim.nodepool]) for node in nodes]
-    kept = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
-    found = tuple(node for node in kept if node is not None)
-    if len(found) < len(kept):
+    narrowed = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
+    fitting = tuple(node for node in narrowed if node is not None)
+    if len(fitting) < len(narrowed):
         return (
             f"spot is replaced by spot only if {least} types are cheaper, or by a smaller size of its family"
         )
-    return found
+    return fitting
 
 
 def _spot_types(sources: Sequence[Candidate]) -> int | None:
     """Return how many types must be cheaper by the strictest of the nodes' NodePools; None if one forbids it."""
-    asked = [source.pool.options.spot_types for source in sources]
-    found = [number for number in asked if number is not None]
-    return max(found) if len(found) == len(asked) else None
+    settings = [source.pool.options.spot_types for source in sources]
+    numbers = [number for number in settings if number is not None]
+    return max(numbers) if len(numbers) == len(settings) else None
 
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:

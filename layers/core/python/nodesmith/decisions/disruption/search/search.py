@@ -1,8 +1,8 @@
 """The search: which nodes to remove now, and what to buy instead. A pure function, with the same result on any machine.
 
-A pass examines empty nodes, then drifted ones, then those whose pods are unbalanced over zones if their NodePool
-enables rebalancing, then those whose pods fit on less. The nodes examined longest ago come first, so that the next pass
-starts with what this one had no time for.
+A pass examines empty nodes first, then drifted ones. Then come nodes whose pods are unbalanced over zones, if their
+NodePool enables rebalancing, and last the nodes whose pods fit on less. The nodes examined longest ago come first, so
+that the next pass starts with what this one had no time for.
 
 The record of a search, or of a validation, is enough to explain it and to replay it. `next_change` and `next_search`
 return when time alone, without any change in the cluster, lets a move continue or a search find something else.
@@ -84,18 +84,22 @@ def propose(
     with timed(Reason.EMPTY):
         under_way = Pass(with_room_taken(inputs), steps)
         consolidatable = under_way.consolidatable()
-        empty = [one for one in consolidatable if not one.pods]
+        empty = [candidate for candidate in consolidatable if not candidate.pods]
         remove_empty(empty, under_way)
     with timed(Reason.DRIFTED):
         renew(under_way.survey.candidates, looked_at, under_way)
     with timed(Reason.UNBALANCED):
         rebalance(consolidatable, looked_at, under_way)
     with timed(Reason.UNDERUTILIZED):
-        left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
-        consolidate(left, looked_at, under_way)
+        remaining = [
+            candidate
+            for candidate in consolidatable
+            if candidate.pods and candidate.name not in under_way.removed
+        ]
+        consolidate(remaining, looked_at, under_way)
     eligible = {
         Reason.EMPTY: len(empty),
-        Reason.DRIFTED: sum(one.name in under_way.drift for one in under_way.survey.candidates),
+        Reason.DRIFTED: sum(candidate.name in under_way.drift for candidate in under_way.survey.candidates),
         Reason.UNDERUTILIZED: len(consolidatable) - len(empty),
     }
     return replace(under_way.outcome(looked_at), eligible=eligible)
@@ -113,40 +117,42 @@ def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | st
         DEFAULT_STEPS,
         [name for move in moves for name in move.sources],
     )
-    known = {one.name: one for one in under_way.survey.candidates}
-    found: dict[str, Proposal | str] = {}
+    candidates = {candidate.name: candidate for candidate in under_way.survey.candidates}
+    results: dict[str, Proposal | str] = {}
     static: set[str] = set()
     for move in moves:
         pools = {
-            known[name].pool.name for name in move.sources if name in known and known[name].pool.is_static
+            candidates[name].pool.name
+            for name in move.sources
+            if name in candidates and candidates[name].pool.is_static
         }
         if not pools & static:
-            found[move.id] = _again(move, known, under_way)
+            results[move.id] = _again(move, candidates, under_way)
             static |= pools
-    return found
+    return results
 
 
-def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
-    there = [known[name] for name in move.sources if name in known]
-    missing = next((name for name in move.sources if name not in known), None)
-    if missing is not None and (move.reason is not Reason.EMPTY or not there):
+def _again(move: Move, candidates: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
+    sources = [candidates[name] for name in move.sources if name in candidates]
+    missing = next((name for name in move.sources if name not in candidates), None)
+    if missing is not None and (move.reason is not Reason.EMPTY or not sources):
         blocker = under_way.blocked.get(missing)
         return f"{missing}: {blocker.message if blocker else 'it is gone'}"
     if move.reason is Reason.EMPTY:
-        return _still_empty(there, under_way)
-    kept = under_way.allowed.kept(there, move.reason)
-    if kept:
-        return next(iter(kept.values())).message
+        return _still_empty(sources, under_way)
+    refusals = under_way.allowed.kept(sources, move.reason)
+    if refusals:
+        return next(iter(refusals.values())).message
     if move.reason is Reason.DRIFTED:
-        return _still_drifted(there[0], under_way)
-    why = _blocked(there, under_way)
-    if why:
-        return why
+        return _still_drifted(sources[0], under_way)
+    obstacle = _blocked(sources, under_way)
+    if obstacle:
+        return obstacle
     if move.reason is Reason.UNBALANCED:
-        found, tried = rebalanced(there[0], under_way)
-        return _accepted(there, found, tried, under_way)
-    trial = under_way.try_without(there)
-    return _accepted(there, under_way.judge.consolidation(there, trial), trial, under_way)
+        result, tried = rebalanced(sources[0], under_way)
+        return _accepted(sources, result, tried, under_way)
+    trial = under_way.try_without(sources)
+    return _accepted(sources, under_way.judge.consolidation(sources, trial), trial, under_way)
 
 
 def may_end(move: Move, inputs: Inputs) -> str:
@@ -155,62 +161,64 @@ def may_end(move: Move, inputs: Inputs) -> str:
     selection = CandidateSelection(
         with_room_taken(before) if move.reason is Reason.EMPTY else before, only=move.sources
     )
-    found = {one.name: one for one in selection.candidates}
+    candidates = {candidate.name: candidate for candidate in selection.candidates}
     unschedulable = {
-        f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows
+        f"PodDisruptionBudget/{budget.key}" for budget in inputs.snapshot.budgets if budget.never_allows
     }
     for name in move.sources:
         blocker = selection.blocked.get(name)
-        if blocker is None and name in found and move.reason is not Reason.DRIFTED:
-            blocker = found[name].held
+        if blocker is None and name in candidates and move.reason is not Reason.DRIFTED:
+            blocker = candidates[name].held
         if blocker is not None and (blocker.rule not in _TEMPORARY or blocker.object in unschedulable):
             return f"{name}: {blocker.message}"
-        if name in found and move.reason is Reason.EMPTY and found[name].pods:
-            return f"{name}: pod {found[name].pods[0].key} now runs on it"
+        if name in candidates and move.reason is Reason.EMPTY and candidates[name].pods:
+            return f"{name}: pod {candidates[name].pods[0].key} now runs on it"
     return ""
 
 
-def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
-    empty = [one for one in there if not one.pods and under_way.blocker(one) is None]
+def _still_empty(sources: Sequence[Candidate], under_way: Pass) -> Proposal | str:
+    empty = [
+        candidate for candidate in sources if not candidate.pods and under_way.blocker(candidate) is None
+    ]
     if not empty:
-        pods = [pod.key for one in there for pod in one.pods]
-        return f"pod {pods[0]} now runs on it" if pods else _blocked(there, under_way)
-    left = under_way.allowed.within(empty, Reason.EMPTY)
-    if not left:
+        pods = [pod.key for candidate in sources for pod in candidate.pods]
+        return f"pod {pods[0]} now runs on it" if pods else _blocked(sources, under_way)
+    allowed = under_way.allowed.within(empty, Reason.EMPTY)
+    if not allowed:
         return next(iter(under_way.allowed.kept(empty, Reason.EMPTY).values())).message
-    return _accepted(left, under_way.emptied(left), None, under_way)
+    return _accepted(allowed, under_way.emptied(allowed), None, under_way)
 
 
-def _still_drifted(one: Candidate, under_way: Pass) -> Proposal | str:
-    if one.name not in under_way.drift:
-        return f"{one.name}: it has not drifted any more"
-    if one.pool.is_static:
-        renewals = static_renewals([one], under_way)
-        return _accepted([one], renewals if isinstance(renewals, str) else renewals[0], None, under_way)
-    found, trial = renewed(one, under_way)
-    return _accepted([one], found, trial, under_way)
+def _still_drifted(candidate: Candidate, under_way: Pass) -> Proposal | str:
+    if candidate.name not in under_way.drift:
+        return f"{candidate.name}: it has not drifted any more"
+    if candidate.pool.is_static:
+        renewals = static_renewals([candidate], under_way)
+        return _accepted([candidate], renewals if isinstance(renewals, str) else renewals[0], None, under_way)
+    result, trial = renewed(candidate, under_way)
+    return _accepted([candidate], result, trial, under_way)
 
 
 def _accepted(
-    sources: Sequence[Candidate], found: Proposal | str, trial: Trial | None, under_way: Pass
+    sources: Sequence[Candidate], result: Proposal | str, trial: Trial | None, under_way: Pass
 ) -> Proposal | str:
-    if isinstance(found, Proposal):
-        under_way.accept(sources, found, trial)
-    return found
+    if isinstance(result, Proposal):
+        under_way.accept(sources, result, trial)
+    return result
 
 
 def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
-    for one in sources:
-        blocker = under_way.blocker(one)
+    for candidate in sources:
+        blocker = under_way.blocker(candidate)
         if blocker is not None:
-            return f"{one.name}: {blocker.message}"
+            return f"{candidate.name}: {blocker.message}"
     return ""
 
 
 def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
     """Return inputs as if these moves had not been proposed, and their sources' Nodes not been tainted."""
     ids = {move.id for move in moves}
-    others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
+    others = tuple(move for move in inputs.ledger.moves if move.id not in ids)
     mine = frozenset(name for move in moves for name in move.sources)
     sources = (inputs.snapshot.node_of(claim) for claim in inputs.ledger.claims if claim.name in mine)
     names = {node.name for node in sources if node is not None}
@@ -254,9 +262,9 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
     """Decide again, and return the result in the same canonical bytes as `canonical(written["plan"])`."""
     inputs = inputs_of(written, snapshot, catalog)
     if written["again"]:
-        there = {move.id: move for move in inputs.ledger.moves}
-        found = look_again([there[id_] for id_ in written["again"]], inputs)
-        stand = [each for each in found.values() if isinstance(each, Proposal)]
+        moves = {move.id: move for move in inputs.ledger.moves}
+        results = look_again([moves[id_] for id_ in written["again"]], inputs)
+        stand = [result for result in results.values() if isinstance(result, Proposal)]
         return canonical(moves_item(stand, is_bought=True))
     looked_at = {name: datetime.fromisoformat(at) for name, at in written["lookedAt"].items()}
     return canonical(moves_item(propose(inputs, looked_at).proposals, is_bought=False))
@@ -264,24 +272,27 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
 
 def moves_item(proposals: Sequence[Proposal], *, is_bought: bool) -> dict[str, Any]:
     """Return proposals as a plan with an additional key `moves`; `nodes` has what they buy once it is bought."""
-    nodes = tuple(node for each in proposals for node in each.replacements) if is_bought else ()
+    nodes = tuple(node for proposal in proposals for node in proposal.replacements) if is_bought else ()
     placed: dict[str, list[str]] = {}
-    for pod, place in sorted(pair for each in proposals for pair in each.destinations.items()):
+    for pod, place in sorted(pair for proposal in proposals for pair in proposal.destinations.items()):
         placed.setdefault(place, []).append(pod)
-    bought = {node.claim.name for each in proposals for node in each.replacements}
-    there = {name: tuple(pods) for name, pods in placed.items() if name not in bought}
-    return {**plan_item(Plan(nodes=nodes, placed=there)), "moves": [_move_item(each) for each in proposals]}
-
-
-def _move_item(found: Proposal) -> dict[str, Any]:
+    new_names = {node.claim.name for proposal in proposals for node in proposal.replacements}
+    existing = {name: tuple(pods) for name, pods in placed.items() if name not in new_names}
     return {
-        "reason": found.reason.value,
-        "sources": list(found.sources),
-        "replacements": [node_item(node) for node in found.replacements],
-        "savingHourlyUsd": round(found.saving_hourly_usd, 6),
-        "evictionCost": round(found.eviction_cost, 6),
-        "worthUsd": round(found.worth_usd, 6),
-        "why": found.why,
+        **plan_item(Plan(nodes=nodes, placed=existing)),
+        "moves": [_move_item(proposal) for proposal in proposals],
+    }
+
+
+def _move_item(proposal: Proposal) -> dict[str, Any]:
+    return {
+        "reason": proposal.reason.value,
+        "sources": list(proposal.sources),
+        "replacements": [node_item(node) for node in proposal.replacements],
+        "savingHourlyUsd": round(proposal.saving_hourly_usd, 6),
+        "evictionCost": round(proposal.eviction_cost, 6),
+        "worthUsd": round(proposal.worth_usd, 6),
+        "why": proposal.why,
     }
 
 
@@ -320,7 +331,7 @@ def next_search(inputs: Inputs) -> datetime | None:
         *(claim.created_at + TYPE_MISSED_AFTER for claim in ledger.claims),
         *_worth_more(pools, inputs),
         *(backoff.until for backoff in ledger.subnet_backoffs.values()),
-        *(held.until for health in ledger.health.values() for held in health.offerings.values()),
+        *(backoff.until for health in ledger.health.values() for backoff in health.offerings.values()),
         *(health.backoff.until for health in ledger.health.values() if health.backoff),
         *(end for health in ledger.health.values() for end in (health.launches.until, health.moves.until)),
     ]

@@ -38,9 +38,9 @@ FEW = 24
 class Pass:
     """The state of one pass. `drift` has the reason for drift by claim name; `left` is the number of steps left.
 
-    Nodes of the claims in `again` are being validated and tainted, so they are no destinations. In a validation,
-    packing searches as long as for any purchase; in a search of a large fleet, a plan is `good_enough` if its price
-    exceeds its bound by no more than the least saving. `fleet` is the class in which trials are made.
+    Nodes of the claims in `again` are being validated and tainted, so they are no destinations. A validation packs as
+    thoroughly as any purchase. In a search of a large fleet, a plan is `good_enough` if its price exceeds its lower
+    bound by no more than the least saving. `fleet` is the class in which trials are made.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class Pass:
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs)
         avoided = self.drift.keys() | set(again)
-        closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
+        closed = {candidate.node.name for candidate in self.survey.candidates if candidate.name in avoided}
         self.fleet = fleet(inputs, self.survey.pools, moving, closed)
         self.zones = self._zones(again=bool(again))
         self.judge = Judge(totals(self.survey), inputs.now, self.zones)
         self.left = self._most = steps
-        self.found: list[Proposal] = []
+        self.proposals: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)
         self.needed: dict[str, str] = {}
-        self.seen: list[str] = []
-        self.gone: set[str] = set()
+        self.examined: list[str] = []
+        self.removed: set[str] = set()
         self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
-        self.has_time = 2 * sum(len(one.pods) for one in self.survey.candidates) <= steps
+        self.has_time = 2 * sum(len(candidate.pods) for candidate in self.survey.candidates) <= steps
         """whether steps suffice to examine every node twice"""
         self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
@@ -73,40 +73,42 @@ class Pass:
 
     def consolidatable(self) -> list[Candidate]:
         """Return the candidates that consolidation may examine, and note why it may not examine the others."""
-        found: list[Candidate] = []
-        for one in self.survey.candidates:
-            blocker = self.blocker(one)
-            if blocker is None and one.pods:
-                blocker = self.backing_off(one, Reason.UNDERUTILIZED)
+        candidates: list[Candidate] = []
+        for candidate in self.survey.candidates:
+            blocker = self.blocker(candidate)
+            if blocker is None and candidate.pods:
+                blocker = self.backing_off(candidate, Reason.UNDERUTILIZED)
             if blocker is None:
-                found.append(one)
+                candidates.append(candidate)
             else:
-                self.blocked[one.name] = blocker
-        return found
+                self.blocked[candidate.name] = blocker
+        return candidates
 
-    def blocker(self, one: Candidate) -> Blocker | None:
+    def blocker(self, candidate: Candidate) -> Blocker | None:
         """Return what keeps a candidate from consolidation, whether it is empty or not; None if nothing does."""
-        if self.is_expecting_pods(one):
-            why = "pods that need a node will be placed on it"
-            return Blocker("Nominated", f"Node/{one.node.name}", why)
-        return consolidation_blocker(one, self.inputs.now)
+        if self.is_expecting_pods(candidate):
+            message = "pods that need a node will be placed on it"
+            return Blocker("Nominated", f"Node/{candidate.node.name}", message)
+        return consolidation_blocker(candidate, self.inputs.now)
 
-    def backing_off(self, one: Candidate, reason: Reason) -> Blocker | None:
+    def backing_off(self, candidate: Candidate, reason: Reason) -> Blocker | None:
         """Return the back-off of a NodePool's moves for a reason; None if there is none.
 
         It applies after the replacements of such moves were not available.
         """
-        backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
+        backoff = self.inputs.ledger.move_backoffs.get(MoveKind(candidate.pool.name, reason.value))
         if backoff is None or not backoff.holds(self.inputs.now):
             return None
         count = max(1, backoff.failures)
-        what = f"{count} {'moves' if count > 1 else 'move'} of its NodePool for {reason}"
-        message = f"{what} failed ({backoff.reason}): the next attempt is after {backoff.until:%H:%M:%S} UTC"
-        return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
+        subject = f"{count} {'moves' if count > 1 else 'move'} of its NodePool for {reason}"
+        message = (
+            f"{subject} failed ({backoff.reason}): the next attempt is after {backoff.until:%H:%M:%S} UTC"
+        )
+        return Blocker("BackingOff", f"NodePool/{candidate.pool.name}", message)
 
-    def is_expecting_pods(self, one: Candidate) -> bool:
+    def is_expecting_pods(self, candidate: Candidate) -> bool:
         """Return whether pods that need a node will be placed on this one."""
-        return one.node.name in self.fleet.promised
+        return candidate.node.name in self.fleet.promised
 
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
         """Try to place the pods of these nodes elsewhere, and count the steps."""
@@ -117,8 +119,8 @@ class Pass:
 
     def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
         """Propose a move, and reserve all that it takes."""
-        self.found.append(found)
-        self.gone.update(found.sources)
+        self.proposals.append(found)
+        self.removed.update(found.sources)
         self.destinations.update(found.destinations.values())
         self.allowed.take(sources)
         self.fleet.settle(sources, trial)
@@ -133,34 +135,36 @@ class Pass:
         worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
         return proposal(Reason.EMPTY, sources, None, (), saving, worth)
 
-    def is_free(self, one: Candidate) -> bool:
+    def is_free(self, candidate: Candidate) -> bool:
         """Return whether no proposed move takes a node or moves pods to it."""
-        return one.name not in self.gone and one.node.name not in self.destinations
+        return candidate.name not in self.removed and candidate.node.name not in self.destinations
 
-    def note_destination(self, one: Candidate) -> None:
+    def note_destination(self, candidate: Candidate) -> None:
         """Note that a candidate stays because pods of other nodes move to it."""
-        self.seen.append(one.name)
-        why = "pods of other nodes that are being removed will move to it"
-        self.blocked.setdefault(one.name, Blocker("Nominated", f"Node/{one.node.name}", why))
+        self.examined.append(candidate.name)
+        message = "pods of other nodes that are being removed will move to it"
+        self.blocked.setdefault(candidate.name, Blocker("Nominated", f"Node/{candidate.node.name}", message))
 
     def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
         """Note each candidate that stays only because a budget allows no more."""
-        for one in candidates:
-            if one.name not in self.gone:
-                self.blocked.update(self.allowed.kept([one], reason))
+        for candidate in candidates:
+            if candidate.name not in self.removed:
+                self.blocked.update(self.allowed.kept([candidate], reason))
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Return the result of the pass."""
         is_finished = self.left > 0
-        there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
+        names = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}
-        seen = (there if is_finished else {*self.seen, *self.blocked, *self.gone}) - soon
-        times = {name: at for name, at in looked_at.items() if name in there}
-        times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
-        blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
+        examined = (names if is_finished else {*self.examined, *self.blocked, *self.removed}) - soon
+        times = {name: at for name, at in looked_at.items() if name in names}
+        times.update(dict.fromkeys(sorted(examined), min(self.inputs.now, self.inputs.snapshot.taken_at)))
+        blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.removed)}
         steps = self._most - self.left
-        needed = {name: self.needed[name] for name in sorted(self.needed.keys() - self.gone - blocked.keys())}
-        return Proposals(tuple(self.found), blocked, times, steps, is_finished, needed=needed)
+        needed = {
+            name: self.needed[name] for name in sorted(self.needed.keys() - self.removed - blocked.keys())
+        }
+        return Proposals(tuple(self.proposals), blocked, times, steps, is_finished, needed=needed)
 
 
 class Allowed:
@@ -181,29 +185,29 @@ class Allowed:
         key = pool.name, reason
         if key not in self._existing_nodes:
             self._existing_nodes[key] = self._existing(pool, reason)
-        left = self._existing_nodes[key]
-        return None if left is None else max(0, left - self._taken[pool.name])
+        allowance = self._existing_nodes[key]
+        return None if allowance is None else max(0, allowance - self._taken[pool.name])
 
     def _existing(self, pool: NodePool, reason: Reason) -> int | None:
         """Evaluate a NodePool's budgets, with only its own claims."""
         inputs = self._inputs
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
-        going = [claim for claim in self._going if claim.nodepool == pool.name]
+        leaving = [claim for claim in self._going if claim.nodepool == pool.name]
         ledger = replace(inputs.ledger, claims=claims)
-        return remaining(pool, reason.budgeted, ledger, going, inputs.snapshot, inputs.now)
+        return remaining(pool, reason.budgeted, ledger, leaving, inputs.snapshot, inputs.now)
 
     def within(
-        self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
+        self, candidates: Iterable[Candidate], reason: Reason, limit: int | None = None
     ) -> list[Candidate]:
-        """Return the candidates that budgets allow to disrupt together, in order, up to `most`."""
+        """Return the candidates that budgets allow to disrupt together, in order, up to `limit`."""
         verdicts = self._verdicts(candidates, reason)
-        return list(islice((one for one, keeper in verdicts if keeper is None), most))
+        return list(islice((candidate for candidate, keeper in verdicts if keeper is None), limit))
 
     def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
         """Return for each candidate that `within` leaves out the budget that keeps it."""
         return {
-            one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool, reason)
-            for one, keeper in self._verdicts(candidates, reason)
+            candidate.name: self._of_pods(keeper) if keeper else self._of_nodes(candidate.pool, reason)
+            for candidate, keeper in self._verdicts(candidates, reason)
             if keeper is not None
         }
 
@@ -214,19 +218,19 @@ class Allowed:
 
         That is None if nothing does, "" for its NodePool's budgets, and otherwise the key of a PodDisruptionBudget.
         """
-        taken: Counter[str] = Counter()
+        taken_by_pool: Counter[str] = Counter()
         spent: Counter[str] = Counter()
-        for one in candidates:
-            left = self.nodes(one.pool, reason)
-            if left is not None and taken[one.pool.name] >= left:
-                yield one, ""
+        for candidate in candidates:
+            allowance = self.nodes(candidate.pool, reason)
+            if allowance is not None and taken_by_pool[candidate.pool.name] >= allowance:
+                yield candidate, ""
                 continue
             # A held node ends by its deadline, which overrides PodDisruptionBudgets.
-            is_asked = self._inputs.snapshot.budgets and one.held is None
-            keeper = self._refusing_budget(one, spent) if is_asked else ""
+            is_asked = self._inputs.snapshot.budgets and candidate.held is None
+            keeper = self._refusing_budget(candidate, spent) if is_asked else ""
             if not keeper:
-                taken[one.pool.name] += 1
-            yield one, keeper or None
+                taken_by_pool[candidate.pool.name] += 1
+            yield candidate, keeper or None
 
     def _of_nodes(self, pool: NodePool, reason: Reason) -> Blocker:
         """Return why a NodePool's budgets allow no more disruptions."""
@@ -252,11 +256,11 @@ class Allowed:
             )
         return self._named[key]
 
-    def _is_too_fast(self, pool: NodePool, most: int) -> bool:
+    def _is_too_fast(self, pool: NodePool, hourly_limit: int) -> bool:
         if pool.name not in self._gone:
             inputs = self._inputs
             self._gone[pool.name] = len(departed(pool.name, inputs.ledger, self._going, inputs.now))
-        return self._gone[pool.name] + self._taken[pool.name] >= most
+        return self._gone[pool.name] + self._taken[pool.name] >= hourly_limit
 
     def _of_pods(self, budget: str) -> Blocker:
         message = f"PodDisruptionBudget {budget} allows no eviction beyond those for other nodes"
@@ -269,12 +273,12 @@ class Allowed:
             for pod in _evicted(source.pods):
                 self._evictions.count(pod)
 
-    def _refusing_budget(self, one: Candidate, spent: Counter[str]) -> str:
+    def _refusing_budget(self, candidate: Candidate, spent: Counter[str]) -> str:
         """Return the PodDisruptionBudget that refuses an eviction after those for earlier nodes; empty if none does.
 
         Every accepted node can thus begin to drain at once; the budgets determine how fast its other pods follow.
         """
-        guarded = _evicted(one.pods)
+        guarded = _evicted(candidate.pods)
         for pod in guarded:
             if not self._evictions.permits(pod, spent):
                 return self._evictions.guards(pod.shape)[0].key

@@ -1,8 +1,8 @@
 """The room of CapacityBuffers: where it is, and which nodes are bought for it.
 
 A decision places the planned pods after all pods, on what these leave, and buys for the rest. So a plan for pods is the
-same with and without buffers. Where planned pods are is decided anew each time: a pod that comes simply takes their
-room. Disruption sees them bound to nodes: their eviction costs nothing, since nothing runs, but they need another
+same with and without buffers. The places of planned pods are decided again each time: a pod that comes simply takes
+their room. Disruption sees them bound to nodes: their eviction costs nothing, since nothing runs, but they need another
 place.
 """
 
@@ -79,37 +79,37 @@ def with_room(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     return _with_stopped(plan, remainder, inputs, stopped) if stopped else plan
 
 
-def _asked(inputs: Inputs) -> list[Resolution]:
+def _running_buffers(inputs: Inputs) -> list[Resolution]:
     """Return what buffers ask of nodes that run."""
-    return [each for each in resolutions(inputs.snapshot, inputs.now) if not each.is_warm]
+    return [resolution for resolution in resolutions(inputs.snapshot, inputs.now) if not resolution.is_warm]
 
 
 def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     """Return the plan with the nodes for room on nodes that run."""
-    asked = _asked(inputs)
-    pods = [pod for each in asked for pod in each.pods()]
+    requested = _running_buffers(inputs)
+    pods = [pod for resolution in requested for pod in resolution.pods()]
     if not pods:
-        return replace(plan, rooms=tuple(map(_no_room, asked)))
+        return replace(plan, rooms=tuple(map(_no_room, requested)))
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
     planner = _planner(inputs, snapshot, pods, free, remainder)
     planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
-    why = _unproven(asked, free, snapshot, inputs.ledger)
-    there = placed_room(asked, pods, free, planner, snapshot, inputs.ledger)
-    spent, beyond = within_dollars(asked, there, free, snapshot, inputs.ledger)
-    why |= dict.fromkeys(beyond, DEAR)
+    reasons = _unproven(requested, free, snapshot, inputs.ledger)
+    places = placed_room(requested, pods, free, planner, snapshot, inputs.ledger)
+    spent, beyond = within_dollars(requested, places, free, snapshot, inputs.ledger)
+    reasons |= dict.fromkeys(beyond, DEAR)
     in_flight = frozenset(existing.name for existing in free if existing.in_flight)
-    lacking = [pod for pod in pods if pod.key not in there and pod.key not in why]
-    repeating = _repeating(lacking, asked, snapshot, inputs)
+    lacking = [pod for pod in pods if pod.key not in places and pod.key not in reasons]
+    repeating = _repeating(lacking, requested, snapshot, inputs)
     fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
     if fresh and not plan.new:
-        left = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(asked).items()}
-        nodes, placed_late, dear = bought_within(left, fresh, free, planner, repeating.repetition_of())
-        there |= placed_late
-        why |= dict.fromkeys(dear, DEAR)
-    placed = _Placed(there, in_flight, nodes, why | {pod.key: str(reason) for pod, reason in held})
-    rooms = tuple(placed.room(each, plan) for each in asked)
+        budgets = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(requested).items()}
+        nodes, placed_late, dear = bought_within(budgets, fresh, free, planner, repeating.repetition_of())
+        places |= placed_late
+        reasons |= dict.fromkeys(dear, DEAR)
+    placed = _Placed(places, in_flight, nodes, reasons | {pod.key: str(reason) for pod, reason in held})
+    rooms = tuple(placed.room(resolution, plan) for resolution in requested)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
 
@@ -124,24 +124,31 @@ def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Seq
 
     They are for later, so nothing is bought for them together with other nodes. A soon look comes back to them.
     """
-    asked = [(warm, wanted(warm, inputs.now)) for warm in stopped]
-    due = [each.due for _, each in asked]
-    lacking = [(warm, each) for warm, each in asked if each.pods]
-    bought: dict[str, tuple[PlannedNode, ...]] = {}
+    demands = [(warm, wanted(warm, inputs.now)) for warm in stopped]
+    due = [demand.due for _, demand in demands]
+    lacking = [(warm, demand) for warm, demand in demands if demand.pods]
+    nodes_by_key: dict[str, tuple[PlannedNode, ...]] = {}
     is_later = bool(plan.nodes or plan.starts or plan.new)
     if lacking and is_later:
         due.append(inputs.now + _SOON)
     elif lacking:
-        bought = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
+        nodes_by_key = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
         due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
-    asked = [(warm, replace(each, why=_LATER) if each.pods and is_later else each) for warm, each in asked]
-    rooms = [_stopped_room(warm, each, bought.get(warm.each.key), plan) for warm, each in asked]
-    nodes = [node for found in bought.values() for node in found]
-    shown = tuple(room for room, (warm, _) in zip(rooms, asked, strict=True) if warm.each.buffer is not None)
+    demands = [
+        (warm, replace(demand, why=_LATER) if demand.pods and is_later else demand)
+        for warm, demand in demands
+    ]
+    rooms = [
+        _stopped_room(warm, demand, nodes_by_key.get(warm.resolution.key), plan) for warm, demand in demands
+    ]
+    nodes = [node for group in nodes_by_key.values() for node in group]
+    shown_rooms = tuple(
+        room for room, (warm, _) in zip(rooms, demands, strict=True) if warm.resolution.buffer is not None
+    )
     return replace(
         plan,
         nodes=(*plan.nodes, *nodes),
-        rooms=(*plan.rooms, *shown),
+        rooms=(*plan.rooms, *shown_rooms),
         due=first_after(inputs.now, (plan.due, *due)),
     )
 
@@ -155,30 +162,32 @@ def _prepared(
     for existing in free:
         existing.free = NOTHING  # they count for spreads only
     free += [node for warm, _ in lacking for node in hosting(warm, snapshot)]
-    planner = _planner(inputs, snapshot, [pod for _, each in lacking for pod in each.pods], free, remainder)
+    planner = _planner(
+        inputs, snapshot, [pod for _, demand in lacking for pod in demand.pods], free, remainder
+    )
     planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
-    found: dict[str, tuple[PlannedNode, ...]] = {}
-    for warm, each in lacking:
-        chosen, _ = Search(planner, each.pods, free, bounded=True).best(PreferenceMode.RULE)
-        template = warm.each.template
+    nodes_by_buffer: dict[str, tuple[PlannedNode, ...]] = {}
+    for warm, demand in lacking:
+        attempt, _ = Search(planner, demand.pods, free, bounded=True).best(PreferenceMode.RULE)
+        template = warm.resolution.template
         images = template.images if template is not None else ()
-        nodes = planner.written_down(chosen.purchase, WarmFor(warm.each.key, images))
-        attempts = FrozenMap(each.attempts)
-        found[warm.each.key] = tuple(
+        nodes = planner.written_down(attempt.purchase, WarmFor(warm.resolution.key, images))
+        attempts = FrozenMap(demand.attempts)
+        nodes_by_buffer[warm.resolution.key] = tuple(
             replace(node, claim=replace(node.claim, attempts=attempts)) for node in nodes
         )
-        planner.tiers = tuple(map(tuple, chosen.purchase.tiers))
-    return found
+        planner.tiers = tuple(map(tuple, attempt.purchase.tiers))
+    return nodes_by_buffer
 
 
 def _stopped_room(
-    warm: WarmCapacity, each: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
+    warm: WarmCapacity, demand: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
 ) -> Room:
     coming = sum(len(node.claim.nominated) for node in nodes or ())
-    why = each.why or ("" if warm.each.count else warm.each.message)
-    if each.pods and nodes is not None and coming < len(each.pods):
-        why = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
-    return warm.room(coming, why)
+    reason = demand.why or ("" if warm.resolution.count else warm.resolution.message)
+    if demand.pods and nodes is not None and coming < len(demand.pods):
+        reason = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
+    return warm.room(coming, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +202,20 @@ class _Placed:
     nodes: tuple[PlannedNode, ...]
     why: Mapping[str, str]
 
-    def room(self, each: Resolution, plan: Plan) -> Room:
+    def room(self, resolution: Resolution, plan: Plan) -> Room:
         """Return the room of one buffer."""
-        if not each.count:
-            return _no_room(each)
-        keys = [pod.key for pod in each.pods()]
-        bought = {key for node in self.nodes for key in node.claim.nominated}
-        found, coming = Counter(self.there.get(key) for key in keys), sum(key in bought for key in keys)
-        flying = sum(found[name] for name in self.in_flight)
-        left = found[None] - coming
-        reason = next((self.why[key] for key in keys if key in self.why), "") if left else ""
-        if left and not reason:
+        if not resolution.count:
+            return _no_room(resolution)
+        keys = [pod.key for pod in resolution.pods()]
+        nominated = {key for node in self.nodes for key in node.claim.nominated}
+        placed, coming = Counter(self.there.get(key) for key in keys), sum(key in nominated for key in keys)
+        flying = sum(placed[name] for name in self.in_flight)
+        unplaced = placed[None] - coming
+        reason = next((self.why[key] for key in keys if key in self.why), "") if unplaced else ""
+        if unplaced and not reason:
             reason = _CONTENDED if _contended(plan) else _NOT_NOW
-        there = len(keys) - found[None] - flying
-        return Room(each.key, each.wanted, each.count, there, flying, coming, reason)
+        ready = len(keys) - placed[None] - flying
+        return Room(resolution.key, resolution.wanted, resolution.count, ready, flying, coming, reason)
 
 
 def _contended(plan: Plan) -> frozenset[str]:
@@ -216,7 +225,7 @@ def _contended(plan: Plan) -> frozenset[str]:
 
 def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[tuple[Template, ...], ...]:
     names = _contended(plan)
-    return tuple(tuple(each for each in tier if each.name not in names) for tier in tiers)
+    return tuple(tuple(template for template in tier if template.name not in names) for tier in tiers)
 
 
 def _planner(
@@ -228,8 +237,10 @@ def _planner(
 ) -> Planner:
     # Pods and room see the same NodePools; the taints in which their snapshots differ are no matter of these.
     offers = remainder.offers or pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    met = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
-    return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=remainder.planner)
+    known_shapes = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
+    return Planner(
+        inputs, offers, dict.fromkeys(pod.shape for pod in pods), known_shapes, after=remainder.planner
+    )
 
 
 def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNode]:
@@ -254,12 +265,12 @@ def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     nodes to be bought before it is known whether it is made.
     """
     sources = ledger.sources
-    ours = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
-    if not ours:
+    source_ids = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
+    if not source_ids:
         return snapshot
 
     def opened(node: Node) -> Node:
-        if node.provider_id not in ours:
+        if node.provider_id not in source_ids:
             return node
         return replace(node, taints=tuple(t for t in node.taints if t.identity != DISRUPTED.identity))
 
@@ -267,33 +278,33 @@ def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
 
 def _repeating(
-    fresh: Sequence[Pod], asked: Sequence[Resolution], snapshot: Snapshot, inputs: Inputs
+    fresh: Sequence[Pod], requested: Sequence[Resolution], snapshot: Snapshot, inputs: Inputs
 ) -> Repeating:
     names = Workloads()
-    seen = with_stand_ins(snapshot, asked, inputs.ledger, names)
-    return Repeating(histories(fresh, (), inputs.ledger, seen, inputs.now, names), names, inputs.now)
+    extended = with_stand_ins(snapshot, requested, inputs.ledger, names)
+    return Repeating(histories(fresh, (), inputs.ledger, extended, inputs.now, names), names, inputs.now)
 
 
 def with_stand_ins(
-    snapshot: Snapshot, asked: Sequence[Resolution], ledger: Ledger, names: Workloads
+    snapshot: Snapshot, requested: Sequence[Resolution], ledger: Ledger, names: Workloads
 ) -> Snapshot:
     """Return the snapshot with one planned pod of a buffer on each Node that was bought for it and serves it.
 
     A Node serves a buffer if it has room for one of its pods, or if pods run there, which have used the room.
     """
-    if not asked or not any(claim.attempts for claim in ledger.claims):
+    if not requested or not any(claim.attempts for claim in ledger.claims):
         return snapshot
     free = existing_nodes(snapshot, ledger.claims)
-    found = [
+    stand_ins = [
         replace(pod, key=f"{pod.key}@{existing.name}", node=existing.name)
-        for pod, _, existing in _bought(asked, free, snapshot, ledger, names)
+        for pod, _, existing in _room_bought(requested, free, snapshot, ledger, names)
         if _serves(existing, pod.shape)
     ]
-    return replace(snapshot, pods=(*snapshot.pods, *found))
+    return replace(snapshot, pods=(*snapshot.pods, *stand_ins))
 
 
-def _bought(
-    asked: Iterable[Resolution],
+def _room_bought(
+    requested: Iterable[Resolution],
     free: Iterable[ExistingNode],
     snapshot: Snapshot,
     ledger: Ledger,
@@ -301,10 +312,10 @@ def _bought(
 ) -> Iterator[tuple[Pod, NodeClaim, ExistingNode]]:
     """Yield the first planned pod of each buffer with each claim that was bought for the buffer, and its node."""
     by_name = {existing.name: existing for existing in free}
-    for pod in (pods[0] for each in asked if (pods := each.pods())):
-        who = names.controller_of(pod)
+    for pod in (pods[0] for resolution in requested if (pods := resolution.pods())):
+        owner = names.controller_of(pod)
         for claim in ledger.claims:
-            if claim.attempts and who in map(controller, claim.attempts):
+            if claim.attempts and owner in map(controller, claim.attempts):
                 node = snapshot.node_of(claim)
                 existing = by_name.get(claim.name if node is None else node.name)
                 if existing is not None:
@@ -317,24 +328,24 @@ def _serves(existing: ExistingNode, shape: Shape) -> bool:
 
 
 def _unproven(
-    asked: Sequence[Resolution], free: Iterable[ExistingNode], snapshot: Snapshot, ledger: Ledger
+    requested: Sequence[Resolution], free: Iterable[ExistingNode], snapshot: Snapshot, ledger: Ledger
 ) -> dict[str, str]:
     """Return, with the reason, the planned pods of buffers that wait for a node which lacks the room already.
 
     `attempts` judges such a node once it is ready. Until then no other one is bought.
     """
-    bought = _bought(asked, free, snapshot, ledger, Workloads())
+    purchases = _room_bought(requested, free, snapshot, ledger, Workloads())
     waiting = {
         (pod.shape.namespace, pod.shape.owner): claim.name
-        for pod, claim, existing in bought
+        for pod, claim, existing in purchases
         if claim.phase in COMING and not _serves(existing, pod.shape)
     }
-    found = {}
-    for pod in (pod for each in asked for pod in each.pods()):
+    reasons = {}
+    for pod in (pod for resolution in requested for pod in resolution.pods()):
         claim = waiting.get((pod.shape.namespace, pod.shape.owner))
         if claim is not None:
-            found[pod.key] = f"NodeClaim {claim}, which was bought for it, is not ready and lacks the room"
-    return found
+            reasons[pod.key] = f"NodeClaim {claim}, which was bought for it, is not ready and lacks the room"
+    return reasons
 
 
 def room_of(inputs: Inputs) -> dict[Pod, str]:
@@ -342,16 +353,16 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
 
     Pods that wait for a node come first.
     """
-    asked = _asked(inputs)
-    pods = [pod for each in asked for pod in each.pods()]
+    requested = _running_buffers(inputs)
+    pods = [pod for resolution in requested for pod in resolution.pods()]
     if not pods:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
-    there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
-    planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Remainder())
-    planner.assign(there.fresh, there.free, PreferenceMode.RULE)
-    placed = placed_room(asked, pods, there.free, planner, snapshot, inputs.ledger)
-    within_dollars(asked, placed, there.free, snapshot, inputs.ledger)
+    current = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
+    planner = _planner(inputs, snapshot, [*current.fresh, *pods], current.free, Remainder())
+    planner.assign(current.fresh, current.free, PreferenceMode.RULE)
+    placed = placed_room(requested, pods, current.free, planner, snapshot, inputs.ledger)
+    within_dollars(requested, placed, current.free, snapshot, inputs.ledger)
     return {pod: placed[pod.key] for pod in pods if pod.key in placed}
 
 
@@ -364,7 +375,7 @@ def with_room_taken(inputs: Inputs) -> Inputs:
     if not inputs.snapshot.capacitybuffers:
         return inputs
     nodes = {node.name for node in inputs.snapshot.nodes}
-    taken = [
+    placeholders = [
         replace(pod, node=name, unschedulable=False) for pod, name in room_of(inputs).items() if name in nodes
     ]
-    return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *taken)))
+    return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *placeholders)))

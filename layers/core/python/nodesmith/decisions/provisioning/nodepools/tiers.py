@@ -124,19 +124,19 @@ def pools(
     used, paid = usages(snapshot, ledger, settings, now), applied_now(ledger, catalog, now)
     problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
-    found: list[Template] = []
+    templates: list[Template] = []
     obstructed: dict[str, Obstructed] = {}
     for parsed in parse_nodepools(snapshot.nodepools):
         problems += parsed.problems
         pool = parsed.value
         if pool is None:
             kind_and_name = parsed.fatal[0].object
-            why = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
-            obstacles[kind_and_name.removeprefix("NodePool/")] = why
+            message = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
+            obstacles[kind_and_name.removeprefix("NodePool/")] = message
             continue
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
-            made = template_of(
+            new_template = template_of(
                 pool,
                 nodeclasses[pool.nodeclass.name],
                 snapshot,
@@ -147,17 +147,17 @@ def pools(
                 used,
                 nodes_of_trial,
             )
-            obstacle = made.obstacle
-            found.append(committed(made, paid))
+            obstacle = new_template.obstacle
+            templates.append(committed(new_template, paid))
         if obstacle:
             obstacles[pool.name] = obstacle
             if not pool.is_static:
                 nodeclass = nodeclasses.get(pool.nodeclass.name)
                 obstructed[pool.name] = Obstructed(pool, nodeclass, catalog, settings)
-    usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
+    usable = sorted((t for t in templates if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)
-    without_types = tuple(sorted(made.name for made in found if not made.choices))
+    without_types = tuple(sorted(template.name for template in templates if not template.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
         stated += overlays_of(snapshot, catalog, settings).findings
@@ -166,9 +166,9 @@ def pools(
 
 def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:
     """Return the templates of one tier, which are packed together: if one asks for few nodes, that holds for all."""
-    if not any(each.pool.options.objective is Objective.LEAST_NODES for each in tier):
+    if not any(member.pool.options.objective is Objective.LEAST_NODES for member in tier):
         return tier
-    return tuple(replace(each, least_nodes=True) for each in tier)
+    return tuple(replace(member, least_nodes=True) for member in tier)
 
 
 def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
@@ -177,13 +177,13 @@ def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
 
 
 def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
-    found: dict[str, EC2NodeClass] = {}
+    nodeclasses: dict[str, EC2NodeClass] = {}
     problems: list[Problem] = []
     for parsed in parse_nodeclasses(snapshot.nodeclasses):
         problems += parsed.problems
         if parsed.value is not None:
-            found[parsed.value.name] = parsed.value
-    return found, problems
+            nodeclasses[parsed.value.name] = parsed.value
+    return nodeclasses, problems
 
 
 def pool_obstacle(
@@ -220,8 +220,10 @@ def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass
         return f"its EC2NodeClass {ref.name!r} {_UNREAD}"
     if not status.is_ready:
         condition = status.first_obstacle
-        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
-        return f"its EC2NodeClass {ref.name!r} is not ready ({why})"
+        detail = (
+            f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
+        )
+        return f"its EC2NodeClass {ref.name!r} is not ready ({detail})"
     return f"its EC2NodeClass {ref.name!r} is not Ready ({nodeclass.obstacle})" if nodeclass.obstacle else ""
 
 
@@ -242,8 +244,10 @@ def template_of(
     """
     status = ledger.nodeclasses[nodeclass.name]
     configuration = NodeConfiguration.of(nodeclass, tenancies(pool, snapshot))
-    known = known_types(catalog, configuration, settings, status, ledger.learned)
-    types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
+    instance_types = known_types(catalog, configuration, settings, status, ledger.learned)
+    types = type_set(
+        all_with_parts(attaching(instance_types, snapshot.attach_limits), pool.options.gpu_parts)
+    )
     if snapshot.nodeoverlays:
         types = overlays_of(snapshot, catalog, settings).on(pool, types)
     if snapshot.simulated is not None:
@@ -253,15 +257,18 @@ def template_of(
         types = types_of_group(types, group.strategy)
     room, ready = group_room(status, ledger.claims), usable(status, ledger, now)
     health = health_of(pool, ledger)
-    held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
+    backoffs = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     within = {"", group.id} if group else {""}
     closed = [
         replace(key, group="") if key.group else key
-        for key, backoff in held
+        for key, backoff in backoffs
         if backoff.holds(now) and key.group in within
     ]
     closed += ledger.exhausted(types.types, now)
-    used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
+    used, reservations = (
+        _used_capacity(pool, snapshot, ledger.claims),
+        free_reservations(status, ledger.claims),
+    )
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
     risky = [(key, percent) for key, percent in dearer.items() if percent]
@@ -272,14 +279,14 @@ def template_of(
             pool, nodeclass, offered, types, snapshot.daemonsets, closed, used, reservations, risky
         )
 
-    made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
-    made = limited(made, usages(snapshot, ledger, settings, now) if quotas is None else quotas)
-    made = _limited_by_group(made, room)
+    result = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
+    result = limited(result, usages(snapshot, ledger, settings, now) if quotas is None else quotas)
+    result = _limited_by_group(result, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:
-        obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
-        made = replace(made, obstacle=obstacle, shifted=tuple(away))
-    return limited_to_trial(made, ledger, nodes_of_trial)
+        obstacle = f"{result.obstacle}; {'; '.join(away)}" if result.obstacle else ""
+        result = replace(result, obstacle=obstacle, shifted=tuple(away))
+    return limited_to_trial(result, ledger, nodes_of_trial)
 
 
 def tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
@@ -294,10 +301,10 @@ def tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
 
 def _first_with_choices(templates: Iterable[Template]) -> Template:
     """Return the first template that can buy something, or else the last one."""
-    for made in templates:
-        if made.choices:
+    for candidate in templates:
+        if candidate.choices:
             break
-    return made
+    return candidate
 
 
 def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClassStatus:
@@ -306,32 +313,32 @@ def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClas
     return replace(status, subnets=tuple(subnet for subnet in status.subnets if subnet.zone in zones))
 
 
-def _limited_by_group(made: Template, room: Mapping[str, int]) -> Template:
+def _limited_by_group(unlimited: Template, room: Mapping[str, int]) -> Template:
     """Limit a NodePool to what its placement group still takes in each zone."""
     full = sorted(zone for zone, left in room.items() if not left)
-    if not room or made.status.placement_group is None:
-        return made
-    said = (
-        f"placement group {made.status.placement_group.name} has {MOST_SPREAD} instances in {', '.join(full)}"
-    )
-    obstacle = f"{made.obstacle}; {said}, EC2's limit" if made.obstacle and full else made.obstacle
+    group, obstacle = unlimited.status.placement_group, unlimited.obstacle
+    if not room or group is None:
+        return unlimited
+    if obstacle and full:
+        where = ", ".join(full)
+        obstacle += f"; placement group {group.name} has {MOST_SPREAD} instances in {where}, EC2's limit"
     limits = Resources({group_limit(zone): left for zone, left in room.items() if left})
-    return replace(made, remaining=made.remaining + limits, obstacle=obstacle)
+    return replace(unlimited, remaining=unlimited.remaining + limits, obstacle=obstacle)
 
 
 def _has_subnet(status: NodeClassStatus, zone: str) -> bool:
     return any(subnet.zone == zone for subnet in status.subnets)
 
 
-def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
+def _used_capacity(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
     """Return the total capacity of a NodePool's nodes, including those in flight; `nodes` counts them.
 
     Bought nodes count with the capacity in the ledger: a Node that shows less must not make room for more.
     """
-    bought = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
-    known = {claim.provider_id for claim in claims if claim.provider_id}
-    others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in known]
-    parts = [claim.capacity for claim in bought] + [node.capacity for node in others]
+    own_claims = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    claimed = {claim.provider_id for claim in claims if claim.provider_id}
+    others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in claimed]
+    parts = [claim.capacity for claim in own_claims] + [node.capacity for node in others]
     return total(parts) + _ONE_NODE.times(len(parts))
 
 
@@ -343,15 +350,15 @@ def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
     """Return why a NodePool whose nodes do not join, or were bought in vain, may not buy now; empty if it may."""
-    if why := breaker_obstacle(pool.name, ledger, now):
-        return why
+    if obstacle := breaker_obstacle(pool.name, ledger, now):
+        return obstacle
     health = health_of(pool, ledger)
     if health is None or health.backoff is None:
         return ""
     if health.backoff.holds(now):
         return f"{_failed(health)}; tried again after {health.backoff.until:%H:%M:%S} UTC"
-    tried = next((c.name for c in ledger.claims if c.nodepool == pool.name and c.phase in _UNDER_WAY), None)
-    return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
+    trial = next((c.name for c in ledger.claims if c.nodepool == pool.name and c.phase in _UNDER_WAY), None)
+    return f"{_failed(health)}; it is tried with one node, NodeClaim {trial}" if trial else ""
 
 
 def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
@@ -366,8 +373,8 @@ def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
     if breaker.holds(now):
         return breaker.said(now)
     since = breaker.until or now
-    tried = next((c.name for c in ledger.claims if c.nodepool == nodepool and _is_open(c, since)), None)
-    return f"{breaker.said(now)}, NodeClaim {tried}" if tried else ""
+    trial = next((c.name for c in ledger.claims if c.nodepool == nodepool and _is_open(c, since)), None)
+    return f"{breaker.said(now)}, NodeClaim {trial}" if trial else ""
 
 
 def _is_open(claim: NodeClaim, since: datetime) -> bool:
@@ -378,19 +385,19 @@ def _is_open(claim: NodeClaim, since: datetime) -> bool:
 
 def limited_to_trial(template: Template, ledger: Ledger, nodes: int = 1) -> Template:
     """Limit a NodePool whose nodes did not join, or were bought in vain, to so many nodes."""
-    why = why_on_trial(template.pool, ledger)
-    if not why:
+    reason = why_on_trial(template.pool, ledger)
+    if not reason:
         return template
-    left = min(nodes, template.remaining.get(NODES, nodes))
-    why = f"{why}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
-    return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
+    nodes_left = min(nodes, template.remaining.get(NODES, nodes))
+    reason = f"{reason}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
+    return replace(template, remaining=Resources({**template.remaining, NODES: nodes_left}), trial=reason)
 
 
 def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
     """Return why a NodePool buys one node at a time; empty if it does not."""
-    known, health = ledger.health.get(pool.name), health_of(pool, ledger)
-    if known is not None and known.launches.is_tripped:
-        return known.launches.summary
+    recorded, health = ledger.health.get(pool.name), health_of(pool, ledger)
+    if recorded is not None and recorded.launches.is_tripped:
+        return recorded.launches.summary
     return _failed(health) if health is not None and health.backoff is not None else ""
 
 

@@ -49,9 +49,9 @@ class Offer(NamedTuple):
     @property
     def key(self) -> str:
         """The name of its bin."""
-        sold = self.offering
-        how = sold.reservation or sold.commitment or sold.capacity_type
-        return f"{self.template.name}/{self.type_option.type.name}/{sold.zone}/{how}"
+        offering = self.offering
+        billing = offering.reservation or offering.commitment or offering.capacity_type
+        return f"{self.template.name}/{self.type_option.type.name}/{offering.zone}/{billing}"
 
     @property
     def is_exotic(self) -> bool:
@@ -102,10 +102,10 @@ class TemplateOffers:
         """Return a key that is equal for demands (bits) and sizes for which `holding` yields the same offers."""
         if self._levels is None:
             both = self._template.type_options, self._template.committed
-            found = [room for each in both if len(each) for room in rooms(each, self._dimensions)[0]]
-            self._levels = [sorted(set(amounts)) for amounts in zip(*found, strict=True)]
-            masks = {mask for each in both for mask, *_ in self._admission.alike(each)}
-            self._masks = tuple(sorted(masks))
+            stocked = [type_options for type_options in both if len(type_options)]
+            room_vectors = [room for options in stocked for room in rooms(options, self._dimensions)[0]]
+            self._levels = [sorted(set(amounts)) for amounts in zip(*room_vectors, strict=True)]
+            self._masks = tuple(sorted({mask for o in both for mask, *_ in self._admission.alike(o)}))
         admitted = tuple([mask & self._open & demands == demands for mask in self._masks])
         return (*admitted, *map(bisect_left, self._levels, size))
 
@@ -123,8 +123,8 @@ class TemplateOffers:
 
         With minValues, capacity types are compared separately: one may be refused where another has enough types.
         """
-        for each in (self._template.type_options, self._template.committed):
-            yield from self._best(each.priced(pricing))
+        for type_options in (self._template.type_options, self._template.committed):
+            yield from self._best(type_options.priced(pricing))
 
     def _best(self, type_options: TypeOptions) -> Iterator[tuple[Offer, Vector]]:
         apart = any(r.min_values for r in self._template.requirements.values())
@@ -150,6 +150,16 @@ def _by_capacity_type(purchase_options: Iterable[PurchaseOption]) -> list[frozen
     ]
 
 
+def _vector_numbers(tier: Sequence[Template], keys: Sequence[Sequence[object]]) -> list[int]:
+    """Return the number of each template's vector. Templates that have a key in common have the same one."""
+    numbers, first = list(range(len(tier))), dict[object, int]()
+    for index, template in enumerate(tier):
+        for key in keys[index] if min(template.remaining.values(), default=0) >= 0 else ():
+            merged, own = numbers[first.setdefault(key, index)], numbers[index]
+            numbers = [merged if number == own else number for number in numbers]
+    return numbers
+
+
 @dataclass(frozen=True, slots=True)
 class TierLimits:
     """The limits of a tier's templates as numbered vectors. Templates that share a limit share one vector.
@@ -172,12 +182,7 @@ class TierLimits:
         A template that exceeds a limit of its own buys nothing, and shares no vector, in which it would stop others.
         """
         keys = [[t.shared_key(n) or (index, n) for n in sorted(t.remaining)] for index, t in enumerate(tier)]
-        number = list(range(len(tier)))
-        first: dict[object, int] = {}
-        for index, template in enumerate(tier):
-            for key in keys[index] if min(template.remaining.values(), default=0) >= 0 else ():
-                known, mine = number[first.setdefault(key, index)], number[index]
-                number = [known if each == mine else each for each in number]
+        number = _vector_numbers(tier, keys)
         left: dict[int, dict[object, int]] = {}
         for index, template in enumerate(tier):
             vector = left.setdefault(number[index], {})
@@ -187,18 +192,18 @@ class TierLimits:
         axes = tuple(tuple(places[at][key] for key in mine) for at, mine in zip(number, keys, strict=True))
         vectors = {at: tuple(vector.values()) for at, vector in left.items() if vector}
         names = tuple(template.name for template in tier)
-        paid = {each.key for each in _committed_limits(tier)}
-        committed = tuple((at, known[key]) for at, known in places.items() for key in known if key in paid)
+        paid = {limit.key for limit in _committed_limits(tier)}
+        committed = tuple((at, axis) for at, of in places.items() for key, axis in of.items() if key in paid)
         return cls(tuple(number), axes, vectors, names, committed)
 
     def spread(self, index: int, cost: Vector) -> Vector:
         """Return what a node of a template takes, in the axes of its vector."""
         if not cost:
             return ()
-        found = [0] * len(self.vectors[self.number[index]])
+        amounts_taken = [0] * len(self.vectors[self.number[index]])
         for axis, amount in zip(self.axes[index], cost, strict=True):
-            found[axis] += amount
-        return tuple(found)
+            amounts_taken[axis] += amount
+        return tuple(amounts_taken)
 
     def own(self, template: str, vector: Vector) -> Vector:
         """Return the part of a vector that belongs to a template's limits, in order of their names."""
@@ -241,9 +246,9 @@ class PackingProblem:
         offer = self.offers[one.whole_key]
         if one.key == one.whole_key:
             return offer
-        sold, use = offer.offering, one.cost[one.paid_axis]
-        rest = sold.listed_hourly_usd * (1 - use / sold.commitment_use)
-        return offer._replace(offering=replace(sold, price_hourly_usd=rest, commitment_use=use))
+        offering, use = offer.offering, one.cost[one.paid_axis]
+        price = offering.listed_hourly_usd * (1 - use / offering.commitment_use)
+        return offer._replace(offering=replace(offering, price_hourly_usd=price, commitment_use=use))
 
     def bound(self, items: Sequence[Item]) -> float:
         """Return a price that no packing of these of its items can undercut."""
@@ -262,7 +267,7 @@ def packing_problem(
     choices: Choices | None = None,
     pricing: Pricing = Pricing.CHOICE,
     *,
-    known: Sequence[float] = (),
+    known_prices: Sequence[float] = (),
 ) -> PackingProblem:
     """Return the packing problem of one tier's templates for these demands.
 
@@ -290,15 +295,15 @@ def packing_problem(
             template, demands, dimensions, barred
         )
         for offer, cost in template_offers.best(pricing):
-            made = _bin(offer, limits.number[index], limits.spread(index, cost))
-            offers[made.key] = offer
-            (exotic if offer.is_exotic else common).append(made)
+            new_bin = _bin(offer, limits.number[index], limits.spread(index, cost))
+            offers[new_bin.key] = offer
+            (exotic if offer.is_exotic else common).append(new_bin)
     bins = tuple(common) + _needed(items, common, exotic)
     worth = 0.0
     if limits.committed:
-        known = known or commitment_prices(items, bins, limits.vectors, limits.committed)
+        known_prices = known_prices or commitment_prices(items, bins, limits.vectors, limits.committed)
         bins, worth = _at_their_worth(
-            bins, limits, known, _SHARE_OF_WORTH if pricing is Pricing.CHOICE else 1.0
+            bins, limits, known_prices, _SHARE_OF_WORTH if pricing is Pricing.CHOICE else 1.0
         )
     return PackingProblem(
         tuple(demands),
@@ -309,7 +314,7 @@ def packing_problem(
         dimensions,
         limits,
         worth_hourly_usd=worth,
-        commitment_prices=tuple(known),
+        commitment_prices=tuple(known_prices),
     )
 
 
@@ -327,11 +332,8 @@ def _at_their_worth(
     that is left, is a bound on the real prices.
     """
     charged = limits.committed
-    found = [share * each for each in prices]
-    worth = fsum(
-        price * limits.vectors[number][axis] for (number, axis), price in zip(charged, found, strict=True)
-    )
-    priced = list(zip(charged, found, strict=True))
+    priced = [(place, share * price) for place, price in zip(charged, prices, strict=True)]
+    worth = fsum(price * limits.vectors[number][axis] for (number, axis), price in priced)
 
     def dual_cost(one: Bin) -> float:
         return fsum(
@@ -355,9 +357,9 @@ def _with_substitutes(bins: Sequence[Bin], charged: Sequence[tuple[int, int]]) -
     for one in bins:
         if one.key in paid:
             alike = (
-                each
-                for each in others
-                if not one.admits & ~each.admits and all(map(le, one.capacity, each.capacity))
+                other
+                for other in others
+                if not one.admits & ~other.admits and all(map(le, one.capacity, other.capacity))
             )
             yield replace(one, instead=next(alike, None), paid_axis=paid[one.key])
         else:
@@ -391,5 +393,5 @@ def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin])
 
 
 def _dimensions(demands: Sequence[Demand]) -> tuple[str, ...]:
-    named = {name for d in demands for name, amount in d.shape.requests.items() if amount}
-    return (CPU, MEMORY, *sorted(named - {CPU, MEMORY}))
+    names = {name for d in demands for name, amount in d.shape.requests.items() if amount}
+    return (CPU, MEMORY, *sorted(names - {CPU, MEMORY}))

@@ -55,11 +55,11 @@ _MOST_WANTS_OF_NAMESPACE, _MOST_DIFFERENT_WANTS = 128, 512
 
 def without_simulation(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot in which pods that claim devices are left alone: IGNORE_DRA_REQUESTS."""
-    why = "it claims devices (spec.resourceClaims), and the cluster's setting IGNORE_DRA_REQUESTS is true"
+    refusal = "it claims devices (spec.resourceClaims), and the cluster's setting IGNORE_DRA_REQUESTS is true"
     shapes: dict[Shape, Shape] = {}
     for pod in snapshot.pods:
         if pod.shape.claims and pod.shape not in shapes:
-            shapes[pod.shape] = replace(pod.shape, claims=(), refusal=pod.shape.refusal or why)
+            shapes[pod.shape] = replace(pod.shape, claims=(), refusal=pod.shape.refusal or refusal)
     pods = (replace(p, shape=shapes[p.shape]) if p.shape in shapes else p for p in snapshot.pods)
     return replace(snapshot, pods=tuple(pods)) if shapes else snapshot
 
@@ -87,10 +87,10 @@ class _Compilation:
         self._local = devices_of_nodes(complete)
         self._shared = [pool for pool in complete if not pool.node]
         self._expected = expected(declared, learned(snapshot.nodes, self._local))
-        found = [*self._local.values(), *map(free_stock, self._expected.values())]
-        self._stocks = list(dict.fromkeys(found))
-        known = (kind for stock in self._stocks for kind, _, _ in stock if kind.is_divisible)
-        self._divided = list({kind.selectable: kind for kind in known}.values())
+        stocks = [*self._local.values(), *map(free_stock, self._expected.values())]
+        self._stocks = list(dict.fromkeys(stocks))
+        divisible = (kind for stock in self._stocks for kind, _, _ in stock if kind.is_divisible)
+        self._divided = list({kind.selectable: kind for kind in divisible}.values())
         self._problems = dict(_too_many(claiming))
         self._found: dict[tuple[object, ...], RequestedDevices] = {}
         self._users = _users(claiming)
@@ -105,11 +105,11 @@ class _Compilation:
         """Return the snapshot with everything replaced."""
         changed = {pod.key: replace(pod, shape=self._shape(pod)) for pod in self._claiming}
         pods = tuple(changed.get(pod.key, pod) for pod in self._snapshot.pods)
-        used: dict[str, list[Resources]] = {}
+        used_by_node: dict[str, list[Resources]] = {}
         for pod in pods:
             if pod.node and pod.key in changed:
-                used.setdefault(pod.node, []).append(_devices_of(pod.shape))
-        nodes = tuple(self._node(node, used.get(node.name, [])) for node in self._snapshot.nodes)
+                used_by_node.setdefault(pod.node, []).append(_devices_of(pod.shape))
+        nodes = tuple(self._node(node, used_by_node.get(node.name, [])) for node in self._snapshot.nodes)
         simulated = SimulatedDevices(self.resources, self._expected)
         return replace(self._snapshot, pods=pods, nodes=nodes, simulated=simulated)
 
@@ -144,12 +144,12 @@ class _Compilation:
         claims = self._open(pod)
         key = contents(claims)
         if key not in self._found:
-            asked = asked_by(claims)
+            requested = asked_by(claims)
             if self._divides(claims):
-                asked = RequestedDevices({}, tuple(claims))
-            elif asked.whole and is_trivial(claims, self._stocks, self._matcher):
-                asked = replace(asked, whole=())
-            self._found[key] = asked
+                requested = RequestedDevices({}, tuple(claims))
+            elif requested.whole and is_trivial(claims, self._stocks, self._matcher):
+                requested = replace(requested, whole=())
+            self._found[key] = requested
         return self._found[key]
 
     def _divides(self, claims: Iterable[PodClaim]) -> bool:
@@ -161,9 +161,9 @@ class _Compilation:
 
     def _from_pools(self) -> dict[str, DevicePool]:
         """Allocate devices that belong to no node to pods without a node, oldest first; return the pool of each pod."""
-        found: dict[str, DevicePool] = {}
+        pool_by_pod: dict[str, DevicePool] = {}
         waiting = [p for p in self._claiming if not (p.node or p.deleting)] if self._shared else []
-        left = {
+        allocators = {
             (pool.driver, pool.name, pool.terms): Allocator(pool.stock, self._matcher)
             for pool in self._shared
         }
@@ -172,32 +172,32 @@ class _Compilation:
                 continue
             for pool in self._shared:
                 key = pool.driver, pool.name, pool.terms
-                if left[key].allocate(pod.shape.claims):
-                    found[pod.key] = pool
+                if allocators[key].allocate(pod.shape.claims):
+                    pool_by_pod[pod.key] = pool
                     break
-        return found
+        return pool_by_pod
 
     def _shape(self, pod: Pod) -> Shape:
-        shape, asked, pool = pod.shape, self._asked[pod.key], self._taken.get(pod.key)
+        shape, requested, pool = pod.shape, self._asked[pod.key], self._taken.get(pod.key)
         shared = tuple(c.key for c in shape.claims if c.key and len(self._users.get(c.key, ())) > 1)
-        whole = self._apart(pod, asked)
+        apart = self._apart(pod, requested)
         terms = pool.terms if pool is not None else None
-        key = shape, tuple(asked.units.items()), asked.own_resource, shared, whole, terms
+        key = shape, tuple(requested.units.items()), requested.own_resource, shared, apart, terms
         if key not in self._shapes:
-            refusal = shape.refusal or self._problem(shape) or self._refusal(shape.claims, asked)
-            requests = self.resources.requests(asked)
-            labels = {CLAIM_LABEL + _short(each): "shared" for each in shared}
-            made = replace(
+            refusal = shape.refusal or self._problem(shape) or self._refusal(shape.claims, requested)
+            requests = self.resources.requests(requested)
+            labels = {CLAIM_LABEL + _short(claim): "shared" for claim in shared}
+            labelled = replace(
                 shape,
                 claims=(),
                 devices=_described(shape.claims),
-                drivers=self._drivers(asked),
+                drivers=self._drivers(requested),
                 refusal=refusal,
                 requests=shape.requests + requests,
-                labels={**shape.labels, **labels, **({_WHOLE_LABEL: whole} if whole else {})},
-                affinities=(*shape.affinities, *map(_together, labels), *_alone(whole)),
+                labels={**shape.labels, **labels, **({_WHOLE_LABEL: apart} if apart else {})},
+                affinities=(*shape.affinities, *map(_together, labels), *_alone(apart)),
             )
-            self._shapes[key] = self._narrowed(made, shape.claims, terms)
+            self._shapes[key] = self._narrowed(labelled, shape.claims, terms)
         return self._shapes[key]
 
     def _narrowed(
@@ -211,27 +211,27 @@ class _Compilation:
             elif self._is_placed(claim):
                 name = self._nodes[claim.node].labels.get(HOSTNAME, claim.node)
                 places.append((Requirements.from_labels({HOSTNAME: name}),))
-        found = shape.terms
+        placements = shape.terms
         for place in places:
-            pairs = [(own, there) for own in found for there in place]
+            pairs = [(own, there) for own in placements for there in place]
             agreeing = [(a, b) for a, b in pairs if a.conflict(b, undefined=frozenset(b)) is None]
-            found = tuple(own.union(there) for own, there in agreeing)
-        if not found and not shape.refusal:
-            why = "the devices that are allocated to its claims are out of reach of its node selector or affinity"
-            return replace(shape, refusal=why)
-        return replace(shape, terms=found) if places and found else shape
+            placements = tuple(own.union(there) for own, there in agreeing)
+        if not placements and not shape.refusal:
+            refusal = "the devices that are allocated to its claims are out of reach of its node selector or affinity"
+            return replace(shape, refusal=refusal)
+        return replace(shape, terms=placements) if places and placements else shape
 
-    def _apart(self, pod: Pod, asked: RequestedDevices) -> str:
+    def _apart(self, pod: Pod, requested: RequestedDevices) -> str:
         """Return what a pod's label says about devices that no number describes; empty if it has none.
 
         The label matters to pods that get a node now: those on a node have their devices.
         """
         if pod.node:
             return ""
-        exclusive = any(unit in self.resources.exclusive for unit in asked.units)
-        if asked.whole or exclusive:
-            return _short(asked.own_resource or str(sorted(map(str_of, asked.units))))
-        return _PLAIN if asked.units else ""
+        exclusive = any(unit in self.resources.exclusive for unit in requested.units)
+        if requested.whole or exclusive:
+            return _short(requested.own_resource or str(sorted(map(str_of, requested.units))))
+        return _PLAIN if requested.units else ""
 
     def _problem(self, shape: Shape) -> str:
         """Return why the claims of a shape cannot be simulated, empty if they can."""
@@ -249,29 +249,29 @@ class _Compilation:
         for name in sorted(classes - self._matcher.classes.keys()):
             yield f"it claims devices, but DeviceClass {name} does not exist"
 
-    def _refusal(self, claims: Sequence[PodClaim], asked: RequestedDevices) -> str:
-        lacking = sorted(map(str, self.resources.unknown & asked.units.keys()))
+    def _refusal(self, claims: Sequence[PodClaim], requested: RequestedDevices) -> str:
+        lacking = sorted(map(str, self.resources.unknown & requested.units.keys()))
         return self._lacking(claims, lacking[0]) if lacking else ""
 
     def _lacking(self, claims: Sequence[PodClaim], lacking: str) -> str:
         wants = {(w.device_class, w.selectors) for claim in claims for r in claim.requests for w in r.wants}
         failed = next(
-            (self._matcher.errors[each] for each in sorted(wants) if each in self._matcher.errors), ""
+            (self._matcher.errors[want] for want in sorted(wants) if want in self._matcher.errors), ""
         )
-        why = f" (a selector fails: {failed})" if failed else ""
+        detail = f" (a selector fails: {failed})" if failed else ""
         return (
-            f"it claims devices, but no node has devices of DeviceClass {lacking} that its selectors select{why}:"
+            f"it claims devices, but no node has devices of DeviceClass {lacking} that its selectors select{detail}:"
             " declare those of instance types with the annotation nodesmith.dev/devices of a NodeOverlay"
         )
 
-    def _drivers(self, asked: RequestedDevices) -> frozenset[str]:
+    def _drivers(self, requested: RequestedDevices) -> frozenset[str]:
         kinds = {kind for stock in self._stocks for kind, _, _ in stock}
-        wants = [want for claim in asked.whole for r in claim.requests for want in r.wants]
+        wants = [want for claim in requested.whole for r in claim.requests for want in r.wants]
         alone = {kind: ((kind, 1, 1),) for kind in kinds}
         return frozenset(
             kind.driver
             for kind, stock in alone.items()
-            if any(unit.is_met_by(self._matcher, stock) for unit in asked.units)
+            if any(unit.is_met_by(self._matcher, stock) for unit in requested.units)
             or any(self._matcher.selects(want, kind) for want in wants)
         )
 
@@ -283,18 +283,20 @@ def _too_many(claiming: Iterable[Pod]) -> Iterator[tuple[Shape, str]]:
     shapes = dict.fromkeys(pod.shape for pod in sorted(claiming, key=lambda pod: bool(pod.node)))
     for shape in shapes:
         content = {contents(shape.claims)}
-        asked = {(w.device_class, w.selectors) for c in shape.claims for r in c.requests for w in r.wants}
-        if claimed.has_room(shape.namespace, content) and wants.has_room(shape.namespace, asked):
+        selections = {
+            (w.device_class, w.selectors) for c in shape.claims for r in c.requests for w in r.wants
+        }
+        if claimed.has_room(shape.namespace, content) and wants.has_room(shape.namespace, selections):
             claimed.add(shape.namespace, content)
-            wants.add(shape.namespace, asked)
+            wants.add(shape.namespace, selections)
             continue
         limits = ("claims", claimed), ("requests", wants)
         name, limit = limits[claimed.has_room(shape.namespace, content)]
-        why = (
+        refusal = (
             f"it claims devices, but its namespace has {limit.of_namespace} different {name}, or the cluster"
             f" {limit.of_all}, the most that are simulated: make the claims of a workload identical"
         )
-        yield shape, why
+        yield shape, refusal
 
 
 @dataclass(slots=True)
@@ -311,8 +313,8 @@ class _Counted:
 
     def has_room(self, namespace: str, items: Set[object]) -> bool:
         new = self._new(namespace, items)
-        known = len(self.seen.get(namespace, ()))
-        return not new or (known + new <= self.of_namespace and self.number + new <= self.of_all)
+        current = len(self.seen.get(namespace, ()))
+        return not new or (current + new <= self.of_namespace and self.number + new <= self.of_all)
 
     def add(self, namespace: str, items: Set[object]) -> None:
         self.number += self._new(namespace, items)
@@ -321,13 +323,13 @@ class _Counted:
 
 def _users(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     """Return the pods that share each ResourceClaim, those on a node first, then the oldest."""
-    found: dict[str, list[Pod]] = {}
+    users: dict[str, list[Pod]] = {}
     staying = (pod for pod in pods if not pod.deleting)
     for pod in sorted(staying, key=lambda pod: (not pod.node, pod.created_at, pod.key)):
         for claim in pod.shape.claims:
-            if claim.key and (not found.get(claim.key) or found[claim.key][-1] is not pod):
-                found.setdefault(claim.key, []).append(pod)
-    return found
+            if claim.key and (not users.get(claim.key) or users[claim.key][-1] is not pod):
+                users.setdefault(claim.key, []).append(pod)
+    return users
 
 
 def _together(label: str) -> PodAffinityTerm:
@@ -340,11 +342,11 @@ def _together(label: str) -> PodAffinityTerm:
 def _alone(whole: str) -> Iterator[PodAffinityTerm]:
     """Yield the rule that keeps apart pods with different claims that no number describes."""
     if whole and whole != _PLAIN:
-        others = [
+        expressions = [
             {"key": _WHOLE_LABEL, "operator": "Exists"},
             {"key": _WHOLE_LABEL, "operator": "NotIn", "values": [whole]},
         ]
-        selector = parse_selector({"matchExpressions": others})
+        selector = parse_selector({"matchExpressions": expressions})
         yield PodAffinityTerm(HOSTNAME, selector, anti=True, namespaces=None)
 
 

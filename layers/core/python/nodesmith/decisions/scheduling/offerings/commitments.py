@@ -31,8 +31,8 @@ USE_SHARE: Mapping[CommitmentKind, float] = {
     CommitmentKind.EC2_INSTANCE: 0.0075,
     CommitmentKind.COMPUTE: 0.01,
 }
-"""What using commitments counts for decisions, as a share of the price: of two plans that they pay for, the one that
-leaves more to others wins, and those that fewer instances can use are used first."""
+"""The cost of using commitments in decisions, as a share of the price. If they pay for two plans, the one that leaves
+more of them to others wins. Commitments that fewer instances can use are used first."""
 _ROUNDING = 1e-6
 _Key = tuple[str, str]
 
@@ -68,23 +68,25 @@ def applied(pools: Sequence[CommitmentPool], usage: Usage, prices: Mapping[_Key,
     then Compute Savings Plans. Of Savings Plans, the highest discount on the on-demand price comes first, then the
     lowest rate. `prices` are the on-demand prices by type and zone.
     """
-    left = {pool.name: float(pool.amount) for pool in pools}
-    rest = {key: count for key, count in sorted(usage.items()) if count > 0}
+    amounts_left = {pool.name: float(pool.amount) for pool in pools}
+    remaining = {key: count for key, count in sorted(usage.items()) if count > 0}
     paid: dict[_Key, dict[str, float]] = {}
     for kind in CommitmentKind:
         alike = [pool for pool in pools if pool.kind is kind]
-        pairs = [(_rank(pool, key, prices), key, pool) for pool in alike for key in rest if pool.use(*key)]
+        pairs = [
+            (_rank(pool, key, prices), key, pool) for pool in alike for key in remaining if pool.use(*key)
+        ]
         for _, key, pool in sorted(pairs, key=lambda pair: (pair[0], pair[1], pair[2].name)):
-            number = min(rest[key], left[pool.name] / pool.use(*key))
+            number = min(remaining[key], amounts_left[pool.name] / pool.use(*key))
             if number > 0:
-                rest[key] -= number
-                left[pool.name] -= number * pool.use(*key)
+                remaining[key] -= number
+                amounts_left[pool.name] -= number * pool.use(*key)
                 by_pool = paid.setdefault(key, {})
                 by_pool[pool.name] = by_pool.get(pool.name, 0.0) + number
-    uncovered = sum(count * prices.get(key, 0.0) for key, count in rest.items())
+    uncovered = sum(count * prices.get(key, 0.0) for key, count in remaining.items())
     total = sum(count * prices.get(key, 0.0) for key, count in usage.items())
-    whole = {name: max(0, floor(amount + _ROUNDING)) for name, amount in left.items()}
-    return Applied(tuple(pools), usage, prices, whole, paid, uncovered, max(0.0, total - uncovered))
+    whole_left = {name: max(0, floor(amount + _ROUNDING)) for name, amount in amounts_left.items()}
+    return Applied(tuple(pools), usage, prices, whole_left, paid, uncovered, max(0.0, total - uncovered))
 
 
 def _rank(pool: CommitmentPool, key: _Key, prices: Mapping[_Key, float]) -> tuple[float, float]:
@@ -101,7 +103,7 @@ _RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
 
 def usage_of(claims: Iterable[NodeClaim]) -> dict[tuple[str, str], float]:
     """Return what these claims' instances are billed as. A claim that is not launched counts as its first choice."""
-    found: dict[tuple[str, str], float] = {}
+    usage: dict[tuple[str, str], float] = {}
     for claim in claims:
         if not _is_billed_on_demand(claim):
             continue
@@ -110,8 +112,8 @@ def usage_of(claims: Iterable[NodeClaim]) -> dict[tuple[str, str], float]:
         if claim.phase is Phase.PENDING and overrides:
             _, kind, zone, *_ = overrides[0]
         if kind and zone:
-            found[str(kind), str(zone)] = found.get((str(kind), str(zone)), 0.0) + 1
-    return found
+            usage[str(kind), str(zone)] = usage.get((str(kind), str(zone)), 0.0) + 1
+    return usage
 
 
 def _is_billed_on_demand(claim: NodeClaim) -> bool:
@@ -136,44 +138,44 @@ def on_demand_prices(catalog: Catalog) -> Mapping[_Key, float]:
 
 def applied_now(ledger: Ledger, catalog: Catalog, now: datetime) -> Applied | None:
     """Return what commitments pay for now, with the cluster's own claims as they are; None if there are none."""
-    found, cluster = ledger.commitments, ledger.cluster
-    pools = found.book.pools(now)
+    commitments, cluster = ledger.commitments, ledger.cluster
+    pools = commitments.book.pools(now)
     if not pools or cluster is None:
         return None
-    usage = dict(found.others(cluster.name, now))
+    usage = dict(commitments.others(cluster.name, now))
     for key, count in usage_of(ledger.claims).items():
         usage[key] = usage.get(key, 0.0) + count
     return applied(pools, usage, on_demand_prices(catalog))
 
 
-def committed(made: Template, found: Applied | None) -> Template:
+def committed(template: Template, commitments: Applied | None) -> Template:
     """Return the template with the offers that unused commitments pay for, if there are any."""
-    if found is None or made.nodeclass.ami_family in WINDOWS_FAMILIES:
-        return made
-    unused = tuple(pool for pool in found.pools if found.left[pool.name] > 0)
-    offers = _committed(made.type_options, unused)
+    if commitments is None or template.nodeclass.ami_family in WINDOWS_FAMILIES:
+        return template
+    unused = tuple(pool for pool in commitments.pools if commitments.left[pool.name] > 0)
+    offers = _committed(template.type_options, unused)
     if not len(offers):
-        return made
-    used = {offering.commitment for _, offering in offers.offers}
-    left = {SharedLimit.of_commitments(name).name: found.left[name] for name in sorted(used)}
-    return replace(made, committed=offers, remaining=Resources({**made.remaining, **left}))
+        return template
+    names = {offering.commitment for _, offering in offers.offers}
+    limits = {SharedLimit.of_commitments(name).name: commitments.left[name] for name in sorted(names)}
+    return replace(template, committed=offers, remaining=Resources({**template.remaining, **limits}))
 
 
 @lru_cache(maxsize=32)
 def _committed(type_options: TypeOptions, pools: tuple[CommitmentPool, ...]) -> TypeOptions:
     """Return the on-demand offers once for each pool that pays for them. Cached, because pools seldom change."""
-    found: list[tuple[TypeOption, Offering]] = []
+    offers: list[tuple[TypeOption, Offering]] = []
     for type_option, offering in type_options.offers:
         if offering.capacity_type != ON_DEMAND or offering.dedicated:
             continue
         for pool in pools:
             use = pool.use(type_option.type.name, offering.zone)
             if use:
-                found.append((type_option, _paid_for(offering, pool, use)))
-    found.sort(
-        key=lambda each: (each[1].cost_hourly_usd, each[0].type.name, each[1].zone, each[1].commitment)
+                offers.append((type_option, _paid_for(offering, pool, use)))
+    offers.sort(
+        key=lambda offer: (offer[1].cost_hourly_usd, offer[0].type.name, offer[1].zone, offer[1].commitment)
     )
-    return TypeOptions(found)
+    return TypeOptions(offers)
 
 
 def _paid_for(offering: Offering, pool: CommitmentPool, use: int) -> Offering:
@@ -182,11 +184,11 @@ def _paid_for(offering: Offering, pool: CommitmentPool, use: int) -> Offering:
     No NodeOverlay sets this price.
     """
     listed = offering.paid_hourly_usd
-    used = use / 1_000_000 if pool.kind.is_plan else listed
+    consumed = use / 1_000_000 if pool.kind.is_plan else listed
     return replace(
         offering,
         price_hourly_usd=0.0,
-        risk_hourly_usd=used * USE_SHARE[pool.kind],
+        risk_hourly_usd=consumed * USE_SHARE[pool.kind],
         overlay="",
         listed_hourly_usd=listed,
         commitment=pool.name,
@@ -205,21 +207,21 @@ class Running:
     share_used: float
 
 
-def marginal_prices(nodes: Iterable[Running], found: Applied) -> dict[str, float]:
+def marginal_prices(nodes: Iterable[Running], commitments: Applied) -> dict[str, float]:
     """Return what ending each of these on-demand nodes would save, by name.
 
     Commitments are paid for in any case, so a node that they pay for saves nothing, unless they can pay for another one
     instead. Together, nodes save at most what is not paid for by commitments. Those that are used least come first:
     they are the best to end.
     """
-    before, budget = found.uncovered_hourly_usd, found.uncovered_hourly_usd
+    before, budget = commitments.uncovered_hourly_usd, commitments.uncovered_hourly_usd
     saved: dict[_Key, float] = {}
     price_of: dict[str, float] = {}
     for node in sorted(nodes, key=lambda one: (one.share_used, one.name)):
         key = node.instance_type, node.zone
         if key not in saved:
-            running = found.usage.get(key, 0.0)
-            after = applied(found.pools, {**found.usage, key: running - 1}, found.prices)
+            running = commitments.usage.get(key, 0.0)
+            after = applied(commitments.pools, {**commitments.usage, key: running - 1}, commitments.prices)
             saved[key] = max(0.0, before - after.uncovered_hourly_usd) if running >= 1 else 0.0
         price_of[node.name] = price = min(node.price_hourly_usd, saved[key], budget)
         budget -= price

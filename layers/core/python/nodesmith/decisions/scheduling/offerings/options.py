@@ -104,18 +104,17 @@ class TypeOptions:
         purchase_options: dict[PurchaseOption, Offering] = {}
         same: dict[PurchaseOption, PurchaseOption] = {}  # one object for equal ones compares fast
         for type_option, offering in self.offers:
-            bought = purchase_option(offering)
-            bought = same.setdefault(bought, bought)
-            purchase_options[bought] = offering
-            by_type.setdefault(type_option.type.name, []).append((type_option, offering, bought))
+            bought_as = purchase_option(offering)
+            bought_as = same.setdefault(bought_as, bought_as)
+            purchase_options[bought_as] = offering
+            by_type.setdefault(type_option.type.name, []).append((type_option, offering, bought_as))
         self.by_type: Mapping[str, Sequence[tuple[TypeOption, Offering, PurchaseOption]]] = by_type
         self.names = frozenset(by_type)
         self.purchase_options = purchase_options
         different = {id(type_option): type_option for type_option, _ in self.offers}.values()
-        self.resources = tuple(
-            sorted({name for each in different for name, amount in each.room.items() if amount > 0})
-        )
-        self.is_surcharged = any(each.surcharge_hourly_usd for each in different)
+        amounts = (item for option in different for item in option.room.items())
+        self.resources = tuple(sorted({name for name, amount in amounts if amount > 0}))
+        self.is_surcharged = any(option.surcharge_hourly_usd for option in different)
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -125,21 +124,23 @@ class TypeOptions:
         """Whether expected interruptions make some offers cost more than their price."""
         return self.priced(Pricing.PAID) is not self
 
-    def sold(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
+    def sold(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_SoldOffer]]:
         """Return the offers by the way they are bought, with their capacity in the order of `dimensions`."""
         return self.result(TypeOptions._by_purchase_option, dimensions)
 
-    def _by_purchase_option(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
-        found: dict[PurchaseOption, list[_Sold]] = {bought: [] for bought in self.purchase_options}
+    def _by_purchase_option(
+        self, dimensions: tuple[str, ...]
+    ) -> Mapping[PurchaseOption, Sequence[_SoldOffer]]:
+        by_option: dict[PurchaseOption, list[_SoldOffer]] = {option: [] for option in self.purchase_options}
         rooms: dict[int, Vector] = {}
         for name, offers in self.by_type.items():
-            for type_option, offering, bought in offers:
+            for type_option, offering, option in offers:
                 room = rooms.get(id(type_option))
                 if room is None:
                     room = rooms[id(type_option)] = vector(type_option.room, dimensions)
                 price = offering.cost_hourly_usd + type_option.surcharge_hourly_usd
-                found[bought].append((name, type_option, offering, room, price))
-        return found
+                by_option[option].append((name, type_option, offering, room, price))
+        return by_option
 
     def priced(self, pricing: Pricing) -> TypeOptions:
         """Return the same offers with a part of their cost."""
@@ -150,8 +151,9 @@ class TypeOptions:
     def _without(self, pricing: Pricing) -> TypeOptions | None:
         """Return other options, or None if these cost the same: a reference to themselves would keep them alive."""
         if pricing is Pricing.PRICE and self.is_surcharged:
-            free = {id(each): replace(each, surcharge_hourly_usd=0.0) for each, _ in self.offers}
-            return TypeOptions((free[id(each)], sold) for each, sold in self.offers).priced(Pricing.PAID)
+            free = {id(option): replace(option, surcharge_hourly_usd=0.0) for option, _ in self.offers}
+            offers = ((free[id(option)], offering) for option, offering in self.offers)
+            return TypeOptions(offers).priced(Pricing.PAID)
         if not any(offering.risk_hourly_usd for _, offering in self.offers):
             return None
         return TypeOptions(sorted(map(_at_price, self.offers), key=_by_price))
@@ -166,15 +168,15 @@ class TypeOptions:
             if len(self._results) >= _MOST_RESULTS:
                 self._results.clear()
             self._results[key] = compute(self, *arguments)
-        found: _T = self._results[key]
-        return found
+        value: _T = self._results[key]
+        return value
 
     def kind(self, name: str) -> InstanceType:
         """Return the instance type with this name."""
         return self.by_type[name][0][0].type
 
 
-_Sold = tuple[str, TypeOption, Offering, Vector, float]
+_SoldOffer = tuple[str, TypeOption, Offering, Vector, float]
 """The name of a type, a type option, its offering, its capacity, and what a choice compares of its cost."""
 
 
@@ -275,12 +277,12 @@ def rooms(type_options: TypeOptions, dimensions: tuple[str, ...]) -> _Rooms:
 
 
 def _computed_rooms(type_options: TypeOptions, dimensions: tuple[str, ...]) -> _Rooms:
-    known: dict[int, Vector] = {}
+    vectors: dict[int, Vector] = {}
     for type_option, _ in type_options.offers:
-        if id(type_option) not in known:
-            known[id(type_option)] = vector(type_option.room, dimensions)
-    found = [known[id(type_option)] for type_option, _ in type_options.offers]
-    return found, [list(accumulate(amounts, max)) for amounts in zip(*found, strict=True)]
+        if id(type_option) not in vectors:
+            vectors[id(type_option)] = vector(type_option.room, dimensions)
+    room_vectors = [vectors[id(type_option)] for type_option, _ in type_options.offers]
+    return room_vectors, [list(accumulate(amounts, max)) for amounts in zip(*room_vectors, strict=True)]
 
 
 def undominated_offers(
@@ -310,7 +312,7 @@ def _undominated_offers(
     bins: tuple[list[Bin], list[Bin]] = [], []
     for (is_exotic, room, cost), (price, key, _) in cheapest.items():
         bins[is_exotic].append(Bin(key, room, price, 1, 0, cost))
-    return tuple(offers[each.key] for group in bins for each in undominated(group))
+    return tuple(offers[bin_.key] for group in bins for bin_ in undominated(group))
 
 
 _Equals = Mapping[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]]
@@ -330,19 +332,19 @@ def _cheapest_of_equals(
     cheapest: dict[tuple[bool, Vector, Vector], tuple[float, float, str, PricedOffer]] = {}
     sold = type_options.sold(dimensions)
     is_part = len(names) < len(type_options.names)
-    for bought in purchase_options & sold.keys():
-        bought_as = bought.reservation or bought.commitment or bought.capacity_type
-        where = f"{bought.zone}/{bought_as}{'/dedicated' if bought.dedicated else ''}"
-        for name, type_option, offering, room, price in sold[bought]:
+    for option in purchase_options & sold.keys():
+        bought_as = option.reservation or option.commitment or option.capacity_type
+        place = f"{option.zone}/{bought_as}{'/dedicated' if option.dedicated else ''}"
+        for name, type_option, offering, room, price in sold[option]:
             if is_part and name not in names:
                 continue
             cost = tuple([limit_cost(type_option, offering, limit) for limit in limits]) if limits else ()
             equals = type_option.is_exotic, room, cost
-            found = cheapest.get(equals)
-            if found is not None and price > found[0]:
+            best = cheapest.get(equals)
+            if best is not None and price > best[0]:
                 continue
-            key = f"{name}/{where}"
-            if found is None or (price, offering.paid_hourly_usd, key) < found[:3]:
+            key = f"{name}/{place}"
+            if best is None or (price, offering.paid_hourly_usd, key) < best[:3]:
                 offer = PricedOffer(type_option, offering, room, cost)
                 cheapest[equals] = price, offering.paid_hourly_usd, key, offer
     return {equals: (price, key, offer) for equals, (price, _, key, offer) in cheapest.items()}
@@ -363,23 +365,23 @@ def _cheapest_shares(
     type_options: TypeOptions, names: frozenset[str], purchase_options: frozenset[PurchaseOption]
 ) -> tuple[PricedOffer, ...]:
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
-    # cpu and memory first: they tell most offers apart
+    # cpu and memory first: they distinguish most offers
     priced.sort(key=lambda place: type_options.resources[place] not in (CPU, MEMORY))
-    kept: dict[bool, list[PricedOffer]] = {False: [], True: []}
+    cheapest: dict[bool, list[PricedOffer]] = {False: [], True: []}
     skylines = {False: Skyline(), True: Skyline()}
-    found = _cheapest_of_equals(type_options, names, purchase_options, type_options.resources)
-    for price, _, offer in sorted(found.values(), key=_largest_first):
+    offers = _cheapest_of_equals(type_options, names, purchase_options, type_options.resources)
+    for price, _, offer in sorted(offers.values(), key=_largest_first):
         is_exotic, room = offer.type_option.is_exotic, offer.room
         offered = (*[-price / room[place] if room[place] else -inf for place in priced], *room)
         if skylines[False].covers(offered) or (is_exotic and skylines[True].covers(offered)):
             continue
         skylines[is_exotic].add(offered)
-        kept[is_exotic].append(offer)
-    return tuple(offer for each in kept.values() for offer in each)
+        cheapest[is_exotic].append(offer)
+    return tuple(offer for group in cheapest.values() for offer in group)
 
 
-def _largest_first(found: tuple[float, str, PricedOffer]) -> tuple[object, ...]:
-    price, key, offer = found
+def _largest_first(entry: tuple[float, str, PricedOffer]) -> tuple[object, ...]:
+    price, key, offer = entry
     return (
         offer.type_option.is_exotic,
         -offer.type_option.room.cpu_milli,

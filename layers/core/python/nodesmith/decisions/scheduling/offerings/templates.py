@@ -206,22 +206,22 @@ def _offered(
     risky: frozenset[tuple[OfferingKey, int]],
 ) -> _Offered:
     """Return what is for sale. Cached, because offerings seldom change from run to run."""
-    wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
+    offering_requirements = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
     closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
     def allowed(name: str, offering: Offering) -> bool:
         if offering.zone not in zones or (offering.capacity_type, name, offering.zone) in closed:
             return False
-        return allows_offering(wanted, offering)
+        return allows_offering(offering_requirements, offering)
 
-    found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
+    candidates = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
     if risky:
         surcharges = {(k.capacity_type, k.instance_type, k.zone): percent for k, percent in risky}
-        found = ((t, _surcharged(t.name, offerings, surcharges)) for t, offerings in found)
-    kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
-    priced = [(t.name, o) for t, offerings, _ in kept for o in offerings]
+        candidates = ((t, _surcharged(t.name, offerings, surcharges)) for t, offerings in candidates)
+    types_offered = tuple((t, offerings, _is_exotic(t)) for t, offerings in candidates if offerings)
+    priced = [(t.name, o) for t, offerings, _ in types_offered for o in offerings]
     priced.sort(key=lambda p: (*p[1].costs, p[0], p[1].zone))
-    return _Offered(kept, tuple(priced))
+    return _Offered(types_offered, tuple(priced))
 
 
 def _surcharged(
@@ -246,29 +246,29 @@ def _stocked(
     surcharge_hourly_usd: float,
 ) -> tuple[tuple[TypeOption, ...], TypeOptions, TypeOptions]:
     """Return the types that have capacity beyond their DaemonSets, their offers for sale, and their reserved offers."""
-    sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
+    by_type = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
     for kind, paid in reserved:
-        _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
-        sold[kind.name] = kind, (*paid, *offerings), exotic
+        _, offerings, exotic = by_type.get(kind.name, (kind, (), _is_exotic(kind)))
+        by_type[kind.name] = kind, (*paid, *offerings), exotic
     overhead = Overhead(daemons)
     choices = [
         TypeOption(kind, kind.allocatable - taken, taken, alike, exotic, surcharge_hourly_usd + surcharge)
-        for name, (kind, offerings, exotic) in sold.items()
+        for name, (kind, offerings, exotic) in by_type.items()
         for taken, surcharge, alike in overhead.of(name, offerings)
         if taken.fits_in(kind.allocatable)
     ]
     by_offering = {(c.type.name, id(offering)): c for c in choices for offering in c.offerings}
-    bought = _offers(by_offering, offered.by_price)
+    for_sale = _offers(by_offering, offered.by_price)
     paid_for = _offers(by_offering, ((kind.name, offering) for kind, paid in reserved for offering in paid))
     paid_for.sort(key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
-    return tuple(choices), TypeOptions(bought), TypeOptions(paid_for)
+    return tuple(choices), TypeOptions(for_sale), TypeOptions(paid_for)
 
 
 def _offers(
     choices: Mapping[tuple[str, int], TypeOption], sold: Iterable[tuple[str, Offering]]
 ) -> list[tuple[TypeOption, Offering]]:
-    found = ((choices.get((name, id(offering))), offering) for name, offering in sold)
-    return [(type_option, offering) for type_option, offering in found if type_option is not None]
+    pairs = ((choices.get((name, id(offering))), offering) for name, offering in sold)
+    return [(type_option, offering) for type_option, offering in pairs if type_option is not None]
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
@@ -305,41 +305,41 @@ def running(
 ) -> list[tuple[Shape, Running]]:
     """Return the DaemonSets that will run on nodes of the pool."""
     given = frozenset(pool.labels)
-    found: list[tuple[Shape, Running]] = []
+    daemons: list[tuple[Shape, Running]] = []
     for daemon in daemonsets:
         if daemon.refusal or daemon.untolerated(pool.taints):
             continue
         terms = compatible_terms(requirements, daemon)
-        named = tuple((term, frozenset(types_for_pods(types, term, given).names)) for term in terms)
-        found.append((daemon, Running(daemon.requests, named, surcharge_of(daemon))))
-    return found
+        types_by_term = tuple((term, frozenset(types_for_pods(types, term, given).names)) for term in terms)
+        daemons.append((daemon, Running(daemon.requests, types_by_term, surcharge_of(daemon))))
+    return daemons
 
 
 class Overhead:
     """What DaemonSets request on a node, and what they add to its price, by its type and offering."""
 
     def __init__(self, daemons: Iterable[Running]) -> None:
-        self._daemons = [(each, each.types, each.restricts_offerings) for each in daemons]
+        self._daemons = [(daemon, daemon.types, daemon.restricts_offerings) for daemon in daemons]
         self._sums: dict[tuple[int, ...], tuple[Resources, float]] = {}
 
     def of(
         self, name: str, offerings: tuple[Offering, ...]
     ) -> Iterator[tuple[Resources, float, tuple[Offering, ...]]]:
         """Yield the sums of requests and surcharges on a type, each with the offerings they apply to."""
-        mine = [(each, choosy) for each, types, choosy in self._daemons if name in types]
+        mine = [(daemon, choosy) for daemon, types, choosy in self._daemons if name in types]
         if not any(choosy for _, choosy in mine):
-            yield *self._sum([each for each, _ in mine]), offerings
+            yield *self._sum([daemon for daemon, _ in mine]), offerings
             return
-        found: dict[tuple[int, ...], tuple[tuple[Resources, float], list[Offering]]] = {}
+        groups: dict[tuple[int, ...], tuple[tuple[Resources, float], list[Offering]]] = {}
         for offering in offerings:
-            joining = [each for each, choosy in mine if not choosy or each.joins(name, offering)]
-            known = found.setdefault(tuple(map(id, joining)), (self._sum(joining), []))
-            known[1].append(offering)
-        yield from ((*sums, tuple(alike)) for sums, alike in found.values())
+            joining = [daemon for daemon, choosy in mine if not choosy or daemon.joins(name, offering)]
+            group = groups.setdefault(tuple(map(id, joining)), (self._sum(joining), []))
+            group[1].append(offering)
+        yield from ((*sums, tuple(alike)) for sums, alike in groups.values())
 
     def _sum(self, daemons: Sequence[Running]) -> tuple[Resources, float]:
         key = tuple(map(id, daemons))
         if key not in self._sums:
-            surcharge = fsum(each.surcharge_hourly_usd for each in daemons)
-            self._sums[key] = total([each.requests for each in daemons]), surcharge
+            surcharge = fsum(daemon.surcharge_hourly_usd for daemon in daemons)
+            self._sums[key] = total([daemon.requests for daemon in daemons]), surcharge
         return self._sums[key]
