@@ -85,8 +85,8 @@ def _document(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _not_a_snapshot(text, str(error)) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        format_ = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {format_!r}")
+        actual = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {actual!r}")
     if not _is_readable(document):
         raise Rejected(
             f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "

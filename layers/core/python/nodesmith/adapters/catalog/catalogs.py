@@ -82,9 +82,9 @@ def unpack(data: bytes, subject: str) -> dict[str, Any]:
         document = json.loads(unzip(data, subject))
     except (ValueError, RecursionError) as error:
         raise Rejected(f"{subject}: {len(data)} bytes are not gzip JSON ({error}); refresh it") from error
-    format_ = document.get("format") if isinstance(document, dict) else None
-    if format_ != FORMAT:
-        raise Rejected(f"{subject}: format is {format_!r}, this version reads {FORMAT}; refresh it")
+    actual = document.get("format") if isinstance(document, dict) else None
+    if actual != FORMAT:
+        raise Rejected(f"{subject}: format is {actual!r}, this version reads {FORMAT}; refresh it")
     return dict(document)
 
 

@@ -162,8 +162,8 @@ def _capacity_type(instance: Mapping[str, Any]) -> str:
     return RESERVED if reserved else ON_DEMAND
 
 
-def _tags(described_: Mapping[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in described_.get("Tags", ())}
+def _tags(resource: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", ())}
 
 
 def _moment(reason: str) -> datetime | None:
@@ -262,10 +262,10 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
     A request stays active until its instance is gone. It carries the tags that our launch template sets on spot
     requests.
     """
-    filters_ = [where("state", "active"), where("status-code", *_MARKED), *filters]
+    all_filters = [where("state", "active"), where("status-code", *_MARKED), *filters]
     with as_transient("ec2:DescribeSpotInstanceRequests"):
         call = "describe_spot_instance_requests"
-        yield from rows(ec2, call, "SpotInstanceRequests", Filters=filters_, PaginationConfig=_PAGE)
+        yield from rows(ec2, call, "SpotInstanceRequests", Filters=all_filters, PaginationConfig=_PAGE)
 
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:

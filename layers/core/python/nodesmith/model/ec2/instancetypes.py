@@ -122,8 +122,8 @@ def _resolve(
 def _offered_as(configuration: NodeConfiguration, catalog: Catalog, name: str) -> Iterator[Offering]:
     """Yield a type's available offerings, with the prices of the operating system and of each tenancy."""
     for tenancy_ in configuration.tenancies:
-        product_ = product(windows=configuration.windows, dedicated=tenancy_ == DEDICATED_TENANCY)
-        yield from (o for o in sold_as(catalog, name, product_) if o.available)
+        product_name = product(windows=configuration.windows, dedicated=tenancy_ == DEDICATED_TENANCY)
+        yield from (o for o in sold_as(catalog, name, product_name) if o.available)
 
 
 def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> bool:

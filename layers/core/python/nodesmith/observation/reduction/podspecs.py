@@ -126,7 +126,7 @@ def _limits(holder: Manifest) -> dict[str, Any]:
 def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Keep the allocated resources of containers if they differ from the requests, during a resize in place."""
     requests = {c.get("name"): _requests(c).get("requests") or {} for c in _containers(spec)}
-    resized_ = []
+    changed = []
     for status in statuses:
         allocated = status.get("allocatedResources") or {}
         actual = (status.get("resources") or {}).get("requests") or {}
@@ -134,10 +134,10 @@ def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]
         if any(
             amount != requested.get(name) for part in (allocated, actual) for name, amount in part.items()
         ):
-            resized_.append(
+            changed.append(
                 {"name": status["name"], "allocatedResources": allocated, "resources": {"requests": actual}}
             )
-    return resized_
+    return changed
 
 
 def with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
