@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml import ScalarNode
 
-from nodesmith.adapters.nodeclasses.images import ImageParameter, alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
 from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 from nodesmith.decisions.shadow.fleet import AVAILABLE, assumed_nodeclass
 from nodesmith.decisions.shadow.fleet import statuses as shown_statuses

@@ -17,7 +17,7 @@ from moto.eks import eks_backends
 from moto.ssm import ssm_backends
 from moto.ssm.models import Parameter
 
-from nodesmith.adapters.nodeclasses.images import alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
 from nodesmith.model.apimachinery.labels import ARCH
 from nodesmith.model.nodeclasses.nodeclasses import LATEST
 from nodesmith.model.nodeclasses.status import Unresolved

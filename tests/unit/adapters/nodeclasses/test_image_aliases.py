@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodesmith.adapters.nodeclasses.images import alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
 from nodesmith.model.nodeclasses.status import Unresolved
 
 EKS = "/aws/service/eks/optimized-ami/1.32"

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.nodeclasses.images import alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
