@@ -31,8 +31,11 @@ from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_setti
 LOG = logging.getLogger("nodesmith_forwarder")
 _STUCK_AFTER = timedelta(minutes=5)  # no pass takes half as long, however slow S3 and Lambda are
 _STALE_AFTER = timedelta(minutes=3)
-_TELLING = frozenset({Concern.PROVISIONING, Concern.LIFECYCLE})
-"""The concerns whose hints the shadows get: pods wait for nodes, or nodes have come or gone. Ticks bring the rest."""
+_SHADOWED = frozenset({Concern.PROVISIONING, Concern.LIFECYCLE})
+"""The concerns whose hints also go to the shadows: pods wait for nodes, or nodes have joined or left.
+
+The shadows' own ticks cover all other changes.
+"""
 
 
 def main() -> int:
@@ -45,8 +48,8 @@ def main() -> int:
         return 2
     log_json(settings.log_level)
     stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stop.set())
     forwarder = _forwarder(settings, api_server)
     checks = {
         "/healthz": lambda: _stuck(forwarder),
@@ -64,19 +67,19 @@ def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder
     patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
     session = get_session()  # boto3's session returns the same clients, but uses more memory
 
-    def made(service: str) -> Any:
+    def client(service: str) -> Any:
         return session.create_client(service, region_name=settings.region, config=patient)
 
-    functions = made("lambda")
+    functions = client("lambda")
     hints: Hints = LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from)
     if settings.is_observing:
         hints = ShadowHints(hints)
     return Forwarder(
         settings.cluster_name,
         ApiServer(api_server),
-        S3Blobs(made("s3"), settings.bucket_name),
+        S3Blobs(client("s3"), settings.bucket_name),
         hints,
-        DynamoHeartbeats(made("dynamodb"), settings.table_name, settings.cluster_name),
+        DynamoHeartbeats(client("dynamodb"), settings.table_name, settings.cluster_name),
         SystemClock(),
         settings.pace,
         labels_kept=settings.labels_kept,
@@ -84,14 +87,14 @@ def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder
 
 
 class ShadowHints:
-    """Sends the hints of a cluster that is only observed: to its shadows alone, in place of the concerns that serve."""
+    """Sends the hints of a cluster that is only observed. They go to its shadows, not to the concerns that serve."""
 
     def __init__(self, hints: Hints) -> None:
         self._hints = hints
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         """Wake the shadows if the change concerns them. Raises Transient."""
-        if concern in _TELLING:
+        if concern in _SHADOWED:
             self._hints.send(Concern.SHADOW, hint, delay_seconds)
 
 

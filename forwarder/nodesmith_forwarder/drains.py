@@ -1,4 +1,4 @@
-"""Which changes let the end of a node proceed or may allow another, and which can wait because no node ends."""
+"""Which changes let a node's drain proceed or may allow another disruption, and which can wait as no node ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nodesmith.observation.reduction.pods import ReducedPod
 
 
 def affects_drain(change: Change, ending: Collection[str]) -> bool:
-    """Return whether a change begins the end of a node, or may let one in progress proceed.
+    """Return whether a change starts the drain of a node, or may let one in progress proceed.
 
-    `ending` are the nodes that end. A budget that allows less, or a pod that becomes unready while it terminates, lets
-    nothing proceed.
+    `ending` are the nodes that end. No drain proceeds because a budget allows less, or because a terminating pod
+    becomes unready.
     """
     states = [state for state in (change.before, change.after) if state is not None]
     match change.kind.name:
@@ -25,7 +25,7 @@ def affects_drain(change: Change, ending: Collection[str]) -> bool:
             return change.key in ending or any(map(ended_by, states))
         case NODECLAIMS.name:
             is_leaving = any("deletionTimestamp" in state["metadata"] for state in states)
-            return is_leaving and is_wanted_otherwise(change)
+            return is_leaving and changes_more_than_status(change)
         case PODS.name:
             is_there = any(state.node in ending for state in states)
             return is_there and not (_is_only_readiness(change) and change.after.deleting)
@@ -44,7 +44,7 @@ def can_wait(change: Change, ending: Collection[str]) -> bool:
     """
     if change.kind == ATTACHMENTS:
         return not any(state and state.node in ending for state in (change.before, change.after))
-    counts_only = change.kind == BUDGETS and not is_wanted_otherwise(change)
+    counts_only = change.kind == BUDGETS and not changes_more_than_status(change)
     return (counts_only or _is_only_readiness(change)) and not affects_drain(change, ending)
 
 
@@ -67,7 +67,7 @@ def allowed(budget: Mapping[str, Any]) -> int:
     return int(budget["status"].get("disruptionsAllowed") or 0)
 
 
-def may_free_a_node(change: Change, ending: Collection[str]) -> bool:
+def may_free_node(change: Change, ending: Collection[str]) -> bool:
     """Return whether a change leaves a node with less to do, or removes an obstacle to its disruption.
 
     `ending` are the nodes that end: their pods, and what budgets allow meanwhile, concern termination. A new pod never
@@ -88,30 +88,34 @@ def may_free_a_node(change: Change, ending: Collection[str]) -> bool:
 
 
 def _needs_less(before: ReducedPod, after: ReducedPod | None) -> bool:
-    """Return whether a pod leaves its node or changes its shape, such as less room or no more do-not-disrupt."""
+    """Return whether a pod leaves its node or changes its shape: it may request less or lose do-not-disrupt."""
     return after is None or (after.deleting and not before.deleting) or after.shape != before.shape
 
 
 def _is_opened(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether a Node loses do-not-disrupt, or serves again, so that budgets allow another node to go."""
-    asked, asks = (DO_NOT_DISRUPT in (each["metadata"].get("annotations") or {}) for each in (before, after))
-    return (asked and not asks) or (_serves(after) and not _serves(before))
+    was_protected, is_protected = (
+        DO_NOT_DISRUPT in (node["metadata"].get("annotations") or {}) for node in (before, after)
+    )
+    return (was_protected and not is_protected) or (_serves(after) and not _serves(before))
 
 
 def _serves(node: Mapping[str, Any]) -> bool:
     """Return whether a Node is Ready and not part of a move."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    is_ready = any((each.get("type"), each.get("status")) == ("Ready", "True") for each in conditions)
+    is_ready = any(
+        (condition.get("type"), condition.get("status")) == ("Ready", "True") for condition in conditions
+    )
     return is_ready and not ended_by(node)
 
 
-def is_of_others(change: Change) -> bool:
+def is_of_foreign_nodepool(change: Change) -> bool:
     """Return whether the change concerns a NodePool that belongs to another controller, before and after."""
     states = [state for state in (change.before, change.after) if state is not None]
     return change.kind == NODEPOOLS and all(map(is_foreign, states))
 
 
-def is_wanted_otherwise(change: Change) -> bool:
+def changes_more_than_status(change: Change) -> bool:
     """Return whether more than the status has changed; nodesmith itself writes the status of Karpenter's objects."""
     return _without_status(change.before) != _without_status(change.after)
 

@@ -1,4 +1,4 @@
-"""The main loop: changes gather, the forwarder writes a snapshot, and then it sends hints to the concerns."""
+"""The main loop: collect changes, write a snapshot, then send hints to the concerns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nodesmith.observation.mirror import WATCHED
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock, wait_seconds
-from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
+from nodesmith_forwarder.metrics import FunctionMetrics, exposition_text, gauges
 from nodesmith_forwarder.recording import SMALL_BYTES, Recorder
 from nodesmith_forwarder.watching import Pauses, Watch
 from nodesmith_forwarder.windows import Pace
@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 _LATE = timedelta(seconds=15)
 """How late a heartbeat may be before observation writes snapshots: it waits for half a heartbeat."""
 _LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
-_WHY = {
+_REASONS = {
     Concern.PROVISIONING: "pods pending: {}",
     Concern.LIFECYCLE: "nodes and NodeClaims changed: {}",
     Concern.TERMINATION: "nodes ending: {}",
@@ -37,7 +37,7 @@ _WHY = {
 }
 
 
-_ROOM = "changes that may use the room of CapacityBuffers, or workloads that have grown: {}"
+_ROOM_REASON = "changes that may use the room of CapacityBuffers, or workloads that have grown: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Bucket(Blobs, VersionedBlobs, Protocol):
 
 
 class Forwarder:
-    """Reports one cluster's state to its functions. Deliveries that the bucket or Lambda refuses are retried later."""
+    """Reports one cluster's state to its functions, and retries deliveries that the bucket or Lambda refuses."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class Forwarder:
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus's format, under Karpenter's names. May be called from any thread."""
-        counted, observed = self._world.measured()
-        return written([*counted, *gauges(observed, self._clock.now())]) + self._functions.text()
+        families, observed = self._world.measured()
+        return exposition_text([*families, *gauges(observed, self._clock.now())]) + self._functions.text()
 
     def _wait(self) -> bool:
         """Wait a short time for the next delivery to be due; return True when one is."""
@@ -141,41 +141,41 @@ class Forwarder:
         return (min(moment for moment in moments if moment is not None) - now).total_seconds()
 
     def _report(self) -> None:
-        now, taken = self._clock.now(), self._world.take()
-        if taken is None:
+        now, state = self._clock.now(), self._world.take()
+        if state is None:
             return
-        pending = taken.pending
-        self._owed.update({t: count for t, count in taken.closed.items() if t is not None})
+        pending = state.pending
+        self._owed.update({topic: count for topic, count in state.closed.items() if topic is not None})
         self._is_pending = bool(pending)
         is_renewal = self._renew_at is not None and self._renew_at <= now
         if pending and (is_renewal or Concern.PROVISIONING in self._owed):
             self._owed[Concern.PROVISIONING] = pending
         elif not pending:
-            if not taken.may_use_room:
+            if not state.may_use_room:
                 self._owed.pop(Concern.PROVISIONING, None)
             self._renew_at = None
-        self._is_unwritten = self._is_unwritten or bool(taken.closed) or self._has_been_away(now)
-        if not self._is_unwritten and taken.is_touched:
-            self._is_unwritten = not self._is_as_written(taken.part)
-        self._settle(self._deliver(now, taken.part), now)
+        self._is_unwritten = self._is_unwritten or bool(state.closed) or self._has_been_away(now)
+        if not self._is_unwritten and state.is_touched:
+            self._is_unwritten = not self._is_as_written(state.part)
+        self._settle(self._deliver(now, state.part), now)
 
     def _has_been_away(self, now: datetime) -> bool:
-        """Return whether observation may have taken the forwarder for dead and written a snapshot of its own."""
+        """Return whether observation may have considered the forwarder dead and written its own snapshot."""
         if self._written is None:
             return True
-        at, _ = self._written
-        return now - max(at, self.last_beat or at) > self._intervals.heartbeat + _LATE
+        taken_at, _ = self._written
+        return now - max(taken_at, self.last_beat or taken_at) > self._intervals.heartbeat + _LATE
 
     def _is_as_written(self, part: Part | None) -> bool:
         """Return whether a new snapshot would differ from the one in the bucket only in its time."""
         if self._written is None:
             return False
-        at, digest = self._written
-        data = self._recorder.again(at, part)
+        taken_at, digest = self._written
+        data = self._recorder.again(taken_at, part)
         return data is not None and sha256(data).digest() == digest
 
     def _deliver(self, now: datetime, part: Part | None) -> NodesmithError | None:
-        """Write the snapshot, then send owed hints; what fails stays owed. Hints refer to a snapshot that is written.
+        """Write the snapshot, then send owed hints; what fails stays owed. Hints refer to the written snapshot.
 
         A heartbeat claims that the snapshot is current, so none is sent while it cannot be written.
         """
@@ -184,55 +184,55 @@ class Forwarder:
                 self._write(now, part)
         except NodesmithError as error:
             return error
-        failed = self._send_owed(now)
+        failure = self._send_owed(now)
         try:
-            self._beat(now)
+            self._send_heartbeat(now)
         except NodesmithError as error:
-            failed = error
-        return failed
+            failure = error
+        return failure
 
     def _write(self, now: datetime, part: Part | None) -> None:
         """Write the snapshot, after its base if that is new, so that a function that reads a delta finds its base."""
-        made = self._recorder.encoded(now, part)
+        encoded = self._recorder.encoded(now, part)
         try:
-            if made.base:
-                self._blobs.put(snapshot_base_key(self._cluster, made.digest), made.base)
-            self._blobs.put(snapshot_key(self._cluster), made.head)
+            if encoded.base:
+                self._blobs.put(snapshot_base_key(self._cluster, encoded.digest), encoded.base)
+            self._blobs.put(snapshot_key(self._cluster), encoded.head)
         except NodesmithError:
-            if made.base:
+            if encoded.base:
                 self._recorder.forget()
             raise
-        self._written, self._is_unwritten = (now, sha256(made.head).digest()), False
+        self._written, self._is_unwritten = (now, sha256(encoded.head).digest()), False
 
-    def _beat(self, now: datetime) -> None:
+    def _send_heartbeat(self, now: datetime) -> None:
         """Write a heartbeat when it is due, and at once if the last one may make a changed cluster look quiet."""
         changed = self._written[0] if self._written else now
-        is_news = self._reported_change is None or changed - self._reported_change > QUIET_AFTER / 2
-        if self.last_beat is None or is_news or now - self.last_beat >= self._intervals.heartbeat:
+        is_overdue = self._reported_change is None or changed - self._reported_change > QUIET_AFTER / 2
+        if self.last_beat is None or is_overdue or now - self.last_beat >= self._intervals.heartbeat:
             self._heartbeats.beat(now, changed)
             self.last_beat, self._reported_change = now, changed
 
     def _send_owed(self, now: datetime) -> NodesmithError | None:
-        failed = None
+        failure = None
         for concern, count in sorted(self._owed.items()):
             is_room = concern is Concern.PROVISIONING and not self._is_pending
-            why = (_ROOM if is_room else _WHY[concern]).format(count)
+            reason = (_ROOM_REASON if is_room else _REASONS[concern]).format(count)
             try:
-                self._hints.send(concern, Hint(self._cluster, why))
+                self._hints.send(concern, Hint(self._cluster, reason))
             except NodesmithError as error:
-                failed = error
+                failure = error
                 continue
             del self._owed[concern]
-            LOG.info("woke %s: %s", concern, why)
+            LOG.info("woke %s: %s", concern, reason)
             if concern is Concern.PROVISIONING:
                 self._renew_at = now + self._intervals.renewal
-        return failed
+        return failure
 
-    def _settle(self, failed: NodesmithError | None, now: datetime) -> None:
-        if failed is None:
+    def _settle(self, failure: NodesmithError | None, now: datetime) -> None:
+        if failure is None:
             self._failures, self._retry_at = 0, None
             return
         self._failures += 1
         seconds = wait_seconds(self._failures, first_seconds=1.0)
         self._retry_at = now + timedelta(seconds=seconds)
-        LOG.warning("delivery failed, retrying in %.1f s: %s", seconds, failed)
+        LOG.warning("delivery failed, retrying in %.1f s: %s", seconds, failure)

@@ -29,14 +29,14 @@ def serve_health(
 
         def do_GET(self) -> None:
             if self.path == METRICS and metrics is not None:
-                self._say(200, metrics(), CONTENT_TYPE)
+                self._respond(200, metrics(), CONTENT_TYPE)
             else:
                 check = checks.get(self.path)
                 fault = "no such check" if check is None else check()
                 text = f"{fault or 'ok'}\n"
-                self._say(404 if check is None else 503 if fault else 200, text.encode())
+                self._respond(404 if check is None else 503 if fault else 200, text.encode())
 
-        def _say(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        def _respond(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

@@ -1,4 +1,4 @@
-"""The API server as a pod's service account reaches it."""
+"""The connection to the API server with a pod's service account."""
 
 from __future__ import annotations
 

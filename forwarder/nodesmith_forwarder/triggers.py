@@ -37,10 +37,10 @@ from nodesmith.observation.workloads import is_concerned, referred_objects, want
 from nodesmith_forwarder.drains import (
     affects_drain,
     can_wait,
+    changes_more_than_status,
     conditions,
-    is_of_others,
-    is_wanted_otherwise,
-    may_free_a_node,
+    is_of_foreign_nodepool,
+    may_free_node,
 )
 from nodesmith_forwarder.windows import Topic
 
@@ -52,7 +52,7 @@ _CONCERNED_WITH_SPEC = {
     SCHEDULER_POD_GROUPS.name: (Concern.PROVISIONING,),
     LEASES.name: (Concern.READINESS,),
 }
-"""With each, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
+"""A change of any of these may let pods that had no node get one. A NodeOverlay may also make a replacement cheaper."""
 
 
 def triggered(
@@ -68,16 +68,16 @@ def triggered(
     labels, so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves.
     Lifecycle deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod
     waits for a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake
-    nothing. Provisioning decides about ProvisioningRequests, and lifecycle shows and forgets what became of them.
-    Readiness says so if Karpenter renews its lease.
+    nothing. Provisioning decides about ProvisioningRequests; lifecycle writes their status and forgets them. Readiness
+    reports if Karpenter renews its lease.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
     taken their room, which provisioning refills. `proactive` are the namespaces with proactive scale-up: provisioning
     plans the pods that a workload there is about to create.
     """
     key = f"{change.kind.kind}/{change.key}"
-    frees = may_free_a_node(change, ending)
-    if (can_wait(change, ending) and not frees) or is_of_others(change):
+    frees = may_free_node(change, ending)
+    if (can_wait(change, ending) and not frees) or is_of_foreign_nodepool(change):
         return
     yield None, key
     if frees:
@@ -88,15 +88,17 @@ def triggered(
     yield from [(Concern.PROVISIONING, key)] * has_grown(change, proactive)
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
-    elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
+    elif change.kind == NODES or (change.kind == NODECLAIMS and changes_more_than_status(change)):
         yield from ((concern, key) for concern in _concerned_with_nodes(change))
-    elif change.kind.name in _CONCERNED_WITH_SPEC and is_wanted_otherwise(change):
+    elif change.kind.name in _CONCERNED_WITH_SPEC and changes_more_than_status(change):
         yield from ((concern, key) for concern in _CONCERNED_WITH_SPEC[change.kind.name])
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
     elif change.kind == REQUESTS or change.kind.claimed:
-        found = _concerned_with_devices(change) if change.kind.claimed else _concerned_with_requests(change)
-        yield from ((concern, key) for concern in found)
+        concerns = (
+            _concerned_with_devices(change) if change.kind.claimed else _concerned_with_requests(change)
+        )
+        yield from ((concern, key) for concern in concerns)
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 
@@ -104,34 +106,34 @@ def triggered(
 def _concerned_with_buffers(change: Change, buffers: Collection[Mapping[str, Any]]) -> tuple[Concern, ...]:
     """Return the concerns that a change wakes because of CapacityBuffers.
 
-    A smaller buffer, or one that is gone, leaves nodes to disruption.
+    Disruption may remove nodes once a buffer is smaller or deleted.
     """
     if change.kind == CAPACITY_BUFFERS:
-        is_news = is_wanted_otherwise(change)
-        return (Concern.PROVISIONING, Concern.DISRUPTION) if is_news else ()
+        is_changed = changes_more_than_status(change)
+        return (Concern.PROVISIONING, Concern.DISRUPTION) if is_changed else ()
     if not buffers:
         return ()
     if change.kind == POD_TEMPLATES or change.kind.referred:
         return (Concern.PROVISIONING, Concern.DISRUPTION) if _is_referred(change, buffers) else ()
     if change.kind == PODS and change.after is not None:
-        came = change.after.node and not (change.before is not None and change.before.node)
-        return (Concern.PROVISIONING,) if came and change.after.owner_kind != "DaemonSet" else ()
-    return (Concern.PROVISIONING,) if change.kind == NODES and is_wanted_otherwise(change) else ()
+        is_newly_bound = change.after.node and not (change.before is not None and change.before.node)
+        return (Concern.PROVISIONING,) if is_newly_bound and change.after.owner_kind != "DaemonSet" else ()
+    return (Concern.PROVISIONING,) if change.kind == NODES and changes_more_than_status(change) else ()
 
 
 def has_grown(change: Change, proactive: Collection[str]) -> bool:
     """Return whether a workload of a namespace with proactive scale-up wants more pods than before."""
-    is_asked = change.kind.referred and change.key.partition("/")[0] in proactive
-    return is_asked and wanted(change.after) > wanted(change.before)
+    is_proactive = change.kind.referred and change.key.partition("/")[0] in proactive
+    return is_proactive and wanted(change.after) > wanted(change.before)
 
 
 def _is_referred(change: Change, buffers: Collection[Mapping[str, Any]]) -> bool:
     namespace, _, name = change.key.partition("/")
     if change.kind.referred:
         referred, states = referred_objects(buffers), filter(None, (change.before, change.after))
-        return any(is_concerned(each, change.kind.kind, referred) for each in states)
-    mine = (each["spec"] for each in buffers if each["metadata"]["namespace"] == namespace)
-    return any((spec.get("podTemplateRef") or {}).get("name") == name for spec in mine)
+        return any(is_concerned(manifest, change.kind.kind, referred) for manifest in states)
+    specs = (manifest["spec"] for manifest in buffers if manifest["metadata"]["namespace"] == namespace)
+    return any((spec.get("podTemplateRef") or {}).get("name") == name for spec in specs)
 
 
 def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
@@ -145,8 +147,8 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
 def _concerned_with_devices(change: Change) -> Iterator[Concern]:
     """Yield the concerns that a change of dynamic resource allocation wakes.
 
-    A node waits for the ResourceSlices of its devices, a pod for its claim, its template or its DeviceClass. Claims
-    change whenever kube-scheduler allocates devices, which nobody waits for.
+    A node waits for the ResourceSlices of its devices, and a pod for its claim, its template or its DeviceClass. No
+    concern waits for the change that kube-scheduler makes to a claim when it allocates devices.
     """
     if change.kind == SLICES:
         yield Concern.LIFECYCLE
@@ -155,16 +157,16 @@ def _concerned_with_devices(change: Change) -> Iterator[Concern]:
 
 
 def _concerned_with_requests(change: Change) -> Iterator[Concern]:
-    yield Concern.PROVISIONING if is_wanted_otherwise(change) else Concern.LIFECYCLE
+    yield Concern.PROVISIONING if changes_more_than_status(change) else Concern.LIFECYCLE
     if change.after is None:
         yield Concern.LIFECYCLE
 
 
 def _concerned_with_pools(change: Change) -> Iterator[Concern]:
     """Yield the concerns that a change of a NodePool or EC2NodeClass, or of their older kinds, wakes."""
-    if is_wanted_otherwise(change):
+    if changes_more_than_status(change):
         yield Concern.READINESS
-    if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
+    if changes_more_than_status(change) or conditions(change.before) != conditions(change.after):
         yield Concern.PROVISIONING
     if change.kind == NODECLASSES and _is_unusable(change.after):
         yield Concern.LIFECYCLE

@@ -28,7 +28,7 @@ _FAILURES_BEFORE_LISTING = (
 
 
 class Watcher(Protocol):
-    """Whatever a Watch keeps up to date. The methods are those of a World, and are called from several threads."""
+    """The target that a Watch keeps up to date, such as a World. Its methods are called from several threads."""
 
     def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
         """Store the newest states of objects."""
@@ -47,7 +47,7 @@ class Watcher(Protocol):
 
 
 class Pauses:
-    """The waits of all watches of an API server. Once it answers one that had failed, the others try again as well.
+    """The waits of all watches of an API server. Once one watch succeeds again, the others retry as well.
 
     Otherwise the last of thirty watches would return half a minute after an outage, and until then nothing is reported.
     """
@@ -66,9 +66,13 @@ class Pauses:
 
     def wait_to_retry(self, seconds: float, stop: Event) -> None:
         """Wait, at most until stopped or until the API server answers another watch."""
-        before, left = self._answers, self._clock.wall_seconds(seconds)
-        while left > 0 and self._answers == before and not stop.wait(min(left, _GLANCE_SECONDS)):
-            left -= _GLANCE_SECONDS
+        answers, seconds_left = self._answers, self._clock.wall_seconds(seconds)
+        while (
+            seconds_left > 0
+            and self._answers == answers
+            and not stop.wait(min(seconds_left, _GLANCE_SECONDS))
+        ):
+            seconds_left -= _GLANCE_SECONDS
 
 
 class Watch:
@@ -89,7 +93,7 @@ class Watch:
         """Follow the kind until stopped. An open connection then ends with its next event."""
         while not stop.is_set():
             if not self._world.needs(self._kind):
-                self._rest(stop)
+                self._pause_unneeded(stop)
                 continue
             try:
                 self._follow(stop)
@@ -101,9 +105,11 @@ class Watch:
                 if isinstance(error, NotServed) and self._kind.custom:
                     self._try_another(stop)
                 elif is_ungranted(self._kind, error):
-                    self._absent(stop, f"may not be read until this release's roles are applied ({error})")
+                    self._treat_as_absent(
+                        stop, f"may not be read until this release's roles are applied ({error})"
+                    )
                 else:
-                    self._lost(error, stop)
+                    self._report_failure(error, stop)
 
     def _follow(self, stop: Event) -> None:
         if not self._version:
@@ -115,7 +121,7 @@ class Watch:
         if self._world.mark(self._kind, current=True):
             LOG.info("%s: watching from version %s", self._kind.kind, self._version)
         for event in _events(lines):
-            self._take(event)
+            self._apply(event)
             self._failures = 0
             if stop.is_set() or not self._world.needs(self._kind):
                 return
@@ -133,7 +139,7 @@ class Watch:
         self._world.keep_only(self._kind, keys)
         return version
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: dict[str, Any]) -> None:
         manifest = event.get("object") or {}
         match event.get("type"):
             case "ADDED" | "MODIFIED":
@@ -151,9 +157,9 @@ class Watch:
         self._version, paths = "", self._kind.paths
         self._path = paths[(paths.index(self._path) + 1) % len(paths)]
         if self._path == paths[0]:
-            self._absent(stop)
+            self._treat_as_absent(stop)
 
-    def _absent(self, stop: Event, why: str = ABSENT) -> None:
+    def _treat_as_absent(self, stop: Event, reason: str = ABSENT) -> None:
         """Treat a kind that cannot be read as one without objects for a while.
 
         A kind that nodesmith does not install may be missing silently.
@@ -162,17 +168,17 @@ class Watch:
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
             level = logging.INFO if self._kind.older else logging.WARNING
-            LOG.log(level, "%s %s, looking again every %.0f s", self._kind.kind, why, ABSENT_SECONDS)
+            LOG.log(level, "%s %s, looking again every %.0f s", self._kind.kind, reason, ABSENT_SECONDS)
         self._pauses.wait(jittered(ABSENT_SECONDS, 0.2), stop)
 
-    def _rest(self, stop: Event) -> None:
+    def _pause_unneeded(self, stop: Event) -> None:
         """Forget the objects of a kind that nothing refers to. The kind is watched again once something does."""
         self._version = ""
         self._world.keep_only(self._kind, ())
         self._world.mark(self._kind, current=True, resting=True)
         self._pauses.wait(jittered(PAUSE_SECONDS, 0.5), stop)
 
-    def _lost(self, error: NodesmithError, stop: Event) -> None:
+    def _report_failure(self, error: NodesmithError, stop: Event) -> None:
         was_current = self._world.mark(self._kind, current=False)
         if (was_current or self._failures % _FAILURES_PER_WARNING == 0) and not stop.is_set():
             LOG.warning("%s: cannot be watched: %s", self._kind.kind, error)

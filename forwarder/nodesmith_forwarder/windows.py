@@ -1,8 +1,8 @@
-"""Batching: news is delivered when no more has come for a moment, and at the latest after a maximum time.
+"""Batching: changes are delivered after a short pause without new ones, and at the latest after a maximum time.
 
 As Karpenter batches pods, a window closes one second after the last new item in it, and at the latest ten seconds after
 the first. An item that is already in the window does not hold it open. Drains have a faster pace, because the end of
-each pod may let the drain proceed. So do nodes that come up, because each is useful only once lifecycle has seen it.
+each pod may let the drain proceed. So do new nodes, because each is useful only once lifecycle has seen it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from nodesmith.model.functions import Concern
 
 Topic: TypeAlias = Concern | None
-"""The concern that the news is for; None for news that only needs to be in the snapshot."""
+"""The concern that a change wakes; None for a change that only needs to be in the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ BRISK = {
 }
 """A drain under tight budgets takes many rounds, and each includes this delay.
 
-While many nodes come or go, news never pauses for a second, and pods wait for each node that has come.
+While many nodes join or leave, changes never pause for a second, and pods wait for each new node.
 """
 HASTE = Pace(timedelta(seconds=0.2), timedelta(seconds=1))
-"""Workloads that have grown: their pods come one by one and would hold the window open.
+"""The pace for workloads that have grown. Their pods are created one by one and would hold the window open.
 
-Several that grow together are planned together. Such windows close at most once a second.
+Workloads that grow together are planned together. Such windows close at most once a second.
 """
 APART = {Concern.DISRUPTION: timedelta(seconds=5)}
 """The minimum time from the end of a topic's window to the end of its next one.
 
-Where pods come and go all the time, it is no use to look for nodes without them every second.
+Where pods are created and deleted all the time, it is useless to look for empty nodes every second.
 """
 
 
@@ -52,7 +52,7 @@ class _Window:
     newest_at: datetime
     keys: set[str] = field(default_factory=set)
     shortened_at: tuple[datetime, datetime] | None = None
-    """When its end was first and last hastened."""
+    """When its end was first and last brought forward."""
 
 
 class Windows:
@@ -64,7 +64,7 @@ class Windows:
         self._closed_at: dict[Topic, datetime] = {}
 
     def note(self, topic: Topic, key: str, now: datetime) -> bool:
-        """Put news of `key` into its topic's window; return True if that opens a window."""
+        """Put a change of `key` into its topic's window; return True if that opens a window."""
         window = self._open.get(topic)
         if window is None:
             self._open[topic] = _Window(now, now, {key})
@@ -75,18 +75,18 @@ class Windows:
         return False
 
     def shorten(self, topic: Topic, now: datetime) -> None:
-        """Let a topic's window close early, at the pace of HASTE: what it announces has not happened yet."""
+        """Let a topic's window close early, at the pace of HASTE: the pods that it announces do not exist yet."""
         window = self._open.setdefault(topic, _Window(now, now))
         window.shortened_at = (window.shortened_at[0] if window.shortened_at else now, now)
 
     def next_due(self) -> datetime | None:
         """Return when the first window closes, or None if none is open."""
-        return min((self._due_at(*each) for each in self._open.items()), default=None)
+        return min((self._due_at(*item) for item in self._open.items()), default=None)
 
     def take(self, now: datetime) -> Mapping[Topic, int]:
         """Close the windows that are due, and the window of topic None; return how many items each held.
 
-        The caller writes a snapshot, which delivers the news of topic None as well.
+        The caller writes a snapshot, which also delivers the changes of topic None.
         """
         due = {t: window for t, window in self._open.items() if t is None or self._due_at(t, window) <= now}
         for topic in due:
@@ -101,6 +101,6 @@ class Windows:
         last = self._closed_at.get(topic)
         if window.shortened_at is not None:
             first, latest = window.shortened_at
-            early = min(latest + HASTE.idle, first + HASTE.longest)
-            due = min(due, early if last is None else max(early, last + HASTE.longest))
+            shortened = min(latest + HASTE.idle, first + HASTE.longest)
+            due = min(due, shortened if last is None else max(shortened, last + HASTE.longest))
         return max(due, last + APART[topic]) if topic in APART and last is not None else due

@@ -1,4 +1,4 @@
-"""What the watches have seen so far, shared by their threads and the delivery loop."""
+"""The state that the watches have seen so far, shared by their threads and the delivery loop."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ _UNSYNCED = "How long they have not been up to date."
 
 
 class Taken(NamedTuple):
-    """The state at one moment: how many items each closed window held, and what a delta is made from (`Changes.part`).
+    """The state at one moment: how many items each closed window held, and the input of a delta (`Changes.part`).
 
-    `pending` is the number of pods for which a node could help. `is_touched` is True if any change at all was seen
-    since the last time. `may_use_room` is True if there are CapacityBuffers, or workloads that lack pods since they
-    have grown.
+    `pending` is the number of pods for which a node could help. `is_touched` is True if any change was seen since the
+    last time. `may_use_room` is True if there are CapacityBuffers, or workloads that have grown and still lack pods.
     """
 
     closed: Mapping[Topic, int]
@@ -100,9 +99,9 @@ class World:
         """Store the newest states of objects."""
         with self.changed:
             mirror = self._mirrors[kind.name]
-            before = mirror.karpenter_wrote
+            last_written = mirror.karpenter_wrote
             self._note(mirror.put(manifest) for manifest in manifests)
-            if mirror.karpenter_wrote != before:
+            if mirror.karpenter_wrote != last_written:
                 self._is_touched = True
                 if self.windows.note(Concern.READINESS, "karpenter", self._clock.now()):
                     self.changed.notify_all()
@@ -159,25 +158,25 @@ class World:
     def whole(self) -> Observed:
         """Return all observed objects; changes are noted from now on."""
         with self.changed:
-            found = observed(self._mirrors.values(), self._departures, self._growths)
-            self._changes.restart(found)
-            return found
+            everything = observed(self._mirrors.values(), self._departures, self._growths)
+            self._changes.restart(everything)
+            return everything
 
     def _may_use_room(self) -> bool:
         if self._mirrors[CAPACITY_BUFFERS.name].objects:
             return True
         if not self._proactive:
             return False
-        found = observed(self._mirrors.values(), self._departures, self._growths)
-        return any(grown_workloads(found, self._clock.now()))
+        everything = observed(self._mirrors.values(), self._departures, self._growths)
+        return any(grown_workloads(everything, self._clock.now()))
 
     def measured(self) -> tuple[list[Family], Observed]:
         """Return the metrics counted so far, and all objects as far as they are currently known."""
         with self.changed:
-            now, since = self._clock.now(), self._unsynced_since
-            unsynced = 0.0 if since is None else (now - since).total_seconds()
+            now, unsynced_since = self._clock.now(), self._unsynced_since
+            unsynced = 0.0 if unsynced_since is None else (now - unsynced_since).total_seconds()
             synced = [
-                Family("cluster_state_synced", "gauge", _SYNCED, {(): float(since is None)}),
+                Family("cluster_state_synced", "gauge", _SYNCED, {(): float(unsynced_since is None)}),
                 Family("cluster_state_unsynced_time_seconds", "gauge", _UNSYNCED, {(): unsynced}),
             ]
             return [*self._tally.families(now), *synced], observed(
@@ -190,10 +189,10 @@ class World:
             if change:
                 self._is_touched = True
                 self._count(change)
-                self._date(change, now)
+                self._note_departure(change, now)
                 self._changes.note(change, self._departures)
-                self._refer(change)
-                opened = self._grow(change, now) or opened
+                self._update_references(change)
+                opened = self._note_growth(change, now) or opened
                 self._tally.note(change, now)
             for topic, key in self._triggered(change) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
@@ -204,18 +203,18 @@ class World:
         buffers = self._mirrors[CAPACITY_BUFFERS.name].objects.values()
         return triggered(change, self._is_awaited, self._ending, buffers, self._proactive)
 
-    def _refer(self, change: Change) -> None:
+    def _update_references(self, change: Change) -> None:
         if change.kind in ASKERS:
             buffers, namespaces = (self._mirrors[kind.name].objects.values() for kind in ASKERS)
             self._referred = watched_kinds(buffers, namespaces)
         if change.kind == NAMESPACES:
-            asking = filter(is_proactive, self._mirrors[NAMESPACES.name].objects.values())
-            self._proactive = frozenset(str(each["metadata"]["name"]) for each in asking)
+            proactive = filter(is_proactive, self._mirrors[NAMESPACES.name].objects.values())
+            self._proactive = frozenset(str(namespace["metadata"]["name"]) for namespace in proactive)
 
-    def _grow(self, change: Change, now: datetime) -> bool:
-        """Note when a workload began to want more pods than it has; return True if provisioning is to hear of it soon.
+    def _note_growth(self, change: Change, now: datetime) -> bool:
+        """Note when a workload began to want more pods than it has; return True if provisioning is to be woken soon.
 
-        A workload that grows again before it has all pods is one that has grown before.
+        A workload that grows again before it has all its pods keeps its earlier time.
         """
         key = f"{change.kind.kind}/{change.key}"
         if change.after is None:
@@ -241,10 +240,10 @@ class World:
             if change.kind == PODS and state.is_provisionable:
                 _add(self._mounting, (mount.key for mount in state.claims), step)
             elif change.kind in (NODES, NODECLAIMS):
-                ended = ended_by(state) if change.kind == NODES else ended_by_claim(state)
-                _add(self._ending, filter(None, [ended]), step)
+                ending_node = ended_by(state) if change.kind == NODES else ended_by_claim(state)
+                _add(self._ending, filter(None, [ending_node]), step)
 
-    def _date(self, change: Change, now: datetime) -> None:
+    def _note_departure(self, change: Change, now: datetime) -> None:
         before = change.before
         if change.kind == PODS and before is not None and before.moved and change.after is None:
             self._departures[before.node] = int(now.timestamp())
@@ -252,13 +251,13 @@ class World:
             self._departures.pop(change.key, None)
 
     def _is_awaited(self, claim: str) -> bool:
-        """Return whether a pending pod waits for a volume claim; not if the scheduler has selected the claim's node."""
-        known = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
-        return claim in self._mounting and not (known and known.selected_node)
+        """Return whether a pending pod waits for a volume claim whose node the scheduler has not selected."""
+        volume_claim = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
+        return claim in self._mounting and not (volume_claim and volume_claim.selected_node)
 
 
-def _add(counted: Counter[str], keys: Iterable[str], step: int) -> None:
+def _add(counter: Counter[str], keys: Iterable[str], step: int) -> None:
     for key in keys:
-        counted[key] += step
-        if not counted[key]:
-            del counted[key]
+        counter[key] += step
+        if not counter[key]:
+            del counter[key]

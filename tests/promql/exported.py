@@ -19,7 +19,7 @@ from nodesmith.model.metrics.metrics import SERIES, Metrics
 from nodesmith.model.metrics.objects import MetricsObject, OfferingOnSale, TypeOnSale, write_on_sale
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, PODS
 from nodesmith_forwarder.health import METRICS, serve_health
-from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
+from nodesmith_forwarder.metrics import FunctionMetrics, exposition_text, gauges
 from tests import builders
 from tests.builders import nodepool_manifest
 from tests.fakes.blobs import FakeBlobs
@@ -44,7 +44,7 @@ def scraped() -> str:
 
     def answer() -> bytes:
         counted, observed = scene.world.measured()
-        return written([*counted, *gauges(observed, scene.time)]) + functions.text()
+        return exposition_text([*counted, *gauges(observed, scene.time)]) + functions.text()
 
     server = serve_health(0, {}, answer, "127.0.0.1")
     try:

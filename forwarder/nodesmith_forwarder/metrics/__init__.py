@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from nodesmith_forwarder.metrics.exposition import CONTENT_TYPE, written
+from nodesmith_forwarder.metrics.exposition import CONTENT_TYPE, exposition_text
 from nodesmith_forwarder.metrics.functions import FunctionMetrics
 from nodesmith_forwarder.metrics.gauges import gauges
 from nodesmith_forwarder.metrics.tally import Tally
 
-__all__ = ["CONTENT_TYPE", "FunctionMetrics", "Tally", "gauges", "written"]
+__all__ = ["CONTENT_TYPE", "FunctionMetrics", "Tally", "exposition_text", "gauges"]

@@ -25,7 +25,7 @@ KINDS = {
 """The kinds that Karpenter measures, by their place in `Observed`, each with its word in the metrics' names."""
 BUCKETS = (*(0.5 * 2**step for step in range(15)), math.inf)
 """Upper bounds in seconds: half a second, doubled up to 2.3 hours."""
-_ADDED = {
+_ADDED_LABEL_KEYS = {
     NODECLAIMS.name: (NODECLASS, NODEPOOL),
     NODES.name: (NODECLASS, NODEPOOL, INITIALIZED),
 }
@@ -42,16 +42,16 @@ def condition_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
         for obj in getattr(observed, place):
             if _is_foreign(place, obj):
                 continue
-            about = {"name": obj["metadata"]["name"], "namespace": "", **_added(place, obj)}
+            identity = {"name": obj["metadata"]["name"], "namespace": "", **_added_labels(place, obj)}
             for condition in conditions_of(obj):
-                labels = labelled(**about, **_parts(condition, "type", "status", "reason"))
+                labels = labelled(**identity, **_condition_labels(condition, "type", "status", "reason"))
                 counts[labels] = 1
-                since = time_of(condition, "lastTransitionTime")
-                if since is not None:
-                    ages[labels] = (now - since).total_seconds()
+                changed_at = time_of(condition, "lastTransitionTime")
+                if changed_at is not None:
+                    ages[labels] = (now - changed_at).total_seconds()
             deleted = moment(obj, "deletionTimestamp")
             if deleted is not None:
-                ending[labelled(**about)] = (now - deleted).total_seconds()
+                ending[labelled(**identity)] = (now - deleted).total_seconds()
         name = f"operator_{kind}"
         text = f"The conditions of {kind} objects; always 1."
         yield Family(f"{name}_status_condition_count", "gauge", text, counts)
@@ -74,7 +74,7 @@ class Transitions:
         place, before, after = change.kind.name, change.before, change.after
         if place not in KINDS or _is_foreign(place, after or before):
             return
-        kind, added = KINDS[place], _added(place, after or before)
+        kind, added = KINDS[place], _added_labels(place, after or before)
         if after is None:
             deleted = moment(before, "deletionTimestamp")
             if deleted is not None:
@@ -99,28 +99,32 @@ class Transitions:
     def _note_conditions(
         self, kind: str, added: Mapping[str, str], before: Any, after: Mapping[str, Any]
     ) -> None:
-        known = {condition.get("type"): condition for condition in conditions_of(before)}
+        old_conditions = {condition.get("type"): condition for condition in conditions_of(before)}
         for condition in conditions_of(after):
-            old = known.get(condition.get("type"), {})
+            old = old_conditions.get(condition.get("type"), {})
             if old.get("status") == condition.get("status"):
                 continue
-            self._changes[kind][labelled(**added, **_parts(condition, "type", "status", "reason"))] += 1
-            began, ended = time_of(old, "lastTransitionTime"), time_of(condition, "lastTransitionTime")
-            if began is not None and ended is not None:
-                labels = labelled(**added, **_parts(old, "type", "status"))
-                _observe(self._spans[kind], labels, (ended - began).total_seconds())
+            self._changes[kind][
+                labelled(**added, **_condition_labels(condition, "type", "status", "reason"))
+            ] += 1
+            since, until = time_of(old, "lastTransitionTime"), time_of(condition, "lastTransitionTime")
+            if since is not None and until is not None:
+                labels = labelled(**added, **_condition_labels(old, "type", "status"))
+                _observe(self._spans[kind], labels, (until - since).total_seconds())
 
 
 def _is_foreign(place: str, obj: Mapping[str, Any]) -> bool:
     return place == NODEPOOLS.name and is_foreign(obj)
 
 
-def _added(place: str, obj: Mapping[str, Any]) -> dict[str, str]:
-    known = obj["metadata"].get("labels") or {}
-    return {key.translate(_PER_LABEL): str(known.get(key, "")) for key in _ADDED.get(place, ())}
+def _added_labels(place: str, obj: Mapping[str, Any]) -> dict[str, str]:
+    object_labels = obj["metadata"].get("labels") or {}
+    return {
+        key.translate(_PER_LABEL): str(object_labels.get(key, "")) for key in _ADDED_LABEL_KEYS.get(place, ())
+    }
 
 
-def _parts(condition: Mapping[str, Any], *names: str) -> dict[str, str]:
+def _condition_labels(condition: Mapping[str, Any], *names: str) -> dict[str, str]:
     return {name: str(condition.get(name, "")) for name in names}
 
 

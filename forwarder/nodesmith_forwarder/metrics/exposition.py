@@ -75,7 +75,7 @@ class _Families:
         return map(_converted, self.families)
 
 
-def written(families: Iterable[Family]) -> bytes:
+def exposition_text(families: Iterable[Family]) -> bytes:
     """Return the text of the families in order, with their series sorted by labels."""
     return generate_latest(_Families(families))
 
@@ -91,12 +91,14 @@ def _converted(family: Family) -> Metric:
 
 def _samples(name: str, labels: dict[str, str], value: float | Histogram | Summary) -> Iterator[Sample]:
     if isinstance(value, Histogram):
-        below = 0
+        cumulative = 0
         for end, count in zip(value.ends, value.counts, strict=True):
-            below += count
-            yield Sample(f"{name}_bucket", {**labels, "le": "+Inf" if math.isinf(end) else f"{end:g}"}, below)
+            cumulative += count
+            yield Sample(
+                f"{name}_bucket", {**labels, "le": "+Inf" if math.isinf(end) else f"{end:g}"}, cumulative
+            )
         yield Sample(f"{name}_sum", labels, value.total_seconds)
-        yield Sample(f"{name}_count", labels, below)
+        yield Sample(f"{name}_count", labels, cumulative)
     elif isinstance(value, Summary):
         for quantile, seconds in value.quantiles():
             yield Sample(name, {**labels, "quantile": f"{quantile:g}"}, seconds)

@@ -15,16 +15,16 @@ from nodesmith.model.metrics.metrics import SERIES, Labels, Recorded, labelled
 from nodesmith.model.metrics.objects import MetricsObject
 from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith_forwarder.clock import Clock
-from nodesmith_forwarder.metrics.exposition import Family, written
+from nodesmith_forwarder.metrics.exposition import Family, exposition_text
 from nodesmith_forwarder.metrics.offerings import OfferingMetrics
 
 LOG = logging.getLogger(__name__)
 LARGEST_BYTES = 2**20
 OFTEN, SELDOM = timedelta(seconds=30), timedelta(minutes=2)
 LOOKED_AT_OFTEN = frozenset({Concern.PROVISIONING, Concern.DISRUPTION, Concern.TERMINATION})
-"""Every read costs money; the other concerns seldom have news."""
+"""Every read costs money, and the metrics of the other concerns seldom change."""
 PATIENCE_SECONDS = 1.0
-"""How long an answer waits for S3; later results appear in the next answer."""
+"""How long a response waits for S3; later results appear in the next response."""
 _FROM_THE_BEGINNING: Mapping[str, Mapping[Labels, float]] = {
     "voluntary_disruption_consolidation_timeouts_total": {
         labelled(consolidation_type=kind): 0 for kind in ("multi", "single")
@@ -58,7 +58,7 @@ class FunctionMetrics:
     def text(self) -> bytes:
         """Return all series as text, including those of offerings; read new ones if that is due."""
         families = self.families()
-        return written(families) + self._offerings.text
+        return exposition_text(families) + self._offerings.text
 
     def families(self) -> list[Family]:
         """Return all series except those of offerings, as last read; read new ones if that is due."""
@@ -76,9 +76,9 @@ class FunctionMetrics:
     def _sum(self) -> Recorded:
         sum_ = Recorded()
         for concern in MEASURED:
-            kept = self._kept.get(concern)
-            if kept is not None:
-                sum_.add(kept.recorded)
+            last_read = self._kept.get(concern)
+            if last_read is not None:
+                sum_.add(last_read.recorded)
         return sum_
 
     def _due(self) -> list[Concern]:
@@ -86,16 +86,18 @@ class FunctionMetrics:
         return [concern for concern in MEASURED if self._is_due(concern, now)]
 
     def _is_due(self, concern: Concern, now: datetime) -> bool:
-        kept = self._kept.get(concern)
-        return kept is None or now - kept.looked_at >= (OFTEN if concern in LOOKED_AT_OFTEN else SELDOM)
+        last_read = self._kept.get(concern)
+        return last_read is None or now - last_read.looked_at >= (
+            OFTEN if concern in LOOKED_AT_OFTEN else SELDOM
+        )
 
     def _read_all(self) -> None:
         for concern in self._due():
-            before = self._kept.get(concern) or _Kept(self._clock.now())
-            kept = self._read(concern, replace(before, looked_at=self._clock.now()))
-            self._kept[concern] = kept
-            if kept.fault and not before.fault:
-                LOG.warning("metrics of %s: %s", concern, kept.fault)
+            previous = self._kept.get(concern) or _Kept(self._clock.now())
+            current = self._read(concern, replace(previous, looked_at=self._clock.now()))
+            self._kept[concern] = current
+            if current.fault and not previous.fault:
+                LOG.warning("metrics of %s: %s", concern, current.fault)
 
         if self._are_offerings_due():
             self._offered_at = self._clock.now()
@@ -114,31 +116,31 @@ class FunctionMetrics:
             LOG.warning("metrics of offerings: %s", fault)
         self._offerings_fault = fault
 
-    def _read(self, concern: Concern, kept: _Kept) -> _Kept:
+    def _read(self, concern: Concern, previous: _Kept) -> _Kept:
         try:
-            found = self._blobs.read(metrics_key(self._cluster, concern), kept.tag, LARGEST_BYTES)
+            blob = self._blobs.read(metrics_key(self._cluster, concern), previous.tag, LARGEST_BYTES)
         except NodesmithError as error:
-            return replace(kept, fault=str(error))
-        if found.data is None:
-            return replace(kept, fault="")
+            return replace(previous, fault=str(error))
+        if blob.data is None:
+            return replace(previous, fault="")
         try:
             return replace(
-                kept, tag=found.tag, recorded=MetricsObject.from_bytes(found.data).recorded, fault=""
+                previous, tag=blob.tag, recorded=MetricsObject.from_bytes(blob.data).recorded, fault=""
             )
         except Rejected as error:
-            return replace(kept, tag=found.tag, fault=str(error))
+            return replace(previous, tag=blob.tag, fault=str(error))
 
 
 def _families(recorded: Recorded) -> list[Family]:
-    found = []
+    families = []
     for name, series in SERIES.items():
         match series.kind:
             case "counter":
                 counts = {**_FROM_THE_BEGINNING.get(name, {}), **recorded.counters.get(name, {})}
-                found.append(Family(name, "counter", series.help, counts))
+                families.append(Family(name, "counter", series.help, counts))
             case "histogram":
-                found.append(Family(name, "histogram", series.help, recorded.histograms.get(name, {})))
+                families.append(Family(name, "histogram", series.help, recorded.histograms.get(name, {})))
             case "gauge":
                 gauge = recorded.gauges.get(name)
-                found.append(Family(name, "gauge", series.help, gauge.series if gauge else {}))
-    return found
+                families.append(Family(name, "gauge", series.help, gauge.series if gauge else {}))
+    return families

@@ -28,7 +28,7 @@ from nodesmith_forwarder.metrics.conditions import condition_gauges
 from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.objects import is_true, moment
 
-_SHOWN = (
+_NODE_LABEL_KEYS = (
     NODEPOOL,
     "karpenter.sh/capacity-type",
     "kubernetes.io/arch",
@@ -41,7 +41,7 @@ _SHOWN = (
     "karpenter.k8s.aws/instance-size",
 )
 """Labels of a Node that appear in its series, each under the last part of its name in snake case."""
-_OF_PODS_NODE = {
+_POD_NODE_LABEL_KEYS = {
     "nodepool": NODEPOOL,
     "zone": "topology.kubernetes.io/zone",
     "arch": "kubernetes.io/arch",
@@ -56,16 +56,16 @@ _MILLI = 1000
 def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     """Yield the gauges of what the watches show."""
     nodepools = [pool for pool in observed.nodepools if not is_foreign(pool)]
-    yield from _of_nodes(observed, now)
-    yield from _of_nodepools(nodepools)
+    yield from _node_gauges(observed, now)
+    yield from _nodepool_gauges(nodepools)
     yield _gauge("cluster_state_node_count", "Number of Nodes.", {(): len(observed.nodes)})
     pending = sum(pod.is_provisionable for pod in observed.pods)
     yield _gauge(
         "scheduler_queue_depth", "Pods waiting for a node.", {labelled(controller="provisioner"): pending}
     )
     yield from condition_gauges(observed, now)
-    yield from _of_budgets(nodepools, observed, now)
-    yield from _of_pods(observed, now)
+    yield from _budget_gauges(nodepools, observed, now)
+    yield from _pod_gauges(observed, now)
     built = labelled(version=__version__, goarch=_GO_NAMES.get(machine(), machine()))
     yield _gauge("build_info", "The running version and its architecture; always 1.", {built: 1})
 
@@ -74,64 +74,75 @@ def _gauge(name: str, text: str, series: Mapping[Labels, float]) -> Family:
     return Family(name, "gauge", text, series)
 
 
-def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
+def _node_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     pods: dict[str, list[ReducedPod]] = {}
     for pod in observed.pods:
         pods.setdefault(pod.node, []).append(pod)
-    offered: dict[Labels, float] = {}
-    overhead, asked, daemons, ages = dict(offered), dict(offered), dict(offered), dict(offered)
-    limited, limited_daemons = dict(offered), dict(offered)
-    used: Counter[str] = Counter()
-    there: Counter[str] = Counter()
+    allocatable_series: dict[Labels, float] = {}
+    overhead, requested, daemon_requests, ages = (
+        dict(allocatable_series),
+        dict(allocatable_series),
+        dict(allocatable_series),
+        dict(allocatable_series),
+    )
+    limited, limited_daemons = dict(allocatable_series), dict(allocatable_series)
+    requested_totals: Counter[str] = Counter()
+    allocatable_totals: Counter[str] = Counter()
     for node in observed.nodes:
         name, status = node["metadata"]["name"], node.get("status") or {}
-        about = _node_labels(node)
-        allocatable = _amounts(status.get("allocatable"))
-        mine = pods.get(name, ())
-        requests = total([_requests(pod.shape) for pod in mine])
-        its_daemons = [pod for pod in mine if pod.owner_kind == "DaemonSet"]
+        labels = _node_labels(node)
+        allocatable = _parse_amounts(status.get("allocatable"))
+        node_pods = pods.get(name, ())
+        requests = total([_requests(pod.shape) for pod in node_pods])
+        daemon_pods = [pod for pod in node_pods if pod.owner_kind == "DaemonSet"]
         for series, amounts in (
-            (offered, allocatable),
-            (overhead, _amounts(status.get("capacity")) - allocatable),
-            (asked, requests),
-            (daemons, total([_requests(pod.shape) for pod in its_daemons])),
-            (limited, total([_limits(pod.limits) for pod in mine])),
-            (limited_daemons, total([_limits(pod.limits) for pod in its_daemons])),
+            (allocatable_series, allocatable),
+            (overhead, _parse_amounts(status.get("capacity")) - allocatable),
+            (requested, requests),
+            (daemon_requests, total([_requests(pod.shape) for pod in daemon_pods])),
+            (limited, total([_limits(pod.limits) for pod in node_pods])),
+            (limited_daemons, total([_limits(pod.limits) for pod in daemon_pods])),
         ):
-            series.update({(*about, ("resource_type", r)): value for r, value in _values(amounts)})
-        there.update(dict(_values(allocatable)))
-        used.update(dict(_values(requests)))
-        made = moment(node, "creationTimestamp")
-        if made is not None:
-            ages[about] = (now - made).total_seconds()
+            series.update({(*labels, ("resource_type", r)): value for r, value in _values(amounts)})
+        allocatable_totals.update(dict(_values(allocatable)))
+        requested_totals.update(dict(_values(requests)))
+        created_at = moment(node, "creationTimestamp")
+        if created_at is not None:
+            ages[labels] = (now - created_at).total_seconds()
     yield _gauge(
-        "nodes_allocatable", "The allocatable resources of Nodes, in cores, bytes or counts.", offered
+        "nodes_allocatable",
+        "The allocatable resources of Nodes, in cores, bytes or counts.",
+        allocatable_series,
     )
     yield _gauge("nodes_system_overhead", "The capacity of Nodes that is not allocatable.", overhead)
     yield _gauge(
-        "nodes_total_pod_requests", "The requests of pods on Nodes, including those of DaemonSets.", asked
+        "nodes_total_pod_requests", "The requests of pods on Nodes, including those of DaemonSets.", requested
     )
-    yield _gauge("nodes_total_daemon_requests", "The requests of DaemonSets' pods on Nodes.", daemons)
+    yield _gauge("nodes_total_daemon_requests", "The requests of DaemonSets' pods on Nodes.", daemon_requests)
     yield _gauge(
         "nodes_total_pod_limits", "The limits of pods on Nodes, including those of DaemonSets.", limited
     )
     text = "The limits of DaemonSets' pods on Nodes."
     yield _gauge("nodes_total_daemon_limits", text, limited_daemons)
     yield _gauge("nodes_current_lifetime_seconds", "The age of Nodes.", ages)
-    shares = {labelled(resource_type=r): 100 * used[r] / amount for r, amount in there.items() if amount > 0}
+    shares = {
+        labelled(resource_type=r): 100 * requested_totals[r] / amount
+        for r, amount in allocatable_totals.items()
+        if amount > 0
+    }
     yield _gauge(
         "cluster_utilization_percent", "The requests of pods, as a percentage of what is allocatable.", shares
     )
 
 
-def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
+def _nodepool_gauges(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
     usage: dict[Labels, float] = {}
     limits: dict[Labels, float] = {}
     for pool in nodepools:
         name = pool["metadata"]["name"]
         used, allowed = (pool.get("status") or {}).get("resources"), (pool.get("spec") or {}).get("limits")
-        for series, given in ((usage, used), (limits, allowed)):
-            for resource, value in _values(_amounts(given)):
+        for series, amounts in ((usage, used), (limits, allowed)):
+            for resource, value in _values(_parse_amounts(amounts)):
                 series[labelled(nodepool=name, resource_type=resource)] = value
         annotations = pool["metadata"].get("annotations") or {}
         for key, resource in ((LIMIT_USD_PER_HOUR, USD_PER_HOUR), (LIMIT_USD_PER_MONTH, USD_PER_MONTH)):
@@ -144,57 +155,61 @@ def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
     yield _gauge("nodepools_limit", "The limits of NodePools.", limits)
 
 
-def _of_budgets(
+def _budget_gauges(
     nodepools: Iterable[Mapping[str, Any]], observed: Observed, now: datetime
 ) -> Iterator[Family]:
     """Yield the disruptions that budgets allow, and the nodes that count against them, by Karpenter's reasons."""
-    going = ending_nodes(observed.nodes, observed.nodeclaims)
-    counted: Counter[str] = Counter()
+    ending = ending_nodes(observed.nodes, observed.nodeclaims)
+    initialized: Counter[str] = Counter()
     disrupted: Counter[str] = Counter()
     for node in observed.nodes:
         labels = node["metadata"].get("labels") or {}
         if INITIALIZED in labels:
-            counted[labels.get(NODEPOOL, "")] += 1
-            is_going = node["metadata"]["name"] in going or not is_true(node, "Ready")
-            disrupted[labels.get(NODEPOOL, "")] += is_going
-    most: dict[Labels, float] = {}
+            initialized[labels.get(NODEPOOL, "")] += 1
+            is_disrupted = node["metadata"]["name"] in ending or not is_true(node, "Ready")
+            disrupted[labels.get(NODEPOOL, "")] += is_disrupted
+    allowed_series: dict[Labels, float] = {}
     consuming: dict[Labels, float] = {}
     for name, pool in parsed_nodepools(tuple(nodepools)).items():
         for reason in Reason:
             labels = labelled(nodepool=name, reason=reason)
-            at_once = allowed(pool.disruption.budgets, reason.budgeted, counted[name], 0, now)
-            most[labels] = 0 if pool.disruption.fault else counted[name] if at_once is None else at_once
+            limit = allowed(pool.disruption.budgets, reason.budgeted, initialized[name], 0, now)
+            allowed_series[labels] = (
+                0 if pool.disruption.fault else initialized[name] if limit is None else limit
+            )
             consuming[labels] = disrupted[name]
     yield _gauge(
-        "nodepools_allowed_disruptions", "How many nodes budgets allow to be disrupted at once.", most
+        "nodepools_allowed_disruptions",
+        "How many nodes budgets allow to be disrupted at once.",
+        allowed_series,
     )
     text = "Nodes that are being disrupted or are not Ready."
     yield _gauge("nodepools_nodes_consuming_budgets", text, consuming)
 
 
-def _of_pods(observed: Observed, now: datetime) -> Iterator[Family]:
+def _pod_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     nodes = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in observed.nodes}
     states: dict[Labels, float] = {}
     unbound: dict[Labels, float] = {}
     for pod in observed.pods:
-        known = nodes.get(pod.node, {})
-        of_node = {label: str(known.get(key, "")) for label, key in _OF_PODS_NODE.items()}
+        node_labels = nodes.get(pod.node, {})
+        of_node = {label: str(node_labels.get(key, "")) for label, key in _POD_NODE_LABEL_KEYS.items()}
         states[
             labelled(
                 name=pod.name,
                 namespace=pod.namespace,
                 owner=_owner(pod),
                 node=pod.node,
-                scheduled=_written(bool(pod.node)),
+                scheduled=_bool_text(bool(pod.node)),
                 phase=pod.phase,
-                ready=_written(pod.ready),
-                managed=_written(NODEPOOL in known),
+                ready=_bool_text(pod.ready),
+                managed=_bool_text(NODEPOOL in node_labels),
                 **of_node,
             )
         ] = 1
         if not pod.node:
-            about = labelled(name=pod.name, namespace=pod.namespace)
-            unbound[about] = now.timestamp() - pod.created
+            labels = labelled(name=pod.name, namespace=pod.namespace)
+            unbound[labels] = now.timestamp() - pod.created
     yield _gauge("pods_state", "Running and pending pods, with their location; always 1.", states)
     yield _gauge("pods_unbound_time_seconds", "How long pods have been waiting for a node.", unbound)
 
@@ -217,14 +232,14 @@ def _owner(pod: ReducedPod) -> str:
         return ""
 
 
-def _written(value: bool) -> str:
+def _bool_text(value: bool) -> str:
     return "true" if value else "false"
 
 
 def _node_labels(node: Mapping[str, Any]) -> Labels:
-    known = node["metadata"].get("labels") or {}
-    shown = {key.rpartition("/")[2].replace("-", "_"): str(known.get(key, "")) for key in _SHOWN}
-    managed = _written(NODEPOOL in known)
+    labels = node["metadata"].get("labels") or {}
+    shown = {key.rpartition("/")[2].replace("-", "_"): str(labels.get(key, "")) for key in _NODE_LABEL_KEYS}
+    managed = _bool_text(NODEPOOL in labels)
     return labelled(node_name=node["metadata"]["name"], managed=managed, **shown)
 
 
@@ -244,10 +259,10 @@ def _limits(text: str) -> Resources:
         return Resources({})
 
 
-def _amounts(given: Any) -> Resources:
+def _parse_amounts(resource_list: Any) -> Resources:
     """Parse a resource list; a list that cannot be parsed counts as empty."""
     try:
-        return parse_resources(given if isinstance(given, Mapping) else {})
+        return parse_resources(resource_list if isinstance(resource_list, Mapping) else {})
     except QuantityError:
         return Resources({})
 

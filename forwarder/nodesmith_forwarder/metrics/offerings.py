@@ -1,4 +1,4 @@
-"""What NodePools may buy, with prices: thousands of series that seldom change, so only their text is kept."""
+"""The offerings that NodePools may buy, with prices: thousands of series that seldom change, kept only as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nodesmith.keys import on_sale_key
 from nodesmith.model.metrics.metrics import Labels, labelled
 from nodesmith.model.metrics.objects import OfferingOnSale, OnSale, read_on_sale
 from nodesmith.ports import NONE_THERE, VersionedBlobs
-from nodesmith_forwarder.metrics.exposition import Family, written
+from nodesmith_forwarder.metrics.exposition import Family, exposition_text
 
 LARGEST_BYTES = 2**20
 _OFFERING = "cloudprovider_instance_type_offering_"
@@ -28,23 +28,25 @@ class OfferingMetrics:
     def __init__(self, blobs: VersionedBlobs, cluster: str) -> None:
         self._blobs, self._key = blobs, on_sale_key(cluster)
         self._tag = NONE_THERE
-        self.text = written(_families({}))
+        self.text = exposition_text(_families({}))
 
     def read(self) -> None:
         """Read the object if it has changed. Raises Transient, and Rejected once for an unreadable version."""
-        found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
-        if found.data is not None:
-            self._tag = found.tag
-            self.text = written(_families(read_on_sale(found.data)))
+        blob = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
+        if blob.data is not None:
+            self._tag = blob.tag
+            self.text = exposition_text(_families(read_on_sale(blob.data)))
 
 
 def _families(types: OnSale) -> Iterator[Family]:
     """Yield the families one at a time, since each has thousands of series."""
     names = sorted(types)
-    offered = [(_of(name, one), one) for name in names for one in types[name].offerings]
-    prices = {labels: one.price_hourly_usd for labels, one in offered}
+    offered = [
+        (_offering_labels(name, offering), offering) for name in names for offering in types[name].offerings
+    ]
+    prices = {labels: offering.price_hourly_usd for labels, offering in offered}
     yield Family(PRICE, "gauge", HELP[PRICE], prices)
-    available = {labels: float(one.is_available) for labels, one in offered}
+    available = {labels: float(offering.is_available) for labels, offering in offered}
     yield Family(AVAILABLE, "gauge", HELP[AVAILABLE], available)
     cores = {labelled(instance_type=name): float(types[name].cpu_cores) for name in names}
     yield Family(CPU, "gauge", HELP[CPU], cores)
@@ -52,5 +54,5 @@ def _families(types: OnSale) -> Iterator[Family]:
     yield Family(MEMORY, "gauge", HELP[MEMORY], memory)
 
 
-def _of(instance_type: str, one: OfferingOnSale) -> Labels:
-    return labelled(capacity_type=one.capacity_type, instance_type=instance_type, zone=one.zone)
+def _offering_labels(instance_type: str, offering: OfferingOnSale) -> Labels:
+    return labelled(capacity_type=offering.capacity_type, instance_type=instance_type, zone=offering.zone)

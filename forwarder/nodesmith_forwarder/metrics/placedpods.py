@@ -1,4 +1,4 @@
-"""How many pods on each node would need another node if it ended."""
+"""The number of pods on each node that would need another node if it ended."""
 
 from __future__ import annotations
 

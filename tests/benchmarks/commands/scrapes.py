@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning.nodepools.onsale import on_sale
 from nodesmith.keys import on_sale_key
 from nodesmith.model.metrics.objects import write_on_sale
 from nodesmith.observation.mirror import NODES, PODS
-from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
+from nodesmith_forwarder.metrics import FunctionMetrics, exposition_text, gauges
 from nodesmith_forwarder.metrics.offerings import OfferingMetrics
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -40,7 +40,7 @@ def figures() -> list[Figure]:
 
     def answer() -> bytes:
         counted, observed = world.measured()
-        return written([*counted, *gauges(observed, builders.NOW)]) + functions.text()
+        return exposition_text([*counted, *gauges(observed, builders.NOW)]) + functions.text()
 
     def once() -> float:
         started = time.process_time()

@@ -15,7 +15,7 @@ from nodesmith.model.functions import MEASURED, Concern
 from nodesmith.model.metrics.metrics import SERIES, Metrics, labelled
 from nodesmith.model.metrics.objects import MetricsObject
 from nodesmith.ports import NONE_THERE, Version
-from nodesmith_forwarder.metrics import FunctionMetrics, written
+from nodesmith_forwarder.metrics import FunctionMetrics, exposition_text
 from nodesmith_forwarder.metrics.functions import LARGEST_BYTES, OFTEN, SELDOM
 from tests.builders import NOW
 from tests.clocks import StillClock
@@ -62,7 +62,7 @@ class Scene(StillClock):
         self.hold(Concern.DISRUPTION, metrics)
 
     def text(self) -> str:
-        return written(self.functions.families()).decode()
+        return exposition_text(self.functions.families()).decode()
 
     def asked(self, concern: Concern) -> int:
         return self.bucket.asked[metrics_key("east", concern)]

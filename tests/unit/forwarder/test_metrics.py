@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodesmith.model.metrics.metrics import Histogram, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
 from nodesmith_forwarder.health import serve_health
-from nodesmith_forwarder.metrics import gauges, written
+from nodesmith_forwarder.metrics import exposition_text, gauges
 from nodesmith_forwarder.metrics.exposition import Family, Summary
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -41,7 +41,7 @@ class Scene(StillClock):
 
     def text(self) -> str:
         counted, observed = self.world.measured()
-        return written([*counted, *gauges(observed, self.time)]).decode()
+        return exposition_text([*counted, *gauges(observed, self.time)]).decode()
 
     def series(self, name: str) -> dict[str, float]:
         """Return the series of a metric: labels as written → value."""
@@ -460,7 +460,7 @@ def test_prometheus_reads_every_family_with_its_kind_and_its_values() -> None:
     scene.put(NODES, a_node())
     counted, observed = scene.world.measured()
     families = [*counted, *gauges(observed, scene.time)]
-    read = {found.name: found for found in text_string_to_metric_families(written(families).decode())}
+    read = {found.name: found for found in text_string_to_metric_families(exposition_text(families).decode())}
     assert len(read) == len(families)
     for family in families:
         name = family.name if family.name.startswith("operator_") else f"karpenter_{family.name}"
@@ -472,7 +472,9 @@ def test_prometheus_reads_every_family_with_its_kind_and_its_values() -> None:
 
 
 def test_a_gauge_may_be_named_like_a_counter() -> None:
-    text = written([Family("nodepools_cost_total", "gauge", "Some.", {labelled(nodepool="web"): 0.1})])
+    text = exposition_text(
+        [Family("nodepools_cost_total", "gauge", "Some.", {labelled(nodepool="web"): 0.1})]
+    )
     assert text.splitlines()[1:] == [
         b"# TYPE karpenter_nodepools_cost_total gauge",
         b'karpenter_nodepools_cost_total{nodepool="web"} 0.1',
@@ -483,7 +485,9 @@ def test_labels_are_escaped_and_buckets_add_up() -> None:
     histogram = Histogram()
     for seconds in (0.001, 5, 5.1, 10_000):
         histogram.observe(seconds)
-    text = written([Family("spans", "histogram", "Some.", {labelled(pool='a"b\\c\nd'): histogram})]).decode()
+    text = exposition_text(
+        [Family("spans", "histogram", "Some.", {labelled(pool='a"b\\c\nd'): histogram})]
+    ).decode()
     assert 'karpenter_spans_bucket{le="5",pool="a\\"b\\\\c\\nd"} 2.0' in text
     assert 'karpenter_spans_bucket{le="+Inf",pool="a\\"b\\\\c\\nd"} 4.0' in text
     assert text.splitlines()[-1].endswith("} 4.0")
@@ -495,12 +499,12 @@ def test_quantiles_cover_the_last_ten_minutes_and_sums_everything() -> None:
         summary.observe(seconds, BEGAN + timedelta(minutes=minute))
     shown = summary.copy(BEGAN + timedelta(minutes=11))
     assert dict(shown.quantiles()) == {0: 1, 0.5: 2, 0.9: 4, 0.99: 4, 1: 4}
-    lines = written([Family("spans", "summary", "Some.", {(): shown})]).decode().splitlines()
+    lines = exposition_text([Family("spans", "summary", "Some.", {(): shown})]).decode().splitlines()
     assert "# TYPE karpenter_spans summary" in lines
     assert 'karpenter_spans{quantile="0.5"} 2.0' in lines
     assert lines[-2:] == ["karpenter_spans_sum 110.0", "karpenter_spans_count 5.0"]
     emptied = summary.copy(BEGAN + timedelta(hours=1))
-    late = written([Family("spans", "summary", "Some.", {(): emptied})])
+    late = exposition_text([Family("spans", "summary", "Some.", {(): emptied})])
     assert b'karpenter_spans{quantile="1"} NaN' in late
 
 
