@@ -42,10 +42,10 @@ def forwarder_identity(scope: Construct, region: str, cluster: str) -> None:
     )
 
 
-def forwarder_role(scope: Construct, may: Scope) -> iam.Role:
+def forwarder_role(scope: Construct, grant_scope: Scope) -> iam.Role:
     """Make the role that all forwarders of a region share; each session reaches only its own cluster's items."""
-    name = names.role_name("forwarder", may.region)
-    return make_role(scope, "Forwarder", name, _forwarders(may.region), forwarder_grants(may))
+    name = names.role_name("forwarder", grant_scope.region)
+    return make_role(scope, "Forwarder", name, _forwarders(grant_scope.region), forwarder_grants(grant_scope))
 
 
 def _forwarders(region: str) -> iam.IPrincipal:

@@ -1,4 +1,4 @@
-"""Tables of AWS Glue over the objects of cost allocation, so that Athena can query them where they are."""
+"""AWS Glue tables over the objects of cost allocation, so that Athena can query them in S3."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _table(
                 input_format=_TEXT,
                 output_format=_WRITTEN,
                 compressed=True,
-                columns=[glue.CfnTable.ColumnProperty(name=each, type=type_) for each, type_ in columns],
+                columns=[glue.CfnTable.ColumnProperty(name=column, type=type_) for column, type_ in columns],
                 serde_info=glue.CfnTable.SerdeInfoProperty(serialization_library=_JSON),
             ),
         ),

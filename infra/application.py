@@ -1,4 +1,4 @@
-"""The whole application: the stacks that the context asks for, checked against AWS's good practices (cdk-nag)."""
+"""The whole application: the stacks that the context asks for, checked with cdk-nag against AWS's good practices."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def application(
     regions, clusters, account = (
         app.node.try_get_context(name) for name in ("regions", "clusters", "account")
     )
-    found = read_context(regions, clusters, default_region, account)
+    parsed = read_context(regions, clusters, default_region, account)
     canary = read_canary(app.node.try_get_context("canary"))
     stacks = {
         name: RegionStack(app, region, code, trial(canary, name, function_names(region.vpcs), client))
-        for name, region in found.regions.items()
+        for name, region in parsed.regions.items()
     }
-    for cluster in found.clusters:
+    for cluster in parsed.clusters:
         ClusterStack(app, cluster).add_stack_dependency(stacks[cluster.region])
-    if found.account is not None:
-        AccountStack(app, found.account)
+    if parsed.account is not None:
+        AccountStack(app, parsed.account)
     return app

@@ -1,6 +1,6 @@
 """Alarms, and the region's dashboard: a row of the same graphs for each function, and a row about interruptions.
 
-Each alarm needs a person's attention and names where to look; none fires on a single error that a retry fixes.
+Each alarm needs a person's attention and says where to look; none fires on a single error that a retry fixes.
 Functions record how their runs end, and dispatch evaluates the records (`nodesmith.decisions.dispatch`). A
 CloudWatch alarm costs 0.10 USD a month, so there are few.
 """
@@ -25,14 +25,14 @@ NAMESPACE = "nodesmith"
 
 @dataclass(frozen=True, slots=True)
 class _Alarm:
-    """One alarm. Set `tells_silence` for a metric that has data whenever all is well: missing data then breaches."""
+    """One alarm. `is_missing_bad` is for a metric that always has data when all is well: missing data then breaches."""
 
     name: str
     meaning: str
     metric: cloudwatch.Metric
     periods: int = 1
     threshold: float = 1
-    tells_silence: bool = False
+    is_missing_bad: bool = False
 
 
 def lambda_metric(function: str, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
@@ -58,7 +58,7 @@ def watch_health(scope: Construct, topic_arn: str) -> None:
     """
     dispatch = names.function_name("dispatch")
     unhealthy = own_metric("Unhealthy", "dispatch")
-    _raise(
+    _add_alarms(
         scope,
         topic_arn,
         _Alarm("nodesmith-unhealthy", "a finding that no retry fixes; run `nodesmith doctor`", unhealthy, 2),
@@ -67,7 +67,7 @@ def watch_health(scope: Construct, topic_arn: str) -> None:
             "dispatch has failed or not run for 15 minutes; check its log and its schedule",
             lambda_metric(dispatch, "Errors"),
             3,
-            tells_silence=True,
+            is_missing_bad=True,
         ),
     )
 
@@ -84,21 +84,21 @@ def _metric(
     )
 
 
-def _raise(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
+def _add_alarms(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
     """Make the alarms."""
     topic = sns.Topic.from_topic_arn(scope, f"Topic{alarms[0].name}", topic_arn) if topic_arn else None
     comparison, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
-    for each in alarms:
+    for spec in alarms:
         alarm = cloudwatch.Alarm(
             scope,
-            each.name,
-            alarm_name=each.name,
-            alarm_description=f"{each.name}: {each.meaning} (docs/health.md, alarms)",
-            metric=each.metric,
-            threshold=each.threshold,
-            evaluation_periods=each.periods,
+            spec.name,
+            alarm_name=spec.name,
+            alarm_description=f"{spec.name}: {spec.meaning} (docs/health.md, alarms)",
+            metric=spec.metric,
+            threshold=spec.threshold,
+            evaluation_periods=spec.periods,
             comparison_operator=comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=missing.BREACHING if each.tells_silence else missing.NOT_BREACHING,
+            treat_missing_data=missing.BREACHING if spec.is_missing_bad else missing.NOT_BREACHING,
         )
         if topic is not None:
             alarm.add_alarm_action(actions.SnsAction(topic))
@@ -144,14 +144,14 @@ def _interruptions() -> list[cloudwatch.IWidget]:
     noticed = [own_metric(cause, "interruption") for cause in InterruptionCause]
     put_off = own_metric("NoticesPutOff", "interruption")
     steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
-    took = [own_metric(step, "termination", "Maximum") for step in steps]
+    durations = [own_metric(step, "termination", "Maximum") for step in steps]
     killed, waited = (
         own_metric(name, "termination") for name in ("PodsKilledWithoutGrace", "PodPendingSeconds")
     )
     return [
         _graph("notices: by cause", *noticed),
         _graph("notices: postponed", put_off),
-        _graph("notices: longest time to replaced, ready, drained, seconds", *took),
+        _graph("notices: longest time to replaced, ready, drained, seconds", *durations),
         _graph("notices: pods killed without grace, pod-seconds pending", killed, waited),
     ]
 

@@ -1,4 +1,4 @@
-"""What outlives the stack: the ledger's table, and the bucket of snapshots and decisions."""
+"""The resources that outlive the stack: the ledger's table, and the bucket of snapshots and decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith.settings import INDEXES
 VERSION_DAYS = 7  # replaced snapshots and catalogues, to look up what a decision saw
 DECISION_DAYS = 90
 ALLOCATION_HOUR_DAYS, ALLOCATION_DAYS = 35, 400
-"""How long cost allocation of hours is kept, and that of days and moves. That of months is kept for good."""
+"""How long hourly cost allocation is kept, and that of days and moves. Monthly cost allocation never expires."""
 
 
 def make_table(scope: Construct) -> dynamodb.Table:
@@ -63,8 +63,8 @@ def make_bucket(scope: Construct, region: str) -> s3.Bucket:
         lifecycle_rules=_lifecycle_rules(),
         removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
-    why = "Only nodesmith's roles reach the bucket; CloudTrail data events can record reads"
-    Validations.of(bucket).acknowledge(Acknowledgment(id="AwsSolutions-S1", reason=why))
+    reason = "Only nodesmith's roles reach the bucket; CloudTrail data events can record reads"
+    Validations.of(bucket).acknowledge(Acknowledgment(id="AwsSolutions-S1", reason=reason))
     return bucket
 
 

@@ -1,4 +1,4 @@
-"""The `account` of cdk.json: whom to notify about what the account costs, and from which amounts on. Off by default."""
+"""The `account` of cdk.json: who is notified of the account's costs, and from which amounts. Off by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.context.faults import number, text, texts, unknown
+from infra.context.faults import list_faults, number_faults, text_faults, unknown_key_faults
 
 BILLING_REGION = "us-east-1"
 ACCOUNT_KEYS = (
@@ -28,7 +28,7 @@ EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AccountContext:
-    """Whom to notify, and from which amounts in US dollars on; None for no such notice.
+    """Who is notified, and from which amounts in US dollars; None for no such notice.
 
     `anomaly_monitor_arn` is an existing monitor of Cost Anomaly Detection; without it, one is made.
     """
@@ -46,17 +46,17 @@ def account_faults(entry: Any) -> Iterator[str]:
     if not isinstance(entry, dict):
         yield f"account: expected an object with some of {', '.join(ACCOUNT_KEYS)}, found {entry!r}"
         return
-    yield from unknown("account", entry, ACCOUNT_KEYS)
+    yield from unknown_key_faults("account", entry, ACCOUNT_KEYS)
     for key in _AMOUNTS:
         if (amount := entry.get(key)) is not None:
-            yield from number(f"account.{key}", amount, 1, MOST_USD)
+            yield from number_faults(f"account.{key}", amount, 1, MOST_USD)
     for key, pattern, expected in (
         ("topicArn", TOPIC, f"the ARN of an SNS topic in {BILLING_REGION}"),
         ("anomalyMonitorArn", MONITOR, "the ARN of a monitor of Cost Anomaly Detection"),
     ):
         if key in entry:
-            yield from text(f"account.{key}", entry[key], pattern, expected)
-    yield from texts("account.emails", entry.get("emails", []), EMAIL, "addresses of email")
+            yield from text_faults(f"account.{key}", entry[key], pattern, expected)
+    yield from list_faults("account.emails", entry.get("emails", []), EMAIL, "addresses of email")
     if isinstance(entry.get("emails"), list) and len(entry["emails"]) > MOST_EMAILS:
         yield f"account.emails: expected at most {MOST_EMAILS} addresses, found {len(entry['emails'])}"
     if not any(key in entry for key in _AMOUNTS):

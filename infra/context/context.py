@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.context.account import AccountContext, account_faults, read_account
-from infra.context.clusters import ClusterContext, cluster_faults, doubles, read_cluster
+from infra.context.clusters import ClusterContext, cluster_faults, duplicate_faults, read_cluster
 from infra.context.regions import REGION, RegionContext, read_region, region_faults
 
 DEFAULT_REGION = "us-east-1"
@@ -27,11 +27,11 @@ class Context:
 def environments_region(environment: Mapping[str, str]) -> str:
     """Return the region to deploy if cdk.json names none. Raises ValueError if a variable holds no region."""
     for name in _REGION_VARIABLES:
-        found = environment.get(name, "")
-        if found and not REGION.fullmatch(found):
-            raise ValueError(f"{name}: expected an AWS region such as {DEFAULT_REGION}, found {found!r}")
-        if found:
-            return found
+        region = environment.get(name, "")
+        if region and not REGION.fullmatch(region):
+            raise ValueError(f"{name}: expected an AWS region such as {DEFAULT_REGION}, found {region!r}")
+        if region:
+            return region
     return DEFAULT_REGION
 
 
@@ -45,31 +45,35 @@ def read_context(
     regions, clusters = (_json("regions", regions, {}), _json("clusters", clusters, []))
     account = _json("account", account, {})
     faults = [fault for name, entry in regions.items() for fault in region_faults(name, entry)]
-    known = {name: entry for name, entry in regions.items() if isinstance(entry, dict)}
-    for at, entry in enumerate(clusters):
-        faults += cluster_faults(f"clusters[{at}]", entry, known)
+    valid_regions = {name: entry for name, entry in regions.items() if isinstance(entry, dict)}
+    for index, entry in enumerate(clusters):
+        faults += cluster_faults(f"clusters[{index}]", entry, valid_regions)
     faults += account_faults(account) if account else ()
     if faults:
         raise ValueError("\n".join(faults))
-    found = tuple(read_cluster(entry) for entry in clusters)
-    if faults := doubles(found):
+    cluster_contexts = tuple(read_cluster(entry) for entry in clusters)
+    if faults := duplicate_faults(cluster_contexts):
         raise ValueError("\n".join(faults))
-    named = dict.fromkeys([*regions, *(cluster.region for cluster in found)] or [default_region])
+    region_names = dict.fromkeys(
+        [*regions, *(cluster.region for cluster in cluster_contexts)] or [default_region]
+    )
     notices = read_account(account) if account else None
-    return Context({name: read_region(name, regions.get(name, {})) for name in named}, found, notices)
+    return Context(
+        {name: read_region(name, regions.get(name, {})) for name in region_names}, cluster_contexts, notices
+    )
 
 
-def _json(name: str, raw: Any, default: Any) -> Any:
+def _json(name: str, text: Any, default: Any) -> Any:
     """Return an object if `default` is one, otherwise a list. Raises ValueError for anything else."""
     kind = "a JSON object" if isinstance(default, dict) else "a JSON list"
-    if raw is None:
+    if text is None:
         return default
-    found = raw
-    if isinstance(raw, str):
+    value = text
+    if isinstance(text, str):
         try:
-            found = json.loads(raw)
+            value = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"{name}: expected {kind}, found {raw[:80]!r} ({error})") from None
-    if not isinstance(found, type(default)):
-        raise ValueError(f"{name}: expected {kind}, found {str(found)[:80]!r}")
-    return found
+            raise ValueError(f"{name}: expected {kind}, found {text[:80]!r} ({error})") from None
+    if not isinstance(value, type(default)):
+        raise ValueError(f"{name}: expected {kind}, found {str(value)[:80]!r}")
+    return value

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.context.faults import flag, number, text, texts, unknown
+from infra.context.faults import flag_faults, list_faults, number_faults, text_faults, unknown_key_faults
 from nodesmith.model.limits.spendinglimits import LIMIT_FORMAT, read_spending_limit
 from nodesmith.registration import ROLE_NAME, VPC_NAME
 from nodesmith.settings import setting_faults
@@ -91,34 +91,39 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
         notifications=entry.get("notifications", True),
         allocation_tables=entry.get("allocationTables", False),
         spending_limits={
-            each: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
-            for each, limit in sorted(entry.get("spendingLimits", {}).items())
+            entry_name: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
+            for entry_name, limit in sorted(entry.get("spendingLimits", {}).items())
         },
         commitments=json.dumps(commitments, sort_keys=True, separators=(",", ":")) if commitments else "",
         payer_role_arn=commitments.get("payerRoleArn", "") if isinstance(commitments, dict) else "",
-        vpcs={each: Vpc(*(tuple(vpcs[each][key]) for key in VPC_KEYS)) for each in sorted(vpcs)},
+        vpcs={
+            entry_name: Vpc(*(tuple(vpcs[entry_name][key]) for key in VPC_KEYS))
+            for entry_name in sorted(vpcs)
+        },
     )
 
 
 def region_faults(name: str, entry: Any) -> Iterator[str]:
     """Yield the faults of an entry and of its name."""
-    where = f"regions.{name}"
-    yield from text(where, name, REGION, "an AWS region such as us-east-1")
+    path = f"regions.{name}"
+    yield from text_faults(path, name, REGION, "an AWS region such as us-east-1")
     if not isinstance(entry, dict):
-        yield f"{where}: expected an object with some of {', '.join(REGION_KEYS)}, found {entry!r}"
+        yield f"{path}: expected an object with some of {', '.join(REGION_KEYS)}, found {entry!r}"
         return
-    yield from unknown(where, entry, REGION_KEYS)
-    yield from _names_and_arns(where, name, entry)
+    yield from unknown_key_faults(path, entry, REGION_KEYS)
+    yield from _names_and_arns(path, name, entry)
     if (reserved := entry.get("interruptionConcurrency")) is not None:
-        yield from number(f"{where}.interruptionConcurrency", reserved, LEAST_CONCURRENCY, MOST_CONCURRENCY)
+        yield from number_faults(
+            f"{path}.interruptionConcurrency", reserved, LEAST_CONCURRENCY, MOST_CONCURRENCY
+        )
     for key in _FLAGS:
-        yield from flag(f"{where}.{key}", entry.get(key, False))
-    yield from _limits_faults(f"{where}.spendingLimits", entry.get("spendingLimits", {}))
-    yield from _commitments_faults(f"{where}.commitments", entry.get("commitments", False))
-    yield from _vpcs_faults(f"{where}.vpcs", entry.get("vpcs", {}))
+        yield from flag_faults(f"{path}.{key}", entry.get(key, False))
+    yield from _limits_faults(f"{path}.spendingLimits", entry.get("spendingLimits", {}))
+    yield from _commitments_faults(f"{path}.commitments", entry.get("commitments", False))
+    yield from _vpcs_faults(f"{path}.vpcs", entry.get("vpcs", {}))
 
 
-def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+def _names_and_arns(path: str, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     region = re.escape(name)
     key = re.compile(rf"arn:[a-z-]+:kms:{region}:\d{{12}}:key/[\w-]{{1,256}}", re.ASCII)
     topic = re.compile(rf"arn:[a-z-]+:sns:{region}:\d{{12}}:[\w-]{{1,256}}", re.ASCII)
@@ -127,45 +132,45 @@ def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator
         "kmsKeyArns": (key, f"ARNs of KMS keys (not aliases) in {name}"),
         "ssmParameters": (PARAMETER_NAME, "names (not ARNs) of SSM parameters"),
     }
-    for about, (pattern, expected) in lists.items():
-        yield from texts(f"{where}.{about}", entry.get(about, []), pattern, expected)
+    for setting, (pattern, expected) in lists.items():
+        yield from list_faults(f"{path}.{setting}", entry.get(setting, []), pattern, expected)
     if entry.get("alarmTopicArn", "") != "":
         expected = f"the ARN of an SNS topic in {name}"
-        yield from text(f"{where}.alarmTopicArn", entry["alarmTopicArn"], topic, expected)
+        yield from text_faults(f"{path}.alarmTopicArn", entry["alarmTopicArn"], topic, expected)
 
 
-def _limits_faults(where: str, limits: Any) -> Iterator[str]:
+def _limits_faults(path: str, limits: Any) -> Iterator[str]:
     if not isinstance(limits, dict):
-        yield f"{where}: expected an object of limits by name, found {limits!r}"
+        yield f"{path}: expected an object of limits by name, found {limits!r}"
         return
     for name, limit in limits.items():
-        yield from text(f"{where}.{name}", name, LIMIT_NAME, "a name of letters, digits, -, _ and .")
+        yield from text_faults(f"{path}.{name}", name, LIMIT_NAME, "a name of letters, digits, -, _ and .")
         spec = {"format": LIMIT_FORMAT, **limit} if isinstance(limit, dict) else limit
         for fault in read_spending_limit(name, spec)[1]:
-            yield f"{where}.{name}.{fault}"
+            yield f"{path}.{name}.{fault}"
 
 
-def _commitments_faults(where: str, value: Any) -> Iterator[str]:
-    yield from setting_faults(where, value)
+def _commitments_faults(path: str, value: Any) -> Iterator[str]:
+    yield from setting_faults(path, value)
     length = len(json.dumps(value, separators=(",", ":")))
     if length > _LONGEST_COMMITMENTS:
         yield (
-            f"{where}: expected at most {_LONGEST_COMMITMENTS:,} characters, because a function's environment holds"
+            f"{path}: expected at most {_LONGEST_COMMITMENTS:,} characters, because a function's environment holds"
             f" 4 KB, found {length:,}; list fewer, or let payerRoleArn read them"
         )
 
 
-def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:
+def _vpcs_faults(path: str, vpcs: Any) -> Iterator[str]:
     if not isinstance(vpcs, dict):
-        yield f"{where}: expected an object of VPCs by name, found {vpcs!r}"
+        yield f"{path}: expected an object of VPCs by name, found {vpcs!r}"
         return
     for name, vpc in vpcs.items():
-        here = f"{where}.{name}"
+        vpc_path = f"{path}.{name}"
         expected = "a name of at most 16 characters (a-z, 0-9, -) that starts with a letter"
-        yield from text(here, name, VPC_NAME, expected)
+        yield from text_faults(vpc_path, name, VPC_NAME, expected)
         if not isinstance(vpc, dict):
-            yield f"{here}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"
+            yield f"{vpc_path}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"
             continue
-        yield from unknown(here, vpc, VPC_KEYS)
+        yield from unknown_key_faults(vpc_path, vpc, VPC_KEYS)
         for key, kind, ids in zip(VPC_KEYS, ID, ("subnet ids", "security group ids"), strict=True):
-            yield from texts(f"{here}.{key}", vpc.get(key), ID[kind], ids, least=1)
+            yield from list_faults(f"{vpc_path}.{key}", vpc.get(key), ID[kind], ids, least=1)

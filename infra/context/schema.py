@@ -37,23 +37,23 @@ def _text(pattern: re.Pattern[str], description: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^({pattern.pattern})$", "description": description}
 
 
-def _texts(pattern: re.Pattern[str], description: str, **more: Any) -> dict[str, Any]:
+def _texts(pattern: re.Pattern[str], description: str, **keywords: Any) -> dict[str, Any]:
     items = {"type": "string", "pattern": f"^({pattern.pattern})$"}
-    return {"type": "array", "items": items, "description": description, **more}
+    return {"type": "array", "items": items, "description": description, **keywords}
 
 
 def _flag(description: str) -> dict[str, Any]:
     return {"type": "boolean", "default": False, "description": description}
 
 
-def _object(properties: dict[str, Any], description: str, *required: str, **more: Any) -> dict[str, Any]:
+def _object(properties: dict[str, Any], description: str, *required: str, **keywords: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "description": description,
         "properties": properties,
         "required": list(required),
         "additionalProperties": False,
-        **more,
+        **keywords,
     }
 
 
@@ -68,7 +68,7 @@ def _named(pattern: re.Pattern[str], entry: dict[str, Any], description: str) ->
 
 
 def context_schema() -> dict[str, Any]:
-    """Return the schema of cdk.json. It leaves alone what belongs to the CDK."""
+    """Return the schema of cdk.json. It does not restrict the CDK's own keys."""
     context = {
         "regions": _named(REGION, _region(), "what the clusters of a region share, by region"),
         "clusters": {"type": "array", "items": _cluster(), "description": "clusters to connect"},
@@ -142,8 +142,11 @@ def _commitments() -> dict[str, Any]:
         "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "the share to use"},
         "listed": {"type": "array", "items": {"type": "object", "required": ["kind", "ends"]}},
     }
-    whole = _object(properties, "which Savings Plans and Reserved Instances are used first")
-    return {"anyOf": [{"type": "boolean", "default": False}, whole], "description": whole["description"]}
+    object_schema = _object(properties, "which Savings Plans and Reserved Instances are used first")
+    return {
+        "anyOf": [{"type": "boolean", "default": False}, object_schema],
+        "description": object_schema["description"],
+    }
 
 
 def _cluster() -> dict[str, Any]:
@@ -172,19 +175,19 @@ def registration_schema() -> dict[str, Any]:
         **{name: of_cluster[name] for name in ("vpcId", "nodeRoles", "reachedFrom", "settings")},
     }
     properties["nodeRoles"] = {**properties["nodeRoles"], "minItems": 1}
-    whole = _object(properties, "a cluster that nodesmith serves", "format", "vpcId", "nodeRoles")
+    schema = _object(properties, "a cluster that nodesmith serves", "format", "vpcId", "nodeRoles")
     address = "https://nodesmith.dev/schemas/registration.schema.json"
-    return {"$schema": _DIALECT, "$id": address, "title": "registration of nodesmith", **whole}
+    return {"$schema": _DIALECT, "$id": address, "title": "registration of nodesmith", **schema}
 
 
 def _setting(name: str) -> dict[str, Any]:
-    described: dict[str, Any] = {"type": "string", "description": SETTINGS[name]["meaning"]}
-    default = next(about.default for about in fields(Settings) if about.metadata["env"] == name)
+    schema: dict[str, Any] = {"type": "string", "description": SETTINGS[name]["meaning"]}
+    default = next(setting.default for setting in fields(Settings) if setting.metadata["env"] == name)
     if isinstance(default, bool):
-        return {**described, "enum": ["true", "false"], "default": str(default).lower()}
+        return {**schema, "enum": ["true", "false"], "default": str(default).lower()}
     if isinstance(default, StrEnum):
-        return {**described, "enum": [str(each) for each in type(default)], "default": str(default)}
-    return {**described, "default": str(default)} if isinstance(default, (int, float)) else described
+        return {**schema, "enum": [str(choice) for choice in type(default)], "default": str(default)}
+    return {**schema, "default": str(default)} if isinstance(default, (int, float)) else schema
 
 
 def _account() -> dict[str, Any]:

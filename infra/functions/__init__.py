@@ -1,1 +1,1 @@
-"""The functions: what Lambda runs of each concern, what invokes it, and which version of it serves."""
+"""The Lambda functions of the concerns, what invokes each of them, and which of its versions serves."""

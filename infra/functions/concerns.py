@@ -27,7 +27,7 @@ class Concern:
     """One function that serves all clusters of a region.
 
     `grants` are the permissions in a cluster's session. `packs` is True for concerns that decide what to buy.
-    `registrations` are the paths of the registrations that it may read, and so of the clusters that it works for.
+    `registrations` are the paths of the registrations that it may read. It works for their clusters only.
     """
 
     name: str
@@ -134,6 +134,8 @@ DISPATCH_MEMORY_MIB = 256
 
 def function_names(vpcs: Iterable[str]) -> list[str]:
     """Return the names of all functions of a region with these VPCs."""
-    names = [function_name(each.name) for each in CLUSTER_CONCERNS]
-    names += [function_name(each.name, vpc) for vpc in vpcs for each in CLUSTER_CONCERNS if each.talks]
+    names = [function_name(concern.name) for concern in CLUSTER_CONCERNS]
+    names += [
+        function_name(concern.name, vpc) for vpc in vpcs for concern in CLUSTER_CONCERNS if concern.talks
+    ]
     return [*names, *map(function_name, REGION_TICK_MINUTES)]

@@ -80,7 +80,7 @@ class FunctionSpec:
 
 
 def release_of(code: Code, region: RegionContext) -> str:
-    """Return the name of what is deployed: the version, and a digest of all code and of the region's entry in cdk.json.
+    """Return the name of the release: its version, and a digest of all code and of the region's entry in cdk.json.
 
     Every function's environment holds this name, so a deployment that changes one function publishes a version of all
     of them. That way, versions of different functions that belong together can be found later.
@@ -135,7 +135,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
     role = function_role(scope, name, shared.region, own, spec.session_grants, spec.registrations)
-    made = lambda_.Function(
+    resource = lambda_.Function(
         scope,
         "Function",
         function_name=spec.name,
@@ -156,15 +156,15 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         logging_format=lambda_.LoggingFormat.JSON,
         system_log_level_v2=lambda_.SystemLogLevel.WARN,
     )
-    _finish(made, spec.vpc, shared.tracing)
-    return serve(scope, made, spec.name, shared.region, shared.trial, tried=bool(spec.session_grants))
+    _set_tracing_and_vpc(resource, spec.vpc, shared.tracing)
+    return serve(scope, resource, spec.name, shared.region, shared.trial, tried=bool(spec.session_grants))
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
     """Return ALLOW for a function that may invoke functions, TERMINATE for others.
 
-    Lambda ends a chain function → SQS → function after 16 hops. A drain that checks every five seconds is such a
-    chain.
+    Lambda stops a loop of function → SQS → function after 16 hops. A drain that checks every five seconds is such a
+    loop.
     """
     wakes = any("lambda:InvokeFunction" in grant.actions for grant in grants)
     return lambda_.RecursiveLoop.ALLOW if wakes else lambda_.RecursiveLoop.TERMINATE
@@ -181,9 +181,9 @@ def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
     )
 
 
-def _finish(made: lambda_.Function, vpc: Vpc | None, tracing: bool) -> None:
+def _set_tracing_and_vpc(function_resource: lambda_.Function, vpc: Vpc | None, tracing: bool) -> None:
     """Set tracing and the VPC on the L1 resource: the L2 construct would add grants and look up the VPC."""
-    resource = made.node.default_child
+    resource = function_resource.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)  # noqa: S101 - what an L2 function is made of
     mode = "Active" if tracing else "PassThrough"
     resource.tracing_config = lambda_.CfnFunction.TracingConfigProperty(mode=mode)

@@ -53,7 +53,7 @@ def feed(scope: Construct, region: str, dispatch: lambda_.Alias, waiting: sqs.Qu
     mapping.node.add_dependency(dispatch)
 
 
-def _refuse_plain_http(scope: Construct, *those: sqs.Queue) -> None:
+def _refuse_plain_http(scope: Construct, *refused_queues: sqs.Queue) -> None:
     """Deny access to these queues without TLS. One policy covers them all: in it, * is the queue that is accessed."""
     denial = iam.PolicyStatement(
         effect=iam.Effect.DENY,
@@ -62,7 +62,7 @@ def _refuse_plain_http(scope: Construct, *those: sqs.Queue) -> None:
         resources=["*"],
         conditions={"Bool": {"aws:SecureTransport": "false"}},
     )
-    urls = [queue.queue_url for queue in those]
+    urls = [queue.queue_url for queue in refused_queues]
     document = iam.PolicyDocument(statements=[denial])
     sqs.CfnQueuePolicy(scope, "OnlyTls", queues=urls, policy_document=document)
 

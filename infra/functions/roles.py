@@ -81,8 +81,8 @@ def vpc_grants(region: str, function_name: str) -> list[Grant]:
     actions = (*changes, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
     own = names.arn("lambda", f"function:{function_name}", region=region)
     code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
-    why = "Lambda requires these on all resources to attach a function to a VPC"
+    reason = "Lambda requires these on all resources to attach a function to a VPC"
     return [
-        Grant("AttachToVpc", actions, ("*",), wildcard=why),
+        Grant("AttachToVpc", actions, ("*",), wildcard=reason),
         Grant("NotFromCode", changes, ("*",), code, "a Deny statement covers all resources", iam.Effect.DENY),
     ]

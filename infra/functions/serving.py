@@ -1,4 +1,4 @@
-"""Which version of a function serves: the targets of its aliases, and what happens to events that it fails on."""
+"""Which version of a function serves: the targets of its aliases, and what happens to events that it cannot process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ LONGEST_EVENT_AGE_SECONDS = 6 * 3600
 
 
 def serve(
-    scope: Construct, made: lambda_.Function, name: str, region: str, trial: Serving | None, *, tried: bool
+    scope: Construct,
+    function: lambda_.Function,
+    name: str,
+    region: str,
+    trial: Serving | None,
+    *,
+    tried: bool,
 ) -> lambda_.Alias:
     """Publish a version of the function called `name`, and point the alias that everything invokes to it.
 
     Earlier versions stay for rollbacks. During a trial, that alias stays on the version that serves today; if the
     function is `tried`, a second alias points to the new version.
     """
-    version = made.current_version
+    version = function.current_version
     alias = lambda_.Alias(scope, "Live", alias_name=ALIAS, version=version)
-    _keep_events(scope, "Asynchronous", alias, made, region)
+    _keep_events(scope, "Asynchronous", alias, function, region)
     serving = trial.versions.get(name) if trial is not None else None
     if serving is not None:
         resource = alias.node.default_child
@@ -32,12 +38,12 @@ def serve(
         resource.function_version = serving
     if trial is not None and tried:
         canary = lambda_.Alias(scope, "Canary", alias_name=CANARY_ALIAS, version=version)
-        _keep_events(scope, "AsynchronousCanary", canary, made, region)
+        _keep_events(scope, "AsynchronousCanary", canary, function, region)
     return alias
 
 
 def _keep_events(
-    scope: Construct, id_: str, alias: lambda_.Alias, made: lambda_.Function, region: str
+    scope: Construct, id_: str, alias: lambda_.Alias, function: lambda_.Function, region: str
 ) -> None:
     """Have Lambda keep an asynchronous event until the function has run.
 
@@ -48,13 +54,13 @@ def _keep_events(
     destinations = lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
         on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=dead)
     )
-    kept = lambda_.CfnEventInvokeConfig(
+    config = lambda_.CfnEventInvokeConfig(
         scope,
         id_,
-        function_name=made.function_name,
+        function_name=function.function_name,
         qualifier=alias.alias_name,
         maximum_event_age_in_seconds=LONGEST_EVENT_AGE_SECONDS,
         maximum_retry_attempts=RETRIES,
         destination_config=destinations,
     )
-    kept.node.add_dependency(alias)
+    config.node.add_dependency(alias)

@@ -24,8 +24,10 @@ from infra.permissions.shared import catalog_grants, dispatch_grants, routing_gr
 from nodesmith.settings import PATTERNS
 
 
-def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool, commitments: str) -> None:
-    """Make the function that keeps the list of what can be bought, and of what is paid for if `commitments` are set."""
+def catalog(
+    scope: Construct, grant_scope: Scope, shared: Platform, *, isolated: bool, commitments: str
+) -> None:
+    """Make the function that updates the catalogue and, with `commitments`, the list of what is already paid for."""
     environment = {
         **({"ISOLATED_VPC": "true"} if isolated else {}),
         **({"COMMITMENTS": commitments} if commitments else {}),
@@ -35,35 +37,35 @@ def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool, c
         timeout_seconds=CATALOG_TIMEOUT_SECONDS,
         memory_mib=CATALOG_MEMORY_MIB,
         environment=environment,
-        grants=tuple(catalog_grants(may)),
+        grants=tuple(catalog_grants(grant_scope)),
     )
     function(scope, spec, shared)
 
 
-def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
+def dispatch(scope: Construct, grant_scope: Scope, shared: Platform) -> lambda_.Alias:
     """Make the function that a schedule invokes, and that invokes the concerns of all clusters."""
     spec = FunctionSpec(
         concern="dispatch",
         timeout_seconds=DISPATCH_TIMEOUT_SECONDS,
         memory_mib=DISPATCH_MEMORY_MIB,
-        grants=tuple(dispatch_grants(may)),
+        grants=tuple(dispatch_grants(grant_scope)),
     )
     return function(scope, spec, shared)
 
 
-def routing(scope: Construct, may: Scope, shared: Platform, reserved_concurrency: int | None) -> None:
+def routing(scope: Construct, grant_scope: Scope, shared: Platform, reserved_concurrency: int | None) -> None:
     """Make the function that finds an instance's cluster, and the rules that send it EC2's events about instances."""
     spec = FunctionSpec(
         concern="routing",
         timeout_seconds=ROUTING_TIMEOUT_SECONDS,
         memory_mib=ROUTING_MEMORY_MIB,
-        grants=tuple(routing_grants(may)),
+        grants=tuple(routing_grants(grant_scope)),
         delays=True,
         reserved_concurrency=reserved_concurrency,
     )
-    made = function(scope, spec, shared)
+    alias = function(scope, spec, shared)
     for rule, pattern in PATTERNS.items():
-        _listen(scope, rule, pattern, made)
+        _listen(scope, rule, pattern, alias)
 
 
 def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], function: lambda_.Alias) -> None:

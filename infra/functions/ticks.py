@@ -27,11 +27,11 @@ class Ticker(Construct):
         self._after = after
         self._group = scheduler.CfnScheduleGroup(self, "Group", name=name)
         group_arn = names.arn("scheduler", f"schedule-group/{name}", region=Stack.of(self).region)
-        here = {
+        own_group = {
             "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
             "ArnEquals": {"aws:SourceArn": group_arn},
         }
-        trusted = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=here)
+        trusted = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=own_group)
         self._role = make_role(self, "Role", None, trusted, [Grant("Tick", (action,), targets)])
 
     def every(self, minutes: int, name: str, target_arn: str, message: str) -> None:

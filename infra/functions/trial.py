@@ -20,40 +20,42 @@ class Serving:
     versions: Mapping[str, str]
 
 
-def read_canary(raw: Any) -> frozenset[str]:
+def read_canary(value: Any) -> frozenset[str]:
     """Read the context value `canary`: names of clusters, separated by commas; empty if it is not set.
 
     Raises ValueError naming what is expected.
     """
-    if raw is None or raw == "":
+    if value is None or value == "":
         return frozenset()
-    names = [name.strip() for name in raw.split(",")] if isinstance(raw, str) else [""]
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else [""]
     if not all(CLUSTER_NAME.fullmatch(name) for name in names):
-        raise ValueError(f"canary: expected names of clusters, such as -c canary=dev,staging; found {raw!r}")
+        raise ValueError(
+            f"canary: expected names of clusters, such as -c canary=dev,staging; found {value!r}"
+        )
     return frozenset(names)
 
 
 def trial(
     clusters: frozenset[str], region: str, functions: Iterable[str], client: Callable[[str, str], Any]
 ) -> Serving | None:
-    """Look up which versions serve in a region; return None if no cluster is on trial.
+    """Return the versions that serve in a region during a trial, or None if no cluster is on trial.
 
     `client` returns boto3's client of a service in a region. A function that is not deployed yet has no version. Raises
     ValueError if nothing is deployed, or if AWS cannot be queried.
     """
     if not clusters:
         return None
-    found = {}
+    versions = {}
     try:
         for name in functions:
             version = _serving(client("lambda", region), name)
             if version:
-                found[name] = version
+                versions[name] = version
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"canary: cannot look up which versions serve in {region}: {error}") from None
-    if not found:
+    if not versions:
         raise ValueError(f"canary: no release is deployed in {region} that could serve the other clusters")
-    return Serving(clusters, found)
+    return Serving(clusters, versions)
 
 
 def _serving(functions: Any, name: str) -> str:

@@ -147,7 +147,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
 
 
 def interruption_grants(scope: Scope) -> list[Grant]:
-    """Buy replacements for nodes that EC2 reclaims, and see which it will reclaim. Termination ends the nodes."""
+    """Buy replacements for nodes that EC2 reclaims or will reclaim. Termination ends the nodes."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER), starts=True),
         notices_grant(scope.region),
@@ -188,7 +188,7 @@ def buying_grants(scope: Scope, *kept: str, starts: bool = False) -> list[Grant]
 
 
 def lifecycle_grants(scope: Scope) -> list[Grant]:
-    """Follow instances and claims, tag instances, end those given up. RBAC covers the API server."""
+    """Observe instances and claims, tag instances, terminate those given up. RBAC covers the API server."""
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, "PutItem"),
@@ -211,7 +211,7 @@ def notify_grant(region: str) -> Grant:
 
 
 def termination_grants(scope: Scope) -> list[Grant]:
-    """End nodes: see what runs, terminate it. RBAC covers taints and evictions."""
+    """End nodes: describe and terminate instances. RBAC covers taints and evictions."""
     return [
         ledger_grant(scope.region),
         *snapshot_grants(scope.region),
@@ -292,10 +292,10 @@ def repair_grants(scope: Scope) -> list[Grant]:
 
 
 def booking_grants(scope: Scope) -> list[Grant]:
-    """Book what nodes have cost: write the objects of cost allocation, read replaced versions of the snapshot."""
+    """Record the costs of nodes: write the objects of cost allocation, read replaced versions of the snapshot."""
     keys = tuple(f"{allocations_prefix(kind, CLUSTER)}*" for kind in (HOURS, DAYS, MONTHS, MOVES, BOOKED))
     snapshot = snapshot_key(CLUSTER)
-    here = {"StringEquals": {**_OWN_BUCKET["StringEquals"], "s3:prefix": snapshot}}
+    own_snapshot = {"StringEquals": {**_OWN_BUCKET["StringEquals"], "s3:prefix": snapshot}}
     return [
         Grant(
             "Allocations",
@@ -304,15 +304,15 @@ def booking_grants(scope: Scope) -> list[Grant]:
             _OWN_BUCKET,
             wildcard="each hour, day and month has an object of its own",
         ),
-        Grant("Versions", ("s3:ListBucketVersions",), (names.bucket_arn(scope.region),), here),
+        Grant("Versions", ("s3:ListBucketVersions",), (names.bucket_arn(scope.region),), own_snapshot),
         Grant("Version", ("s3:GetObjectVersion",), (names.object_arn(scope.region, snapshot),), _OWN_BUCKET),
     ]
 
 
 def garbagecollection_grants(scope: Scope) -> list[Grant]:
-    """Find what was made for the cluster and is no longer needed; delete it. RBAC covers writes to the API server.
+    """Find and delete the cluster's resources that are no longer needed. RBAC covers writes to the API server.
 
-    The function also books what nodes have cost.
+    The function also records the costs of nodes.
     """
     priced_by = (
         catalog_key(scope.region),

@@ -27,11 +27,14 @@ class Grant:
     wildcard: str = ""
     effect: iam.Effect = iam.Effect.ALLOW
 
-    def where(self, conditions: Conditions) -> Grant:
+    def with_conditions(self, conditions: Conditions) -> Grant:
         """Return the same grant under more conditions."""
         operators = dict.fromkeys([*self.conditions, *conditions])
-        both = {each: {**self.conditions.get(each, {}), **conditions.get(each, {})} for each in operators}
-        return replace(self, conditions=both)
+        merged = {
+            operator: {**self.conditions.get(operator, {}), **conditions.get(operator, {})}
+            for operator in operators
+        }
+        return replace(self, conditions=merged)
 
     def statement(self) -> iam.PolicyStatement:
         """Return the IAM statement."""
@@ -45,10 +48,10 @@ class Grant:
 
     def findings(self) -> list[str]:
         """Return cdk-nag's findings. Raises ValueError unless wildcards have a reason, and reasons a wildcard."""
-        found = [_finding(resource) for resource in self.resources if "*" in resource]
-        if bool(found) != bool(self.wildcard):
-            raise ValueError(f"grant {self.sid}: wildcards {found}, reason {self.wildcard!r}")
-        return found
+        wildcards = [_finding(resource) for resource in self.resources if "*" in resource]
+        if bool(wildcards) != bool(self.wildcard):
+            raise ValueError(f"grant {self.sid}: wildcards {wildcards}, reason {self.wildcard!r}")
+        return wildcards
 
 
 def make_role(
@@ -62,7 +65,10 @@ def make_role(
     for grant in granted:
         for finding in grant.findings():
             reasons[finding].append(f"{grant.sid}: {grant.wildcard}")
-    acknowledgments = [Acknowledgment(id=found, reason="; ".join(why)) for found, why in reasons.items()]
+    acknowledgments = [
+        Acknowledgment(id=finding_id, reason="; ".join(grant_reasons))
+        for finding_id, grant_reasons in reasons.items()
+    ]
     Validations.of(role).acknowledge(*acknowledgments)
     return role
 
@@ -71,5 +77,5 @@ def _finding(resource: str) -> str:
     """Return the name that cdk-nag gives a finding: it puts CloudFormation's and IAM's variables in angle brackets."""
     for pseudo, name in ((Aws.PARTITION, "<AWS::Partition>"), (Aws.ACCOUNT_ID, "<AWS::AccountId>")):
         resource = resource.replace(pseudo, name)
-    named = _VARIABLE.sub(r"<\1>", resource)
-    return f"AwsSolutions-IAM5[Resource::{named}]"
+    named_resource = _VARIABLE.sub(r"<\1>", resource)
+    return f"AwsSolutions-IAM5[Resource::{named_resource}]"

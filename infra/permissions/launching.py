@@ -45,15 +45,15 @@ def launch_grants(
     """
     launched = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in LAUNCHED)
     templates = (names.arn("ec2", "launch-template/*", region=region),)
-    tags = _tagged("Request", nodepool)
+    tags = _has_tags("Request", nodepool)
     return [
-        Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
+        Grant("LaunchOn", LAUNCHING, _selectable_arns(region), wildcard=NODE_CHOICE),
         _vpc_grant(region),
         Grant(
             "LaunchFrom",
             (*LAUNCHING, "ec2:StartInstances") if starts else LAUNCHING,
             (*templates, names.arn("ec2", "instance/*", region=region)) if starts else templates,
-            _tagged("Resource", nodepool),
+            _has_tags("Resource", nodepool),
             NO_IDS_YET,
         ),
         Grant("Tagged", LAUNCHING, launched, tags, NO_IDS_YET),
@@ -111,7 +111,7 @@ def tag_grant(region: str) -> Grant:
         "TagInstances",
         ("ec2:CreateTags",),
         (names.arn("ec2", "instance/*", region=region),),
-        {**_tagged("Resource"), "ForAllValues:StringEquals": keys},
+        {**_has_tags("Resource"), "ForAllValues:StringEquals": keys},
         NO_IDS_YET,
     )
 
@@ -122,17 +122,17 @@ def terminate_grant(region: str) -> Grant:
     Karpenter's instances carry all of these tags except nodesmith's own.
     """
     instances = (names.arn("ec2", "instance/*", region=region),)
-    return Grant("Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource"), NO_IDS_YET)
+    return Grant("Terminate", ("ec2:TerminateInstances",), instances, _has_tags("Resource"), NO_IDS_YET)
 
 
 def stop_grant(region: str) -> Grant:
     """Return the grant to stop the instances that nodesmith launched for the cluster: warm capacity."""
     instances = (names.arn("ec2", "instance/*", region=region),)
-    return Grant("Stop", ("ec2:StopInstances",), instances, _tagged("Resource"), NO_IDS_YET)
+    return Grant("Stop", ("ec2:StopInstances",), instances, _has_tags("Resource"), NO_IDS_YET)
 
 
 def collection_grants(region: str) -> list[Grant]:
-    """Terminate and delete what nodesmith made for the cluster; the tag that only nodesmith sets is also a condition.
+    """Terminate and delete the cluster's resources. The tag that only nodesmith sets is also a condition.
 
     Karpenter's resources carry all the other tags.
     """
@@ -148,13 +148,13 @@ def collection_grants(region: str) -> list[Grant]:
             "Collect",
             actions,
             tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in kinds),
-            _tagged("Resource"),
+            _has_tags("Resource"),
             NO_IDS_YET,
         ),
         Grant(
             "CollectProfiles",
             ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"),
-            (_made_profiles(region),),
+            (_cluster_profiles(region),),
             _profile_tags("Resource", region),
             PER_NODECLASS,
         ),
@@ -173,19 +173,19 @@ def instance_profile_grants(region: str) -> list[Grant]:
 
     `pass_role_grant`, which is among the launch grants, restricts the roles that they may hold.
     """
-    made = _made_profiles(region)
+    profiles = _cluster_profiles(region)
     return [
         Grant(
             "MakeProfile",
             ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
-            (made,),
+            (profiles,),
             _profile_tags("Request", region),
             PER_NODECLASS,
         ),
         Grant(
             "FillProfile",
             ("iam:AddRoleToInstanceProfile",),
-            (made,),
+            (profiles,),
             _profile_tags("Resource", region),
             PER_NODECLASS,
         ),
@@ -193,14 +193,14 @@ def instance_profile_grants(region: str) -> list[Grant]:
     ]
 
 
-def _made_profiles(region: str) -> str:
+def _cluster_profiles(region: str) -> str:
     return names.arn("iam", f"instance-profile/nodesmith/{region}/{CLUSTER}/*")
 
 
 def _read_profile_grant(region: str) -> Grant:
     """Read a profile, including one that does not exist: IAM knows the path only of existing profiles."""
     missing = names.arn("iam", f"instance-profile/{CLUSTER}_{'?' * PROFILE_HASH_LENGTH}")
-    resources = (_made_profiles(region), missing)
+    resources = (_cluster_profiles(region), missing)
     return Grant("ReadProfile", ("iam:GetInstanceProfile",), resources, wildcard=PER_NODECLASS)
 
 
@@ -214,7 +214,7 @@ def pass_role_grant(node_roles: Sequence[str]) -> Grant:
     )
 
 
-def _chosen(region: str) -> tuple[str, ...]:
+def _selectable_arns(region: str) -> tuple[str, ...]:
     """Return the ARNs that an EC2NodeClass may choose from in any account. Image and snapshot ARNs name no account."""
     foreign = tuple(
         names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
@@ -224,21 +224,23 @@ def _chosen(region: str) -> tuple[str, ...]:
     return (*foreign, *shared)
 
 
-def _tagged(whose: str, nodepool: str = "*") -> Conditions:
-    """Require the cluster's tags and a NodePool's, on the request or on the resource (`whose`).
+def _has_tags(target: str, nodepool: str = "*") -> Conditions:
+    """Require the cluster's tags and a NodePool's, on the request or on the resource (`target`).
 
     Karpenter's instances carry all of these tags except nodesmith's own.
     """
-    owner = {f"aws:{whose}Tag/{key}": CLUSTER for key in ("eks:eks-cluster-name", "nodesmith.dev/managed-by")}
-    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": nodepool}}
-
-
-def _profile_tags(whose: str, region: str) -> Conditions:
     owner = {
-        f"aws:{whose}Tag/eks:eks-cluster-name": CLUSTER,
-        f"aws:{whose}Tag/topology.kubernetes.io/region": region,
+        f"aws:{target}Tag/{key}": CLUSTER for key in ("eks:eks-cluster-name", "nodesmith.dev/managed-by")
     }
-    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "*"}}
+    return {"StringEquals": owner, "StringLike": {f"aws:{target}Tag/karpenter.sh/nodepool": nodepool}}
+
+
+def _profile_tags(target: str, region: str) -> Conditions:
+    owner = {
+        f"aws:{target}Tag/eks:eks-cluster-name": CLUSTER,
+        f"aws:{target}Tag/topology.kubernetes.io/region": region,
+    }
+    return {"StringEquals": owner, "StringLike": {f"aws:{target}Tag/karpenter.k8s.aws/ec2nodeclass": "*"}}
 
 
 def _while_creating(tags: Conditions) -> Conditions:
@@ -246,5 +248,5 @@ def _while_creating(tags: Conditions) -> Conditions:
     return _and_equals(tags, {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]})
 
 
-def _and_equals(tags: Conditions, more: Mapping[str, Any]) -> Conditions:
-    return {**tags, "StringEquals": {**tags["StringEquals"], **more}}
+def _and_equals(tags: Conditions, keys: Mapping[str, Any]) -> Conditions:
+    return {**tags, "StringEquals": {**tags["StringEquals"], **keys}}

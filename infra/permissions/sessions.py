@@ -36,12 +36,12 @@ def in_session(grants: Iterable[Grant]) -> list[Grant]:
 
     A grant that names the session's cluster matches nothing outside one and gets no condition: IAM limits policy size.
     """
-    return [grant if _names_cluster(grant) else grant.where(IN_SESSION) for grant in grants]
+    return [grant if _names_cluster(grant) else grant.with_conditions(IN_SESSION) for grant in grants]
 
 
 def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
     """Restrict grants to the function itself and to Lambda; no cluster's session has them."""
-    return [grant.where(OUTSIDE) for grant in grants]
+    return [grant.with_conditions(OUTSIDE) for grant in grants]
 
 
 def own_grants(role_arn: str, region: str, paths: Iterable[str] = (PARAMETERS,)) -> list[Grant]:
@@ -96,10 +96,10 @@ def trust_itself(role: iam.Role, role_arn: str) -> None:
     condition of AssumeRole only: IAM does not document it for TagSession, and both actions must be allowed.
     """
     itself: Conditions = {"ArnEquals": {"aws:PrincipalArn": role_arn}, **OUTSIDE, **_REQUESTED}
-    named = {"StringEquals": {"sts:RoleSessionName": f"${{aws:RequestTag/{CLUSTER_TAG}}}"}}
+    session_name = {"StringEquals": {"sts:RoleSessionName": f"${{aws:RequestTag/{CLUSTER_TAG}}}"}}
     document = role.assume_role_policy
     assert document is not None  # noqa: S101 - a role that was not imported has one
-    for action, conditions in (("sts:AssumeRole", {**itself, **named}), ("sts:TagSession", itself)):
+    for action, conditions in (("sts:AssumeRole", {**itself, **session_name}), ("sts:TagSession", itself)):
         statement = iam.PolicyStatement(
             actions=[action],
             principals=[iam.AccountRootPrincipal()],
@@ -112,4 +112,4 @@ def _names_cluster(grant: Grant) -> bool:
     """Return whether a grant matches only in the session of a cluster: by all its resources, or by a condition."""
     expected = [values for keys in grant.conditions.values() for values in keys.values()]
     lists = [values if isinstance(values, list) else [values] for values in expected]
-    return any(all(CLUSTER in str(each) for each in values) for values in (grant.resources, *lists))
+    return any(all(CLUSTER in str(value) for value in values) for values in (grant.resources, *lists))

@@ -65,11 +65,11 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
 
 def list_registrations_grant(region: str, *paths: str) -> Grant:
     """Read which clusters are registered, and how their API servers are reached."""
-    found = [names.arn("ssm", f"parameter{path}", region=region) for path in paths]
+    arns = [names.arn("ssm", f"parameter{path}", region=region) for path in paths]
     return Grant(
         "ListRegistrations",
         ("ssm:GetParametersByPath",),
-        tuple(each for path in found for each in (path, f"{path}/*")),
+        tuple(arn for path in arns for arn in (path, f"{path}/*")),
         wildcard="each cluster has its own parameter",
     )
 
@@ -88,7 +88,7 @@ def list_limits_grant(region: str) -> Grant:
 def marks_grant(region: str) -> Grant:
     """Read when each cluster's ledger and snapshot last changed, and no other attributes of those items."""
     kinds = (partition_key("*"), forwarder_partition_key("*"))
-    return every_partition_grant("ReadMarks", region, "BatchGetItem", *kinds).where(
+    return every_partition_grant("ReadMarks", region, "BatchGetItem", *kinds).with_conditions(
         {
             "ForAllValues:StringEquals": {"dynamodb:Attributes": ["at", "changed", "pk", "sk"]},
             "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
@@ -100,7 +100,7 @@ def marks_grant(region: str) -> Grant:
 def health_check_grants(scope: Scope) -> list[Grant]:
     """Read the health records, count dead letters, end a failing trial, send changes to the default event bus."""
     canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
-    said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
+    event_fields = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
         every_partition_grant("ReadHealth", scope.region, "Query", "HEALTH", "HEALTH#*"),
         health_grant(scope.region),
@@ -114,7 +114,7 @@ def health_check_grants(scope: Scope) -> list[Grant]:
             "TellOfHealth",
             ("events:PutEvents",),
             (names.arn("events", "event-bus/default", region=scope.region),),
-            {"StringEquals": said},
+            {"StringEquals": event_fields},
         ),
     ]
 
@@ -139,17 +139,17 @@ def commitment_grants(scope: Scope) -> list[Grant]:
 
 
 def catalog_grants(scope: Scope) -> list[Grant]:
-    """Collect what can be bought in a region. Price list endpoints are elsewhere, so no condition names the region."""
+    """Read a region's catalogue. Price list endpoints are in other regions, so no condition names the region."""
     region = scope.region
     key = catalog_key(region)
     kinds = ["AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory"]
-    written = [key]
+    object_keys = [key]
     if scope.commitments:
         kinds += ["Instances", "ReservedInstances"]
-        written.append(commitments_key(region))
+        object_keys.append(commitments_key(region))
     return [
         *read_grants(region, key),
-        write_grant(region, *written),
+        write_grant(region, *object_keys),
         describe_grant(region, *kinds),
         *(commitment_grants(scope) if scope.commitments else ()),
         Grant(

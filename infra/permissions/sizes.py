@@ -1,4 +1,4 @@
-"""What IAM and CloudFormation refuse for its size: a role's policies and a template, as synthesised."""
+"""Size limits of IAM and CloudFormation, for the synthesised policies of a role and for a template."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ def refuse_sizes(assembly: CloudAssembly) -> None:
 
 
 def _faults(template: Mapping[str, Any], region: str) -> Iterator[str]:
-    for each in template.get("Resources", {}).values():
-        if each["Type"] != "AWS::IAM::Role":
+    for resource in template.get("Resources", {}).values():
+        if resource["Type"] != "AWS::IAM::Role":
             continue
-        role = each["Properties"]
+        role = resource["Properties"]
         documents = [policy["PolicyDocument"] for policy in role.get("Policies", ())]
-        known = {
+        pseudo_parameters = {
             **_PSEUDO,
             "AWS::Partition": RegionInfo.get(region).partition or "aws",
             "AWS::Region": region,
         }
-        texts = (json.dumps(_resolved(document, known), separators=(",", ":")) for document in documents)
+        texts = (
+            json.dumps(_resolved(document, pseudo_parameters), separators=(",", ":"))
+            for document in documents
+        )
         size = sum(len("".join(text.split())) for text in texts)
         if size > LONGEST_POLICIES:
             yield (
@@ -51,17 +54,17 @@ def _faults(template: Mapping[str, Any], region: str) -> Iterator[str]:
         )
 
 
-def _resolved(value: Any, known: Mapping[str, str]) -> Any:
+def _resolved(value: Any, pseudo_parameters: Mapping[str, str]) -> Any:
     """Return a value with pseudo parameters and Fn::Join replaced by texts of the right length."""
     if isinstance(value, list):
-        return [_resolved(each, known) for each in value]
+        return [_resolved(item, pseudo_parameters) for item in value]
     if not isinstance(value, dict):
         return value
     match value:
         case {"Ref": str() as name}:
-            return known.get(name, name)
+            return pseudo_parameters.get(name, name)
         case {"Fn::GetAtt": [str() as id_, str() as attribute]}:
-            return f"arn:{known['AWS::Partition']}:{id_}:{attribute}"
+            return f"arn:{pseudo_parameters['AWS::Partition']}:{id_}:{attribute}"
         case {"Fn::Join": [separator, parts]}:
-            return separator.join(str(_resolved(part, known)) for part in parts)
-    return {key: _resolved(each, known) for key, each in value.items()}
+            return separator.join(str(_resolved(part, pseudo_parameters)) for part in parts)
+    return {key: _resolved(item, pseudo_parameters) for key, item in value.items()}

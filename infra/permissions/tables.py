@@ -1,4 +1,4 @@
-"""What may be done to the table: each grant covers the items of given partitions, by key. Nothing may scan."""
+"""Access to the table: each grant covers the items of given partitions, by key. Nothing may scan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ledger_grant(region: str, beside: str = "") -> Grant:
 
 
 def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
-    """Read what nodes of all the account's clusters in the region have shown about instance types.
+    """Read what nodesmith has learned about instance types from the nodes of all clusters in the region.
 
     `actions` add writes.
     `beside` is another partition that the same statement covers: IAM limits a role's size.
@@ -35,7 +35,7 @@ def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
 
 
 def budget_grant(region: str) -> Grant:
-    """Take EC2 calls, launches and money from what the clusters of the region share.
+    """Consume the EC2 calls, launches and spending limits that the clusters of the region share.
 
     The ledger is named as well because it is read and written in the same calls.
     """

@@ -1,4 +1,4 @@
-"""The stack of the account: notices of AWS about what it costs. Made only if cdk.json has `account`.
+"""The stack of the account: AWS's notices about its costs. It exists only if cdk.json has `account`.
 
 AWS's billing data is hours old, so these notices show spending that nodesmith does not bound; they stop nothing. All of
 them exist in one region only.
@@ -93,7 +93,7 @@ def _budget(scope: Construct, amount: int, account: AccountContext) -> None:
 
 
 def _anomalies(scope: Construct, amount: int, account: AccountContext) -> None:
-    """Subscribe to anomalies. AWS notifies a topic at once, and addresses of email once a day."""
+    """Subscribe to anomalies. AWS notifies a topic at once, and email addresses once a day."""
     monitor = account.anomaly_monitor_arn or (
         ce.CfnAnomalyMonitor(
             scope,
@@ -112,9 +112,9 @@ def _anomalies(scope: Construct, amount: int, account: AccountContext) -> None:
     }
     for kind, frequency in (("SNS", "IMMEDIATE"), ("EMAIL", "DAILY")):
         subscribers = [
-            ce.CfnAnomalySubscription.SubscriberProperty(address=address, type=each)
-            for address, each in _subscribers(account)
-            if each == kind
+            ce.CfnAnomalySubscription.SubscriberProperty(address=address, type=address_type)
+            for address, address_type in _subscribers(account)
+            if address_type == kind
         ]
         if subscribers:
             ce.CfnAnomalySubscription(

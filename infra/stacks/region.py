@@ -52,7 +52,7 @@ class RegionStack(Stack):
         )
         Tags.of(self).add(names.TAG, "shared")
         self._region = region
-        self._may = Scope(
+        self._grant_scope = Scope(
             region.name,
             region.node_roles,
             region.kms_key_arns,
@@ -75,7 +75,7 @@ class RegionStack(Stack):
             )
         for concern in CLUSTER_CONCERNS:
             for vpc in ("", *region.vpcs) if concern.talks else ("",):
-                self._serve(concern, vpc)
+                self._add_function(concern, vpc)
         self._shared()
         self._limit()
         watch_health(self, region.alarm_topic_arn)
@@ -83,41 +83,45 @@ class RegionStack(Stack):
             dashboard(self, region.name, region.vpcs)
         if region.allocation_tables:
             allocation_tables(self, region.name)
-        forwarder = forwarder_role(self, self._may)
-        self._tick()
-        self._output(forwarder)
+        forwarder = forwarder_role(self, self._grant_scope)
+        self._add_ticks()
+        self._add_outputs(forwarder)
 
-    def _serve(self, concern: Concern, vpc: str) -> None:
+    def _add_function(self, concern: Concern, vpc: str) -> None:
         """Make the concern's function, in the VPC named `vpc` if that is not empty."""
         name = names.function_name(concern.name, vpc)
-        kept = self._region.interruption_concurrency if concern.name == "interruption" else None
+        reserved = self._region.interruption_concurrency if concern.name == "interruption" else None
         spec = FunctionSpec(
             concern=concern.name,
             timeout_seconds=concern.timeout_seconds,
             memory_mib=concern.memory_mib,
             grants=(
-                wake_grant(self._region.name, self._may.vpcs, *concern.wakes, itself=(concern.name, vpc)),
+                wake_grant(
+                    self._region.name, self._grant_scope.vpcs, *concern.wakes, itself=(concern.name, vpc)
+                ),
             ),
             delays=True,
-            session_grants=tuple(concern.grants(self._may)),
+            session_grants=tuple(concern.grants(self._grant_scope)),
             registrations=concern.registrations,
             environment=concern.environment,
             layers=concern.layers,
             vpc_name=vpc,
             vpc=self._region.vpcs.get(vpc),
-            reserved_concurrency=kept,
+            reserved_concurrency=reserved,
         )
         function(Construct(self, name.removeprefix("nodesmith-")), spec, self._platform)
 
     def _shared(self) -> None:
         """Make the functions that belong to no cluster, and the queue that invokes dispatch."""
         scopes = {name: Construct(self, name) for name in ("catalog", "dispatch", "routing")}
-        may, shared = self._may, self._platform
-        routing(scopes["routing"], may, shared, self._region.interruption_concurrency)
+        grant_scope, shared = self._grant_scope, self._platform
+        routing(scopes["routing"], grant_scope, shared, self._region.interruption_concurrency)
         region = self._region
-        catalog(scopes["catalog"], may, shared, isolated=region.isolated, commitments=region.commitments)
-        dispatching = dispatch(scopes["dispatch"], may, shared)
-        feed(scopes["dispatch"], may.region, dispatching, queues(self))
+        catalog(
+            scopes["catalog"], grant_scope, shared, isolated=region.isolated, commitments=region.commitments
+        )
+        dispatching = dispatch(scopes["dispatch"], grant_scope, shared)
+        feed(scopes["dispatch"], grant_scope.region, dispatching, queues(self))
 
     def _limit(self) -> None:
         """Make a parameter for each SpendingLimit."""
@@ -132,15 +136,15 @@ class RegionStack(Stack):
                 value=value,
             )
 
-    def _tick(self) -> None:
-        """Make the bucket and the table after everything but the ticks, so that a first deployment can be rolled back.
+    def _add_ticks(self) -> None:
+        """Make the bucket and the table last, and the ticks after them, so that a first deployment can be rolled back.
 
-        A rollback deletes what CloudFormation has made. It could delete neither a table with deletion protection nor a
-        bucket in which a tick has already had the catalogue written.
+        A rollback deletes what CloudFormation has made. It cannot delete a table with deletion protection, or a bucket
+        into which the catalogue has already been written after a tick.
         """
-        others = [child for child in self.node.children if isinstance(child, Construct)]
+        resources = [child for child in self.node.children if isinstance(child, Construct)]
         bucket, table = make_bucket(self, self._region.name), make_table(self)
-        table.node.add_dependency(*others, bucket)
+        table.node.add_dependency(*resources, bucket)
         arns = {concern: names.function_arn(self._region.name, concern) for concern in SCHEDULED}
         ticker = Ticker(self, "nodesmith-ticks", "lambda:InvokeFunction", tuple(arns.values()), after=table)
         for concern in SCHEDULED:
@@ -152,10 +156,10 @@ class RegionStack(Stack):
                 json.dumps(message, separators=(",", ":")),
             )
         if self._region.commitments:
-            asked = json.dumps({"why": COMMITMENTS}, separators=(",", ":"))
-            ticker.every(COMMITMENTS_MINUTES, COMMITMENTS, arns[Scheduled.CATALOG], asked)
+            payload = json.dumps({"why": COMMITMENTS}, separators=(",", ":"))
+            ticker.every(COMMITMENTS_MINUTES, COMMITMENTS, arns[Scheduled.CATALOG], payload)
 
-    def _output(self, forwarder: iam.Role) -> None:
+    def _add_outputs(self, forwarder: iam.Role) -> None:
         """Output what the forwarders' configuration needs, and the deployed version and release."""
         outputs = {
             "BucketName": names.bucket_name(self._region.name),
