@@ -3,9 +3,8 @@
     for module in api apimachinery apiextensions-apiserver; do go mod download k8s.io/$module@VERSION; done
     python formats/build_builtin_types.py "$(go env GOMODCACHE)/k8s.io" VERSION
 
-The file holds facts only: the structs that are owned as a whole, for each struct its fields, and for each field
-`number type [word …]`, where number is the protobuf field number, the type is Go's with the package in front, and the
-words are
+The file lists the structs that are owned as a whole, and the fields of each struct. Each field is
+`number type [word …]`: its protobuf field number, its Go type with the package in front, and these words:
 `*` a pointer, so that zero differs from absent · `inline` its fields stand in the outer object ·
 `merge:KEY` the key of a strategic merge · `keys:A,B` the keys of a list of type map · `set` · `atomic` · `retain`.
 """
@@ -77,22 +76,22 @@ def main(root: Path, version: str) -> None:
     sources = {name: (root / path.format(version)).read_text() for name, path in PACKAGES.items()}
     aliases = {f"{p}.{m[1]}": m[2].lstrip("= ") for p, text in sources.items() for m in _ALIAS.finditer(text)}
     bodies = {f"{p}.{m[1]}": m[2] or "" for p, text in sources.items() for m in _STRUCT.finditer(text)}
-    found: dict[str, dict[str, str]] = {}
+    structs: dict[str, dict[str, str]] = {}
     waiting = list(ROOTS)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in structs:
             continue
-        found[name] = dict(_fields(name.partition(".")[0], bodies[name], aliases))
-        for text in found[name].values():
+        structs[name] = dict(_fields(name.partition(".")[0], bodies[name], aliases))
+        for text in structs[name].values():
             element = re.sub(r"^(\[\]|map\[string\])*", "", text.split()[1])
             if element not in SCALARS:
                 waiting.append(element)
-    whole = sorted(
-        {f"{p}.{m[1]}" for p, text in sources.items() for m in _WHOLE.finditer(text)} & found.keys()
+    atomic_structs = sorted(
+        {f"{p}.{m[1]}" for p, text in sources.items() for m in _WHOLE.finditer(text)} & structs.keys()
     )
-    written = {"version": version, "atomic": whole, "types": dict(sorted(found.items()))}
-    OUTPUT.write_text(json.dumps(written, indent=0, separators=(",", ":")) + "\n")
+    document = {"version": version, "atomic": atomic_structs, "types": dict(sorted(structs.items()))}
+    OUTPUT.write_text(json.dumps(document, indent=0, separators=(",", ":")) + "\n")
 
 
 def _fields(package: str, body: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -118,12 +117,12 @@ def _field(
     if json_tag is None or number is None or json_tag[1] == "-":
         return  # TypeMeta: travels in the envelope
     name, *options = json_tag[1].split(",")
-    words = list(_words(tags, marks))
+    attributes = list(_words(tags, marks))
     if "inline" in options and not name:
-        name, words = str(number[2]), ["inline", *words]
+        name, attributes = str(number[2]), ["inline", *attributes]
     if go_type.startswith("*"):
-        words.insert(0, "*")
-    yield name, " ".join([number[1], _resolved(package, go_type.lstrip("*"), aliases), *words])
+        attributes.insert(0, "*")
+    yield name, " ".join([number[1], _resolved(package, go_type.lstrip("*"), aliases), *attributes])
 
 
 def _words(tags: str, marks: list[str]) -> Iterator[str]:
@@ -152,8 +151,8 @@ def _resolved(package: str, go_type: str, aliases: Mapping[str, str]) -> str:
         return f"map[string]{_resolved(package, go_type.partition(']')[2].lstrip('*'), aliases)}"
     if go_type in SCALARS:
         return go_type
-    where, dot, name = go_type.rpartition(".")
-    full = f"{IMPORTS.get(where, where) if dot else package}.{name}"
+    package_path, dot, name = go_type.rpartition(".")
+    full = f"{IMPORTS.get(package_path, package_path) if dot else package}.{name}"
     if full in SPECIAL:
         return SPECIAL[full]
     if full in aliases:

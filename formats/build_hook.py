@@ -15,18 +15,18 @@ _COMMIT = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*
 class CommitHook(BuildHookInterface[Any]):
     """Adds `_commit`, a file with the abbreviated commit, to wheels and sdists that are built in a checkout.
 
-    A wheel that is built from an sdist contains the file that the sdist has.
+    A wheel that is built from an sdist contains the sdist's own file.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the file, unless the build is an editable one, which reads the commit when it is asked for."""
+        """Add the file. An editable build has none: it reads the commit at run time."""
         if version == "editable" or not (Path(self.root) / ".git").exists():
             return
-        done = subprocess.run(  # noqa: S603 a constant
+        process = subprocess.run(  # noqa: S603 a constant
             _COMMIT, cwd=self.root, capture_output=True, text=True, check=True
         )
         self._folder = tempfile.TemporaryDirectory()
-        written = Path(self._folder.name) / "_commit"
-        written.write_text(done.stdout)
+        commit_file = Path(self._folder.name) / "_commit"
+        commit_file.write_text(process.stdout)
         inside = "formats/nodesmith_formats" if self.target_name == "sdist" else "nodesmith_formats"
-        build_data["force_include"][str(written)] = f"{inside}/_commit"
+        build_data["force_include"][str(commit_file)] = f"{inside}/_commit"

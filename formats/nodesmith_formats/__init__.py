@@ -1,4 +1,4 @@
-"""What the commands and the simulator both read and write, without the libraries of either.
+"""Formats that both the commands and the simulator read and write, without the libraries of either.
 
 `manifests/` reads YAML files. `kubernetes/` knows the API server's own kinds: fields, defaults, and what it refuses.
 `decisions/` finds and sums up decision records. `localsystem/` finds a running `nodesmith local up`. `crds` writes

@@ -54,10 +54,10 @@ class Statement:
     entry: Mapping[str, Any]
     problems: list[Problem]
 
-    def report(self, field: str, found: object, remedy: str) -> None:
+    def report(self, field: str, value: object, remedy: str) -> None:
         """Report a problem with a field."""
-        shown = "missing" if found is None else repr(found)[:_SHOWN]
-        self.problems.append(Problem(self._name(), field, shown, remedy))
+        text = "missing" if value is None else repr(value)[:_SHOWN]
+        self.problems.append(Problem(self._name(), field, text, remedy))
 
     def text(self, field: str) -> str | None:
         """Return a field that must be a non-empty string, or report it."""
@@ -87,18 +87,18 @@ class Statement:
 
     def offers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the offerings with their paths. Report those that are not objects."""
-        found = self.entry.get("offerings")
-        if not isinstance(found, list):
-            self.report("offerings", found, "write a list of offerings")
+        offerings = self.entry.get("offerings")
+        if not isinstance(offerings, list):
+            self.report("offerings", offerings, "write a list of offerings")
             return
-        for position, offer in enumerate(found):
+        for position, offer in enumerate(offerings):
             if isinstance(offer, dict):
                 yield f"offerings[{position}]", offer
             else:
                 self.report(f"offerings[{position}]", offer, "write an object")
 
     def price(self, field: str, value: object) -> float | None:
-        """Return an hourly price, or report it. Zero is invalid because it would always win."""
+        """Return an hourly price, or report it. Zero is invalid because it would always be the cheapest."""
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
             return float(value)
         self.report(field, value, "write the hourly price as a positive number, such as 0.096")
@@ -114,13 +114,13 @@ class Statement:
 
     def unique(self, offerings: Iterator[tuple[str, Offering]]) -> Iterator[Offering]:
         """Yield the offerings. Omit and report duplicates of a zone and capacity type."""
-        seen = set()
+        pools = set()
         for path, offering in offerings:
-            if (offering.zone, offering.capacity_type) in seen:
-                again = f"{offering.capacity_type} in {offering.zone}"
-                self.report(path, again, "duplicates an earlier offering, which is kept; remove one")
+            if (offering.zone, offering.capacity_type) in pools:
+                duplicate = f"{offering.capacity_type} in {offering.zone}"
+                self.report(path, duplicate, "duplicates an earlier offering, which is kept; remove one")
                 continue
-            seen.add((offering.zone, offering.capacity_type))
+            pools.add((offering.zone, offering.capacity_type))
             yield offering
 
     def _name(self) -> str:
@@ -135,7 +135,7 @@ _DESCRIBED = frozenset(key for key in AWS_KEYS if "/instance-" in key and not ke
 
 def list_types(catalog: Catalog, types: tuple[InstanceType, ...]) -> list[dict[str, Any]]:
     """Return types with all their offerings as JSON data. Offerings that cannot be bought are not `available`."""
-    return [_listed(catalog, one) for one in types]
+    return [_listed(catalog, instance_type) for instance_type in types]
 
 
 def listed_type(statement: Statement) -> StatedFacts | None:
@@ -149,10 +149,10 @@ def listed_type(statement: Statement) -> StatedFacts | None:
     if min(overhead.values()) < 0:
         statement.report("allocatable", statement.entry["allocatable"], "write no more than the capacity")
         return None
-    named = {str(key): str(value) for key, value in labels.items() if key not in (INSTANCE_TYPE, ARCH)}
-    system = named.get(OS, "linux")
+    other_labels = {str(key): str(value) for key, value in labels.items() if key not in (INSTANCE_TYPE, ARCH)}
+    system = other_labels.get(OS, "linux")
     return StatedFacts(
-        name, arch, (system,), capacity, Resources(overhead), dict.fromkeys(_DESCRIBED) | named
+        name, arch, (system,), capacity, Resources(overhead), dict.fromkeys(_DESCRIBED) | other_labels
     )
 
 
@@ -187,20 +187,21 @@ def _amounts(statement: Statement, field: str) -> Resources | None:
     return Resources(amounts)
 
 
-def _listed(catalog: Catalog, one: InstanceType) -> dict[str, Any]:
-    bought = {(o.zone, o.capacity_type) for o in one.offerings}
-    listed = sorted(catalog.offerings.get(one.name, ()), key=lambda o: (o.zone, o.capacity_type))
-    sold_as_mib = one.labels.get(f"{AWS_DOMAIN}/instance-memory", "")
+def _listed(catalog: Catalog, instance_type: InstanceType) -> dict[str, Any]:
+    available = {(o.zone, o.capacity_type) for o in instance_type.offerings}
+    listed = sorted(catalog.offerings.get(instance_type.name, ()), key=lambda o: (o.zone, o.capacity_type))
+    sold_as_mib = instance_type.labels.get(f"{AWS_DOMAIN}/instance-memory", "")
+    capacity = instance_type.capacity
     return {
-        "name": one.name,
-        "arch": one.labels[ARCH],
-        "vcpus": one.capacity.cpu_milli // 1000,
-        "memoryMiB": int(sold_as_mib) if sold_as_mib.isdecimal() else one.capacity.memory_bytes // 2**20,
-        "maxPods": one.capacity.pods,
-        "capacity": {_FIELDS.get(name, name): amount for name, amount in sorted(one.capacity.items())},
-        "allocatable": {_FIELDS[name]: one.allocatable.of(name) for name in (CPU, MEMORY, PODS)},
-        "labels": dict(sorted(one.labels.items())),
-        "offerings": [_listed_offering(o, (o.zone, o.capacity_type) in bought) for o in listed],
+        "name": instance_type.name,
+        "arch": instance_type.labels[ARCH],
+        "vcpus": capacity.cpu_milli // 1000,
+        "memoryMiB": int(sold_as_mib) if sold_as_mib.isdecimal() else capacity.memory_bytes // 2**20,
+        "maxPods": capacity.pods,
+        "capacity": {_FIELDS.get(name, name): amount for name, amount in sorted(capacity.items())},
+        "allocatable": {_FIELDS[name]: instance_type.allocatable.of(name) for name in (CPU, MEMORY, PODS)},
+        "labels": dict(sorted(instance_type.labels.items())),
+        "offerings": [_listed_offering(o, (o.zone, o.capacity_type) in available) for o in listed],
     }
 
 
@@ -237,13 +238,13 @@ def read_catalog_file(
     problems: list[Problem] = []
     for position, entry in enumerate(_entries(data, what)):
         statement = Statement(f"instance type {position + 1}", entry, problems)
-        found = _read(statement)
-        if found and found[0].name in facts:
+        parsed = _read(statement)
+        if parsed and parsed[0].name in facts:
             statement.report(
-                "name", found[0].name, "an earlier instance type has this name and is kept; remove one"
+                "name", parsed[0].name, "an earlier instance type has this name and is kept; remove one"
             )
-        elif found:
-            facts[found[0].name], offerings[found[0].name] = found
+        elif parsed:
+            facts[parsed[0].name], offerings[parsed[0].name] = parsed
     if not facts:
         raise Rejected("; ".join([f"{what}: no usable instance type", *map(str, problems[:5])]))
     ref = f"file-{hashlib.sha256(data).hexdigest()[:16]}"
@@ -258,26 +259,26 @@ def _read(statement: Statement) -> tuple[StatedFacts, tuple[Offering, ...]] | No
     return (facts, tuple(offered(statement))) if facts else None
 
 
-def _stored(data: bytes, what: str) -> Catalog:
+def _stored(data: bytes, name: str) -> Catalog:
     try:
         return decode(data)
     except Rejected as error:
-        raise Rejected(f"{what}: {error}") from error
+        raise Rejected(f"{name}: {error}") from error
 
 
-def _entries(data: bytes, what: str) -> list[Mapping[str, Any]]:
+def _entries(data: bytes, name: str) -> list[Mapping[str, Any]]:
     try:
         entries = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"{what}: not JSON ({error})") from error
+        raise Rejected(f"{name}: not JSON ({error})") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise Rejected(f'{what}: write a JSON list of instance types, `[{{"name": …}}]`')
+        raise Rejected(f'{name}: write a JSON list of instance types, `[{{"name": …}}]`')
     return entries
 
 
 def _region(facts: Mapping[str, StatedFacts]) -> str:
     """Return the region that all types name, or an empty string if they differ."""
-    regions = {one.labels.get(REGION) or "" for one in facts.values()}
+    regions = {type_facts.labels.get(REGION) or "" for type_facts in facts.values()}
     return regions.pop() if len(regions) == 1 else ""
 
 
@@ -321,34 +322,34 @@ def _read_kwok_offerings(statement: Statement) -> Iterator[tuple[str, Offering]]
             statement.report(f"{path}.Requirements[{ZONE}]", None, "name the zone with operator In")
         zone_ids = values.get(ZONE_ID, [])
         zone_id = zone_ids[0] if len(zone_ids) == len(zones) == 1 else ""
-        for wanted in values.get(CAPACITY_TYPE) or (None,):
-            kind = statement.capacity_type(f"{path}.Requirements[{CAPACITY_TYPE}]", wanted)
+        for capacity_type in values.get(CAPACITY_TYPE) or (None,):
+            kind = statement.capacity_type(f"{path}.Requirements[{CAPACITY_TYPE}]", capacity_type)
             if kind and price:
                 available = fields.get("available") is not False
                 yield from ((path, Offering(zone, kind, price, False, zone_id, available)) for zone in zones)
 
 
-def _requirements(statement: Statement, path: str, found: object) -> dict[str, list[str]]:
-    """Return values by key. Only the operator In is valid because an offering is one place."""
+def _requirements(statement: Statement, path: str, requirements: object) -> dict[str, list[str]]:
+    """Return values by key. Only the operator In is valid because an offering is in one place."""
     values: dict[str, list[str]] = {}
-    for position, needed in enumerate(found if isinstance(found, list) else ()):
-        match needed:
+    for position, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+        match requirement:
             case {"key": str(key), "operator": "In", "values": [str(), *_] as listed}:
                 values[key] = [str(value) for value in listed]
                 if key not in _PLACE:
                     remedy = f"ignored: only {', '.join(_PLACE)} identify an offering; remove it"
                     statement.report(f"{path}.Requirements[{key}]", listed, remedy)
             case _:
-                where = f"{path}.Requirements[{position}]"
-                statement.report(where, needed, "write key, operator In and a list of values")
+                requirement_path = f"{path}.Requirements[{position}]"
+                statement.report(requirement_path, requirement, "write key, operator In and a list of values")
     return values
 
 
 def _operating_systems(statement: Statement) -> tuple[str, ...]:
-    found = statement.entry.get("operatingSystems")
-    if isinstance(found, list) and found and all(isinstance(system, str) for system in found):
-        return tuple(found)
-    statement.report("operatingSystems", found, 'write a list such as ["linux"]')
+    systems = statement.entry.get("operatingSystems")
+    if isinstance(systems, list) and systems and all(isinstance(system, str) for system in systems):
+        return tuple(systems)
+    statement.report("operatingSystems", systems, 'write a list such as ["linux"]')
     return ()
 
 
@@ -372,10 +373,10 @@ def _resources(statement: Statement) -> dict[str, int] | None:
 def _labels(name: str, resources: Mapping[str, Any]) -> dict[str, str | None]:
     cpu = format_cpu(parse_amount(CPU, resources[CPU]))
     size = _AWS_SIZE.fullmatch(name)
-    family, *rest = re.split(r"[.-]", name, maxsplit=1)
+    family, *suffix = re.split(r"[.-]", name, maxsplit=1)
     return {
         f"{KWOK_DOMAIN}/instance-size": size[1] if size else cpu,
-        f"{KWOK_DOMAIN}/instance-family": family if rest else name[0],
+        f"{KWOK_DOMAIN}/instance-family": family if suffix else name[0],
         f"{KWOK_DOMAIN}/instance-cpu": cpu,
         f"{KWOK_DOMAIN}/instance-memory": _memory(resources[MEMORY]),
     }

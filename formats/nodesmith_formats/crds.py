@@ -39,22 +39,22 @@ _OLD_EXPIRY = Text("Where v1beta1 had the template's expireAfter.", DURATION_OR_
 
 def _inside(place: Object, path: str, change: Callable[[Object], Field]) -> Object:
     """Return `place` with a change of the object at a dotted path."""
-    first, _, rest = path.partition(".")
-    inner = place.fields[first]
+    outer_name, _, inner_path = path.partition(".")
+    inner = place.fields[outer_name]
     assert isinstance(inner, Object)  # noqa: S101 - only the paths below occur
-    new = _inside(inner, rest, change) if rest else change(inner)
-    return place._replace(fields={**place.fields, first: new})
+    changed = _inside(inner, inner_path, change) if inner_path else change(inner)
+    return place._replace(fields={**place.fields, outer_name: changed})
 
 
-def _with(**more: Field) -> Callable[[Object], Object]:
-    return lambda place: place._replace(fields={**place.fields, **more})
+def _with_fields(**fields: Field) -> Callable[[Object], Object]:
+    return lambda place: place._replace(fields={**place.fields, **fields})
 
 
-def _also(name: str, *words: str) -> Callable[[Object], Object]:
+def _with_enum_values(name: str, *values: str) -> Callable[[Object], Object]:
     def widened(place: Object) -> Object:
         text = place.fields[name]
         assert isinstance(text, Text)  # noqa: S101
-        return _with(**{name: text._replace(enum=(*text.enum, *words))})(place)
+        return _with_fields(**{name: text._replace(enum=(*text.enum, *values))})(place)
 
     return widened
 
@@ -62,22 +62,24 @@ def _also(name: str, *words: str) -> Callable[[Object], Object]:
 def _defaulting(**defaults: str) -> Callable[[Object], Object]:
     def filled(place: Object) -> Object:
         texts = {name: place.fields[name] for name in defaults}
-        return _with(**{n: t._replace(default=defaults[n]) for n, t in texts.items() if isinstance(t, Text)})(
-            place
-        )
+        return _with_fields(
+            **{n: t._replace(default=defaults[n]) for n, t in texts.items() if isinstance(t, Text)}
+        )(place)
 
     return filled
 
 
 def _pool(spec: Object) -> Object:
-    spec = _inside(spec, "template.spec", _with(kubelet=_OLD_KUBELET))
-    spec = _inside(spec, "template.spec.nodeClassRef", _with(apiVersion=_OLD_API_VERSION))
-    spec = _inside(spec, "disruption", _with(expireAfter=_OLD_EXPIRY))
-    return _inside(spec, "disruption", _also("consolidationPolicy", "WhenUnderutilized"))
+    spec = _inside(spec, "template.spec", _with_fields(kubelet=_OLD_KUBELET))
+    spec = _inside(spec, "template.spec.nodeClassRef", _with_fields(apiVersion=_OLD_API_VERSION))
+    spec = _inside(spec, "disruption", _with_fields(expireAfter=_OLD_EXPIRY))
+    return _inside(spec, "disruption", _with_enum_values("consolidationPolicy", "WhenUnderutilized"))
 
 
 def _claim(spec: Object) -> Object:
-    return _inside(_with(kubelet=_OLD_KUBELET)(spec), "nodeClassRef", _with(apiVersion=_OLD_API_VERSION))
+    return _inside(
+        _with_fields(kubelet=_OLD_KUBELET)(spec), "nodeClassRef", _with_fields(apiVersion=_OLD_API_VERSION)
+    )
 
 
 _IMAGES = Rule(
@@ -97,7 +99,7 @@ def _class(spec: Object) -> Object:
         for rule in spec.rules
     )
     needed = tuple(name for name in spec.required if name != "amiSelectorTerms")
-    return _also("amiFamily", "Ubuntu")(spec._replace(rules=(*rules, _IMAGES), required=needed))
+    return _with_enum_values("amiFamily", "Ubuntu")(spec._replace(rules=(*rules, _IMAGES), required=needed))
 
 
 def _hops(metadata: Object) -> Object:
@@ -105,7 +107,7 @@ def _hops(metadata: Object) -> Object:
     hops = metadata.fields["httpPutResponseHopLimit"]
     assert isinstance(hops, Integer)  # noqa: S101
     defaults = {**(metadata.default or {}), "httpPutResponseHopLimit": 2}
-    return _with(httpPutResponseHopLimit=hops._replace(default=2))(metadata)._replace(default=defaults)
+    return _with_fields(httpPutResponseHopLimit=hops._replace(default=2))(metadata)._replace(default=defaults)
 
 
 _REF = _defaulting(group=EC2_NODE_CLASS.group, kind=EC2_NODE_CLASS.name)
@@ -172,8 +174,8 @@ def custom_resource_definition(definition: Definition) -> dict[str, Any]:
 def _version(definition: Definition, name: str, spec: Object, *, is_stored: bool = False) -> dict[str, Any]:
     subresources: dict[str, Any] = {"status": {}}
     if definition.scale:
-        wanted, actual = definition.scale
-        subresources["scale"] = {"specReplicasPath": wanted, "statusReplicasPath": actual}
+        spec_path, status_path = definition.scale
+        subresources["scale"] = {"specReplicasPath": spec_path, "statusReplicasPath": status_path}
     return {
         "name": name,
         "served": True,
@@ -185,8 +187,8 @@ def _version(definition: Definition, name: str, spec: Object, *, is_stored: bool
 
 
 def _column(column: Column) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    return {**written, "priority": 1} if column.wide else written
+    printer_column: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**printer_column, "priority": 1} if column.wide else printer_column
 
 
 def _root(definition: Definition, spec: Object) -> dict[str, Any]:
@@ -207,23 +209,23 @@ def _root(definition: Definition, spec: Object) -> dict[str, Any]:
 
 def schema(field: Field) -> dict[str, Any]:
     """Return the structural schema of a field."""
-    written: dict[str, Any] = {"description": field.doc} if field.doc else {}
-    written |= _type(field)
+    structural: dict[str, Any] = {"description": field.doc} if field.doc else {}
+    structural |= _type(field)
     if field.default is not None:
-        written["default"] = field.default
+        structural["default"] = field.default
     if not isinstance(field, (Integer, Boolean, Quantity)):
         rules = [_validation(rule) for rule in field.rules if rule.cel]
         if isinstance(field, Map) and field.keys:
             rules += _key_validations(field.keys)
         if rules:
-            written[_VALIDATIONS] = rules
-    return written
+            structural[_VALIDATIONS] = rules
+    return structural
 
 
 def _type(field: Field) -> dict[str, Any]:
     match field:
         case Text():
-            return _given(
+            return _set_fields(
                 type="string",
                 format=field.format,
                 pattern=field.pattern,
@@ -242,7 +244,7 @@ def _type(field: Field) -> dict[str, Any]:
             return _array(field)
         case Map():
             values = schema(field.of)
-            return _given(type="object", additionalProperties=values, maxProperties=field.max_entries)
+            return _set_fields(type="object", additionalProperties=values, maxProperties=field.max_entries)
         case Object():
             return _object(field)
         case _:
@@ -250,37 +252,39 @@ def _type(field: Field) -> dict[str, Any]:
 
 
 def _integer(field: Integer) -> dict[str, Any]:
-    written: dict[str, Any] = {"type": "integer", "format": "int32" if field.maximum <= INT32 else "int64"}
+    structural: dict[str, Any] = {"type": "integer", "format": "int32" if field.maximum <= INT32 else "int64"}
     if field.minimum is not None:
-        written["minimum"] = field.minimum
-    return written if field.maximum in (INT32, INT64) else {**written, "maximum": field.maximum}
+        structural["minimum"] = field.minimum
+    return structural if field.maximum in (INT32, INT64) else {**structural, "maximum": field.maximum}
 
 
 def _array(field: Array) -> dict[str, Any]:
-    written = _given(type="array", minItems=field.min_items, maxItems=field.max_items, items=schema(field.of))
+    structural = _set_fields(
+        type="array", minItems=field.min_items, maxItems=field.max_items, items=schema(field.of)
+    )
     if field.unique_by:
-        written |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field.unique_by]}
+        structural |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field.unique_by]}
     elif field.atomic:
-        written["x-kubernetes-list-type"] = "atomic"
-    return written
+        structural["x-kubernetes-list-type"] = "atomic"
+    return structural
 
 
 def _object(field: Object) -> dict[str, Any]:
     properties = {name: schema(inner) for name, inner in field.fields.items()}
-    written = _given(type="object", properties=properties, required=list(field.required))
-    return {**written, "x-kubernetes-preserve-unknown-fields": True} if field.open else written
+    structural = _set_fields(type="object", properties=properties, required=list(field.required))
+    return {**structural, "x-kubernetes-preserve-unknown-fields": True} if field.open else structural
 
 
 def _validation(rule: Rule) -> dict[str, Any]:
-    return _given(rule=rule.cel, message=rule.message, fieldPath=f".{rule.field}" if rule.field else "")
+    return _set_fields(rule=rule.cel, message=rule.message, fieldPath=f".{rule.field}" if rule.field else "")
 
 
 def _key_validations(keys: Text) -> list[dict[str, Any]]:
     """Return the CEL validations of a map's keys, which OpenAPI cannot express."""
     rules = [rule for rule in keys.rules if rule.cel]
     if keys.enum:
-        known = ", ".join(f"'{word}'" for word in keys.enum)
-        rules.append(Rule(f"self in [{known}]", f"known keys are {', '.join(keys.enum)}", None))
+        allowed_keys = ", ".join(f"'{word}'" for word in keys.enum)
+        rules.append(Rule(f"self in [{allowed_keys}]", f"known keys are {', '.join(keys.enum)}", None))
     if keys.min_length:
         rules.append(Rule("self != ''", "keys must not be empty", None))
     if keys.pattern:
@@ -291,7 +295,7 @@ def _key_validations(keys: Text) -> list[dict[str, Any]]:
     ]
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _set_fields(**fields: Any) -> dict[str, Any]:
     """Return the fields that are set."""
     return {
         name: value

@@ -38,31 +38,31 @@ def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]
     if parsed.value is None:
         return parsed
     metadata, status = manifest["metadata"], manifest.get("status") or {}
-    conditions = {str(each.get("type")): each for each in status.get("conditions") or ()}
-    claim = _come_so_far(parsed.value, conditions, metadata.get("deletionTimestamp"))
-    own, provider_id = metadata.get("labels") or {}, str(status.get("providerID") or "")
-    found = replace(
+    conditions = {str(condition.get("type")): condition for condition in status.get("conditions") or ()}
+    claim = _with_phase(parsed.value, conditions, metadata.get("deletionTimestamp"))
+    own_labels, provider_id = metadata.get("labels") or {}, str(status.get("providerID") or "")
+    shown = replace(
         claim,
         provider_id=provider_id,
         instance_id=provider_id.rpartition("/")[2],
         node_name=str(status.get("nodeName") or ""),
         image_id=str(status.get("imageID") or ""),
-        instance_type=own.get(labels.INSTANCE_TYPE, ""),
-        zone=own.get(labels.ZONE, ""),
-        capacity_type=own.get(labels.CAPACITY_TYPE, ""),
+        instance_type=own_labels.get(labels.INSTANCE_TYPE, ""),
+        zone=own_labels.get(labels.ZONE, ""),
+        capacity_type=own_labels.get(labels.CAPACITY_TYPE, ""),
         annotations=FrozenMap(metadata.get("annotations")),
         **_drift(metadata.get("annotations") or {}, conditions.get("Drifted", {})),
         capacity=parse_resources(status.get("capacity")),
         allocatable=parse_resources(status.get("allocatable")),
     )
-    return Parsed(with_warm_state(found), parsed.problems)
+    return Parsed(with_warm_state(shown), parsed.problems)
 
 
 _WARM = {str(phase): phase for phase in (*WARM, Phase.STARTING)}
 
 
 def with_warm_state(claim: NodeClaim) -> NodeClaim:
-    """Return a claim, read with its annotations, phase and reason, with what its object shows of warm capacity."""
+    """Return a claim with its state of warm capacity, which follows from its annotations, phase and reason."""
     buffer, price = claim.annotations.get(WARM_CAPACITY, ""), claim.annotations.get(STOPPED_PRICE, "")
     if not buffer:
         return claim
@@ -71,30 +71,30 @@ def with_warm_state(claim: NodeClaim) -> NodeClaim:
     return replace(claim, buffer=buffer, stopped_price_hourly_usd=usd, phase=phase)
 
 
-def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
-    living = _along(LIFE, claim, conditions)
+def _with_phase(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
+    alive = _advanced(LIFE, claim, conditions)
     drained = conditions.get("Drained", {})
-    # Until the drain is over, its transition time is the beginning of the end; afterwards it is when the last pod left.
+    # Until the drain is over, its transition time is when termination began; afterwards it is when the last pod left.
     dates = [drained.get("lastTransitionTime"), deleted]
-    begun = next(filter(None, reversed(dates) if _is_over(drained) else dates), None)
-    if not begun:
-        return living
-    since = parse_time(begun)
+    started_at = next(filter(None, reversed(dates) if _is_over(drained) else dates), None)
+    if not started_at:
+        return alive
+    since = parse_time(started_at)
     cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or DELETED)
-    ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
-    return _along(END, ending, conditions)
+    ending = replace(alive, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
+    return _advanced(END, ending, conditions)
 
 
 def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the claim's fields about drift: the hashes at the time of the purchase, and whether it has drifted."""
-    has = condition.get("status") == "True"
+    has_drifted = condition.get("status") == "True"
     return {
         "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
         "nodeclass_hash": annotations.get(NODECLASS_HASH, ""),
         "nodepool_hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
         "nodeclass_hash_version": annotations.get(f"{NODECLASS_HASH}-version", ""),
-        "drift": str(condition.get("reason")) if has else "",
-        "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has else None,
+        "drift": str(condition.get("reason")) if has_drifted else "",
+        "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has_drifted else None,
     }
 
 
@@ -103,15 +103,15 @@ def _is_over(condition: Mapping[str, Any]) -> bool:
     return condition.get("status") == "True" or condition.get("reason") == DEADLINE_PASSED
 
 
-def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
+def _advanced(phases: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
     """Advance the claim as far as its conditions hold. The first one that does not hold provides reason and message."""
-    for kind, phase in way.items():
+    for kind, phase in phases.items():
         condition = conditions.get(kind, {})
         if not _is_over(condition):
             reason = str(condition.get("reason") or "")
             message = str(condition.get("message") or "")
             return replace(claim, reason=reason, message=message) if reason != AWAITING[0] else claim
-        at = parse_time(str(condition["lastTransitionTime"]))
-        reached: dict[str, Any] = {REACHED_AT[phase]: at}
-        claim = replace(claim, phase=phase, phase_since=at, reason="", message="", **reached)
+        reached_at = parse_time(str(condition["lastTransitionTime"]))
+        reached: dict[str, Any] = {REACHED_AT[phase]: reached_at}
+        claim = replace(claim, phase=phase, phase_since=reached_at, reason="", message="", **reached)
     return claim

@@ -27,9 +27,9 @@ def prices(catalog: Catalog) -> PriceOf:
     """Return the price lookup by a node's labels: instance type, zone, capacity type, operating system and tenancy."""
 
     def price_of(labels: Mapping[str, str]) -> Price | None:
-        bought = labels.get(ZONE), labels.get(CAPACITY_TYPE)
+        pool = labels.get(ZONE), labels.get(CAPACITY_TYPE)
         offered = sold_as(catalog, labels.get(INSTANCE_TYPE, ""), product_of(labels))
-        found = (o for o in offered if (o.zone, o.capacity_type) == bought)
-        return next((Price(o.price_hourly_usd, o.estimated) for o in found), None)
+        matching = (offering for offering in offered if (offering.zone, offering.capacity_type) == pool)
+        return next((Price(offering.price_hourly_usd, offering.estimated) for offering in matching), None)
 
     return price_of

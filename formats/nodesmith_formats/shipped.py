@@ -1,4 +1,4 @@
-"""The files that a checkout has in folders of its own and a wheel has in this package."""
+"""Files that are in their own folders in a checkout, and in this package in a wheel."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nodesmith.model.apimachinery.times import parse_time
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that spreadsheets run as a formula."""
+"""The first characters of a cell that a spreadsheet runs as a formula."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -17,9 +17,9 @@ def counted(count: int, noun: str) -> str:
 
 def some(names: Iterable[str], most: int = 4) -> str:
     """Return the first `most` names, and how many more there are."""
-    found = list(names)
-    more = len(found) - most
-    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
+    all_names = list(names)
+    remaining = len(all_names) - most
+    return ", ".join(all_names[:most]) + (f" and {remaining:,} more" if remaining > 0 else "")
 
 
 def span(seconds: int) -> str:
@@ -41,7 +41,7 @@ def ago(at: str, seconds: int) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Return a text that no spreadsheet runs as a formula, which users of a cluster could write into a name."""
+    """Return a text that no spreadsheet runs as a formula. Users of a cluster could write one into a name."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

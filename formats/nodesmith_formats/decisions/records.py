@@ -79,7 +79,7 @@ class Bucket:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         with all_errors(f"list of bucket {self.name!r}"):
             for page in pages:
-                yield from (found["Key"] for found in page.get("Contents") or ())
+                yield from (entry["Key"] for entry in page.get("Contents") or ())
 
 
 class Records:
@@ -104,24 +104,24 @@ class Records:
         return next((time for time in times if time is not None), None)
 
     def find(self, decision: str) -> str:
-        """Return the full id for a part of one, or for `latest`: the last decision that launched nodes, else the last.
+        """Return the id that contains `decision`, or for `latest` the last that launched nodes, else the last.
 
         Raises Rejected if no decision or more than one matches.
         """
-        ids = self._some_ids()
+        ids = self._existing_ids()
         if decision == LATEST:
             return self._latest(ids)
-        fitting = [found for found in ids if decision in found]
-        if len(fitting) != 1:
-            none = f"no decision has this id{did_you_mean(decision, ids)}"
-            several = f"{len(fitting)} decisions match" if fitting else none
-            shown = ", ".join((fitting or ids)[-5:])
+        matches = [id_ for id_ in ids if decision in id_]
+        if len(matches) != 1:
+            no_match = f"no decision has this id{did_you_mean(decision, ids)}"
+            outcome = f"{len(matches)} decisions match" if matches else no_match
+            listed = ", ".join((matches or ids)[-5:])
             raise Rejected(
-                f"decision {decision!r}: {several}; the latest of cluster {self.cluster!r}: {shown}"
+                f"decision {decision!r}: {outcome}; the latest of cluster {self.cluster!r}: {listed}"
             )
-        return fitting[0]
+        return matches[0]
 
-    def _some_ids(self) -> list[str]:
+    def _existing_ids(self) -> list[str]:
         ids = self.ids()
         if not ids:
             raise Rejected(f"no decisions of cluster {self.cluster!r} are stored here")
@@ -129,7 +129,7 @@ class Records:
 
     def newest_inputs(self) -> tuple[dict[str, Any], bytes]:
         """Return the newest decision whose snapshot is stored, launched or not, and that snapshot. Raises Rejected."""
-        ids = self._some_ids()
+        ids = self._existing_ids()
         for decision in ids[: -_LOOK_BACK - 1 : -1]:
             snapshot = self.snapshot(decision)
             if snapshot is not None:
@@ -137,10 +137,10 @@ class Records:
         raise Rejected(f"decision {ids[-1]}: its snapshot was not stored")
 
     def _latest(self, ids: Sequence[str]) -> str:
-        for found in ids[: -_LOOK_BACK - 1 : -1]:
-            record = self.read(found)
+        for decision in ids[: -_LOOK_BACK - 1 : -1]:
+            record = self.read(decision)
             if record["plan"]["nodes"] and not record.get("superseded"):
-                return found
+                return decision
         return ids[-1]
 
     def read(self, decision: str) -> dict[str, Any]:
@@ -156,10 +156,10 @@ class Records:
         ids = self.ids()[::-1][:most]
         with ThreadPoolExecutor(_AT_ONCE) as readers:
             for start in range(0, len(ids), _AT_ONCE):
-                found = readers.map(self._read_or_tell, ids[start : start + _AT_ONCE])
-                yield from (record for record in found if record is not None)
+                records = readers.map(self._read_or_warn, ids[start : start + _AT_ONCE])
+                yield from (record for record in records if record is not None)
 
-    def _read_or_tell(self, decision: str) -> dict[str, Any] | None:
+    def _read_or_warn(self, decision: str) -> dict[str, Any] | None:
         try:
             return self.read(decision)
         except Rejected as error:
@@ -173,8 +173,8 @@ class Records:
             from nodesmith.observation.decoding import Reader
 
             return Reader().completed(latest, self.cluster, self._blobs.get)
-        kept = (self.snapshot(decision) for decision in self.ids()[: -_LOOK_BACK - 1 : -1])
-        return next((snapshot for snapshot in kept if snapshot is not None), None)
+        snapshots = (self.snapshot(decision) for decision in self.ids()[: -_LOOK_BACK - 1 : -1])
+        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
 
     def snapshot(self, decision: str) -> bytes | None:
         """Read the snapshot that a decision was made from. Returns None if it was not stored."""
@@ -182,7 +182,7 @@ class Records:
 
 
 def _time_of(decision: str) -> datetime | None:
-    """Return the time in a decision's id, or None if a file with another name is among the records."""
+    """Return the time in a decision's id, or None if it is not an id: other files may be among the records."""
     try:
         return datetime.strptime(decision.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -207,8 +207,8 @@ def parse_record(data: bytes, name: str) -> dict[str, Any]:
 
 def clusters(folder: Path) -> Sequence[str]:
     """Return the clusters with decisions in a folder, the one with the latest decision first."""
-    found = (folder / "clusters").glob("*/decisions")
-    return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
+    folders = (folder / "clusters").glob("*/decisions")
+    return [path.parent.name for path in sorted(folders, key=lambda path: -path.stat().st_mtime)]
 
 
 def state_folder() -> Path:

@@ -1,4 +1,4 @@
-"""A decision record in one line: what is bought or moved, at which price, and why pods stay unplaced."""
+"""One-line summaries of decision records: nodes bought or moved, their price, and why pods stay unplaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith.model.kubernetes.pods import Reason, is_forthcoming, is_planned
 from nodesmith_formats.wording import counted
 
 _ROUNDING = 1e-6
-"""Prices that differ by a smaller fraction are equal: they are sums in another order."""
+"""Prices that differ by a smaller fraction are equal: only the order of summation differs."""
 
 
 def summary(record: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def _few_nodes(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def disregarded(plan: Mapping[str, Any]) -> str:
-    """Return what the bound on a plan's price does not count, such as `weights and limits`; empty if it counts all."""
+    """Return what the bound on a plan's price disregards, such as `weights and limits`, or an empty string."""
     return " and ".join(name for name in ("weights", "limits") if plan.get(name) == "disregarded")
 
 
@@ -57,14 +57,14 @@ def _price_and_bound(plan: Mapping[str, Any]) -> str:
     best = "the cheapest possible" + (" with as few nodes" if plan.get("fewestNodes") else "")
     if not bound:
         return f"{mark}${price:.4f}/hour"
-    above, weights = price / bound - 1, plan.get("weights")
+    excess, weights = price / bound - 1, plan.get("weights")
     best += " with these weights" if weights == "kept" else ""
-    if above < _ROUNDING:
+    if excess < _ROUNDING:
         return f"{mark}${price:.4f}/hour, {best}: no nodes for these pods cost less"
     uncounted = disregarded(plan)
     best += f" if {uncounted} did not count" if uncounted else ""
     least = f"no nodes for these pods cost less than {mark}${bound:.4f}/hour"
-    return f"{mark}${price:.4f}/hour, at most {max(above, 0.001):.1%} above {best}: {least}"
+    return f"{mark}${price:.4f}/hour, at most {max(excess, 0.001):.1%} above {best}: {least}"
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:
@@ -74,11 +74,11 @@ def in_a_sentence(group: Mapping[str, Any]) -> str:
 
 def _nodes_and_price(plan: Mapping[str, Any]) -> str:
     keys = [key for node in plan["nodes"] for key in node["claim"].get("nominated") or ()]
-    ahead = sum(map(is_forthcoming, keys))
-    room = sum(map(is_planned, keys)) - ahead
-    there = len(keys) - room - ahead
-    served = [counted(there, "pod")] if there or not (room or ahead) else []
-    served += [f"{counted(ahead, 'pod')} that workloads are about to create"] if ahead else []
+    forthcoming = sum(map(is_forthcoming, keys))
+    room = sum(map(is_planned, keys)) - forthcoming
+    existing = len(keys) - room - forthcoming
+    served = [counted(existing, "pod")] if existing or not (room or forthcoming) else []
+    served += [f"{counted(forthcoming, 'pod')} that workloads are about to create"] if forthcoming else []
     served += [f"CapacityBuffers' room for {counted(room, 'pod')}"] if room else []
     price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
     return f"{counted(len(plan['nodes']), 'node')} at {price} for {' and '.join(served)}"

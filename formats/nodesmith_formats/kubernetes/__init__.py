@@ -1,1 +1,1 @@
-"""Kubernetes' own kinds as its API server knows them: fields, defaults, names, selectors, and what it refuses."""
+"""Kubernetes' own kinds: fields, defaults, names, selectors, and the checks of the API server."""

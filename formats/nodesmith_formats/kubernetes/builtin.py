@@ -61,11 +61,11 @@ def type_of(group: str, kind: str) -> str:
 @cache
 def fields_of(struct: str) -> Mapping[str, Field]:
     """Return the fields of a struct by their JSON names, or an empty mapping for an unknown struct."""
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     for name, text in _facts()["types"].get(struct, {}).items():
-        number, kind, *words = text.split()
-        found[name] = Field(int(number), kind, tuple(words))
-    return found
+        number, kind, *attributes = text.split()
+        fields[name] = Field(int(number), kind, tuple(attributes))
+    return fields
 
 
 @cache
@@ -109,19 +109,19 @@ def _typed(kind: str) -> Schema:
 
 def _merging(field: Field) -> Schema:
     """Return the schema extensions that describe how this field merges."""
-    found: dict[str, Any] = {}
+    extensions: dict[str, Any] = {}
     strategies = ["retainKeys"] if "retain" in field.words else []
-    for word in field.words:
-        name, _, value = word.partition(":")
+    for attribute in field.words:
+        name, _, value = attribute.partition(":")
         if name == "merge":
             strategies.insert(0, "merge")
-            found |= {"x-kubernetes-patch-merge-key": value} if value else {}
+            extensions |= {"x-kubernetes-patch-merge-key": value} if value else {}
         elif name == "keys":
-            found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": value.split(",")}
+            extensions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": value.split(",")}
         elif name == "set":
-            found["x-kubernetes-list-type"] = "set"
+            extensions["x-kubernetes-list-type"] = "set"
         elif name == "atomic":
-            found["x-kubernetes-map-type"] = "atomic"
+            extensions["x-kubernetes-map-type"] = "atomic"
     if strategies:
-        found["x-kubernetes-patch-strategy"] = ",".join(strategies)
-    return found
+        extensions["x-kubernetes-patch-strategy"] = ",".join(strategies)
+    return extensions

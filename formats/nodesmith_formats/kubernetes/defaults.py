@@ -112,22 +112,22 @@ def _owned_selector(job: Object) -> Object:
     if dig(job, "spec", "manualSelector") or not isinstance(dig(job, "spec", "template"), Mapping):
         return job
     spec, template = job["spec"], job["spec"]["template"]
-    mark = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}
-    named = {"batch.kubernetes.io/job-name": name_of(job), "job-name": name_of(job)}
+    uid_label = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}
+    name_labels = {"batch.kubernetes.io/job-name": name_of(job), "job-name": name_of(job)}
     metadata = template.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), **mark, **named}
+    labels = {**(metadata.get("labels") or {}), **uid_label, **name_labels}
     template = {**template, "metadata": {**metadata, "labels": labels}}
-    return {**job, "spec": {**spec, "selector": {"matchLabels": mark}, "template": template}}
+    return {**job, "spec": {**spec, "selector": {"matchLabels": uid_label}, "template": template}}
 
 
 def _secret(obj: Object) -> Object:
-    written = {
+    encoded = {
         key: b64encode(str(text).encode()).decode() for key, text in (obj.get("stringData") or {}).items()
     }
-    kept = {key: value for key, value in obj.items() if key != "stringData"}
-    if written:
-        kept["data"] = {**(obj.get("data") or {}), **written}
-    return {"type": "Opaque", **kept}
+    secret = {key: value for key, value in obj.items() if key != "stringData"}
+    if encoded:
+        secret["data"] = {**(obj.get("data") or {}), **encoded}
+    return {"type": "Opaque", **secret}
 
 
 def _tainted(node: Object) -> Object:

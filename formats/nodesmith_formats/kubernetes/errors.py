@@ -34,14 +34,16 @@ class ApiError(Exception):
 class Undecodable(ApiError):
     """400 for an object that its kind's type cannot hold.
 
-    `why` is the decoder's part of the message. `unknown` lists the paths of unknown fields, if those are the reason.
+    `decoder_message` is the part of the message that the decoder writes. `unknown` lists the paths of unknown fields.
     """
 
-    def __init__(self, kind: str, version: str, why: str, unknown: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str, version: str, decoder_message: str, unknown: Sequence[str] = ()) -> None:
         super().__init__(
-            400, "BadRequest", f'{kind} in version "{version}" cannot be handled as a {kind}: {why}'
+            400,
+            "BadRequest",
+            f'{kind} in version "{version}" cannot be handled as a {kind}: {decoder_message}',
         )
-        self.why = why
+        self.decoder_message = decoder_message
         self.unknown = tuple(unknown)
 
 
@@ -64,14 +66,14 @@ def required(field: str, detail: str = "") -> FieldProblem:
 
 def invalid_value(field: str, value: object, detail: str) -> FieldProblem:
     """Return the problem of a `field` whose value breaks a rule."""
-    return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+    return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {_quoted(value)}: {detail}")
 
 
 def unsupported(field: str, value: object, choices: Sequence[object]) -> FieldProblem:
     """Return the problem of a `field` whose value is not one of `choices`."""
-    listed = ", ".join(_shown(choice) for choice in choices)
+    listed = ", ".join(_quoted(choice) for choice in choices)
     return FieldProblem(
-        field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {listed}"
+        field, "FieldValueNotSupported", f"Unsupported value: {_quoted(value)}: supported values: {listed}"
     )
 
 
@@ -82,7 +84,7 @@ def forbidden_field(field: str, detail: str) -> FieldProblem:
 
 def duplicate(field: str, value: object) -> FieldProblem:
     """Return the problem of a list that holds the same key twice."""
-    return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+    return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {_quoted(value)}")
 
 
 def not_found(resource: str, name: str) -> ApiError:
@@ -133,7 +135,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def internal(message: str) -> ApiError:
-    """500, without a reason, for requests that a real server answers so."""
+    """500 without a reason, for requests to which a real server responds with it."""
     return ApiError(500, "", message)
 
 
@@ -148,5 +150,5 @@ def _details(qualified: str, name: str) -> Object:
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     return json.dumps(value, separators=(",", ":")) if not isinstance(value, float) else f"{value:g}"

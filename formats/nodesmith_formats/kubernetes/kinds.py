@@ -22,8 +22,8 @@ class ScalePaths:
 class Resource:
     """One kind and how it is served. `versions[0]` is the version that is stored and preferred.
 
-    `status` means that the status subresource exists, so that the main endpoint leaves the status alone and the
-    subresource leaves the rest alone. `schemas` and `columns` come from a CRD, by version.
+    `status` means that the status subresource exists: the main endpoint does not change the status, and the subresource
+    changes nothing else. `schemas` and `columns` come from a CRD, by version.
     """
 
     group: str

@@ -37,9 +37,9 @@ def dig(value: Any, *path: str | int) -> Any:
 
 def replaced(value: View, path: Iterable[str], leaf: Any) -> Object:
     """Return `value` with `leaf` at `path`; the result shares everything else with the original."""
-    step, *rest = path
-    inner = value.get(step) if rest else None
-    new = replaced(inner if isinstance(inner, Mapping) else {}, rest, leaf) if rest else leaf
+    step, *inner_path = path
+    inner = value.get(step) if inner_path else None
+    new = replaced(inner if isinstance(inner, Mapping) else {}, inner_path, leaf) if inner_path else leaf
     return {**value, step: new}
 
 
@@ -75,7 +75,7 @@ def namespace_of(obj: View) -> str:
 
 
 def pod_key(pod: View) -> str:
-    """Return a pod's `namespace/name`. A manifest without a namespace is one of the namespace `default`."""
+    """Return a pod's `namespace/name`. A manifest without a namespace belongs to the namespace `default`."""
     return f"{namespace_of(pod) or 'default'}/{name_of(pod)}"
 
 
@@ -93,7 +93,7 @@ def controller_of(obj: View) -> View | None:
 def condition_of(obj: View, kind: str) -> View | None:
     """Return the entry of status.conditions with this type, or None."""
     conditions = dig(obj, "status", "conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), None)
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
 
 
 def is_true(obj: View, kind: str) -> bool:

@@ -23,19 +23,19 @@ def pod_spec_problems(spec: View | None, path: str) -> Iterator[FieldProblem]:
         return
     names: set[str] = set()
     for field in ("initContainers", "containers"):
-        for at, container in enumerate(spec.get(field) or ()):
-            where = f"{path}.{field}[{at}]"
-            yield from _container(container, where)
+        for index, container in enumerate(spec.get(field) or ()):
+            container_path = f"{path}.{field}[{index}]"
+            yield from _container(container, container_path)
             if container.get("name") in names:
-                yield duplicate(f"{where}.name", container["name"])
+                yield duplicate(f"{container_path}.name", container["name"])
             names.add(container.get("name", ""))
     if spec.get("restartPolicy") not in (None, *_RESTARTS):
         yield unsupported(f"{path}.restartPolicy", spec["restartPolicy"], _RESTARTS)
     yield from affinity_problems(spec.get("affinity"), f"{path}.affinity")
-    for at, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(toleration, f"{path}.tolerations[{at}]")
-    for at, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
-        yield from _spread(spread, f"{path}.topologySpreadConstraints[{at}]")
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"{path}.tolerations[{index}]")
+    for index, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
+        yield from _spread(spread, f"{path}.topologySpreadConstraints[{index}]")
 
 
 def _container(container: View, path: str) -> Iterator[FieldProblem]:
@@ -48,11 +48,11 @@ def _container(container: View, path: str) -> Iterator[FieldProblem]:
         yield required(f"{path}.image")
     resources = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for word, amounts in (("limits", limits), ("requests", requests)):
+    for kind, amounts in (("limits", limits), ("requests", requests)):
         for key, value in amounts.items():
             if parse_quantity(value) < 0:
-                where = f"{path}.resources.{word}[{key}]"
-                yield invalid_value(where, value, "must be greater than or equal to 0")
+                amount_path = f"{path}.resources.{kind}[{key}]"
+                yield invalid_value(amount_path, value, "must be greater than or equal to 0")
     for key in requests.keys() & limits.keys():
         if parse_quantity(requests[key]) > parse_quantity(limits[key]):
             detail = f"must be less than or equal to {key} limit of {limits[key]}"

@@ -25,18 +25,18 @@ def with_spec_defaults(spec: View) -> Object:
     filled: Object = {**_SPEC, **spec}
     for field in ("initContainers", "containers"):
         if isinstance(spec.get(field), list):
-            filled[field] = [_container(each) for each in spec[field]]
+            filled[field] = [_container(container) for container in spec[field]]
     return filled
 
 
 def with_template_defaults(workload: Object, *path: str) -> Object:
     """Return a workload with defaults in its pod template at `path`, such as spec.template."""
-    step, *rest = path
+    step, *inner_path = path
     inner = workload.get(step)
     if not isinstance(inner, Mapping):
         return workload
-    if rest:
-        return {**workload, step: with_template_defaults(dict(inner), *rest)}
+    if inner_path:
+        return {**workload, step: with_template_defaults(dict(inner), *inner_path)}
     spec = inner.get("spec")
     if not isinstance(spec, Mapping):
         return workload
@@ -52,9 +52,9 @@ def with_pod_defaults(pod: Object) -> Object:
     filled.setdefault("enableServiceLinks", True)
     for field in ("initContainers", "containers"):
         if isinstance(filled.get(field), list):
-            filled[field] = [_with_requests(each) for each in filled[field]]
+            filled[field] = [_with_requests(container) for container in filled[field]]
             if filled.get("hostNetwork"):
-                filled[field] = [_with_host_ports(each) for each in filled[field]]
+                filled[field] = [_with_host_ports(container) for container in filled[field]]
     return {**pod, "spec": filled}
 
 
@@ -75,20 +75,20 @@ def admitted(pod: Object, classes: Mapping[str, View]) -> Object:
 def qos_class(spec: View) -> str:
     """Return Guaranteed, Burstable or BestEffort, from the CPU and memory of all containers."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    resources = [each.get("resources") or {} for each in containers]
+    resources = [requirements.get("resources") or {} for requirements in containers]
     if isinstance(spec.get("resources"), Mapping) and spec["resources"]:
         resources = [spec["resources"]]
-    if not any(_core(each, word) for each in resources for word in ("requests", "limits")):
+    if not any(_core(requirements, kind) for requirements in resources for kind in ("requests", "limits")):
         return "BestEffort"
-    for each in resources:
-        limits = _core(each, "limits")
-        if len(limits) < 2 or {**limits, **_core(each, "requests")} != limits:
+    for requirements in resources:
+        limits = _core(requirements, "limits")
+        if len(limits) < 2 or {**limits, **_core(requirements, "requests")} != limits:
             return "Burstable"
     return "Guaranteed"
 
 
-def _core(resources: View, word: str) -> dict[str, Any]:
-    amounts = resources.get(word) or {}
+def _core(resources: View, kind: str) -> dict[str, Any]:
+    amounts = resources.get(kind) or {}
     return {name: str(amounts[name]) for name in ("cpu", "memory") if str(amounts.get(name, "0")) != "0"}
 
 
@@ -131,23 +131,33 @@ def _with_host_ports(container: Any) -> Any:
 def _priority(spec: View, classes: Mapping[str, View], pod: str) -> Object:
     name = spec.get("priorityClassName")
     if not name:
-        default = next((each for each in classes.values() if each.get("globalDefault")), None)
+        default = next(
+            (priority_class for priority_class in classes.values() if priority_class.get("globalDefault")),
+            None,
+        )
         if default is None:
             return {"priority": 0, "preemptionPolicy": spec.get("preemptionPolicy", "PreemptLowerPriority")}
         name = name_of(default)
     if name not in classes:
         message = f'pods "{pod}" is forbidden: no PriorityClass with name {name} was found'
         raise ApiError(403, "Forbidden", message, {"name": pod, "kind": "pods"})
-    chosen = classes[name]
-    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
-    return {"priorityClassName": name, "priority": chosen.get("value", 0), "preemptionPolicy": policy}
+    selected = classes[name]
+    policy = selected.get("preemptionPolicy", "PreemptLowerPriority")
+    return {"priorityClassName": name, "priority": selected.get("value", 0), "preemptionPolicy": policy}
 
 
-def _tolerations(given: list[Any]) -> list[Any]:
+def _tolerations(tolerations: list[Any]) -> list[Any]:
     """Return the tolerations with the two five-minute NoExecute ones, unless the pod tolerates those taints itself."""
     keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    ways = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": EVICTED_AFTER_SECONDS}
-    return [*given, *({"key": key, **ways} for key in keys if not any(_covers(each, key) for each in given))]
+    eviction = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": EVICTED_AFTER_SECONDS}
+    return [
+        *tolerations,
+        *(
+            {"key": key, **eviction}
+            for key in keys
+            if not any(_covers(toleration, key) for toleration in tolerations)
+        ),
+    ]
 
 
 def _covers(toleration: View, key: str) -> bool:

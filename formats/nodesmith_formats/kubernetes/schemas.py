@@ -27,25 +27,25 @@ def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any
     """
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = schema["items"]
-        return [prune(items, item, dropped, f"{path}[{at}]") for at, item in enumerate(value)]
+        return [prune(items, item, dropped, f"{path}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return str(value) if schema.get("format") == "quantity" and isinstance(value, (int, float)) else value
     properties: Mapping[str, Schema] = schema.get("properties") or {}
     if schema.get("x-kubernetes-embedded-resource"):
         properties = {**properties, **object_schema()}
     extra = schema.get("additionalProperties")
-    kept: dict[str, Any] = {}
+    pruned: dict[str, Any] = {}
     for key, item in value.items():
         inner = properties.get(key, extra)
         if isinstance(inner, Mapping):
             if item is not None or inner.get("nullable"):
                 inside = f"{path}.{key}" if path else key
-                kept[key] = item if type(item) is str else prune(inner, item, dropped, inside)
+                pruned[key] = item if type(item) is str else prune(inner, item, dropped, inside)
         elif extra or schema.get(_KEEP):
-            kept[key] = item
+            pruned[key] = item
         else:
             dropped.append(f"{path}.{key}" if path else key)
-    return kept
+    return pruned
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
@@ -87,8 +87,8 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
 
 
 def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Yield the messages with which a typed decoder refuses `value`, field by field."""
-    wrong = _wanted(schema, value)
+    """Yield a typed decoder's error messages about `value`, field by field."""
+    wrong = _expected_type(schema, value)
     if wrong == "quantity":
         yield f"{QUANTITY_RULE} ({path}: {_quantity_problem(value)})"
     elif wrong:
@@ -100,8 +100,8 @@ def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
             if isinstance(inner, Mapping) and not (type(item) is str and _is_text(inner)):
                 yield from misfits(inner, item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        for at, item in enumerate(value):
-            yield from misfits(schema["items"], item, f"{path}[{at}]")
+        for index, item in enumerate(value):
+            yield from misfits(schema["items"], item, f"{path}[{index}]")
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -114,15 +114,15 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }  # fmt: skip
 
 
-def _wanted(schema: Schema, value: Any) -> str:
+def _expected_type(schema: Schema, value: Any) -> str:
     """Return the type that `value` should have, or "" if it fits."""
     if schema.get("x-kubernetes-int-or-string"):
         return "" if _TYPES["integer"](value) or isinstance(value, str) else "integer,string"
     form = schema.get("format")
     if form == "quantity":
         return "quantity" if _quantity_problem(value) else ""
-    wanted = str(schema.get("type") or "")
-    return "" if wanted not in _TYPES or _TYPES[wanted](value) else wanted
+    expected = str(schema.get("type") or "")
+    return "" if expected not in _TYPES or _TYPES[expected](value) else expected
 
 
 def _is_text(schema: Schema) -> bool:
@@ -142,16 +142,16 @@ def _quantity_problem(value: Any) -> str:
 
 
 def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:
-    wanted = _wanted(schema, value)
-    if not wanted:
+    expected = _expected_type(schema, value)
+    if not expected:
         return None
     name = _type_name(value)
     # a real server then names the formats instead of the types
     if schema.get("format") == "date-time" and name != "array":
-        wanted, name = "date-time", {"integer": "int64", "number": "float64"}.get(name, "")
-    found = json.dumps(name)
-    detail = f"{path} in body must be of type {wanted}: {found}"
-    return FieldProblem(path, "FieldValueTypeInvalid", f"Invalid value: {found}: {detail}")
+        expected, name = "date-time", {"integer": "int64", "number": "float64"}.get(name, "")
+    quoted_name = json.dumps(name)
+    detail = f"{path} in body must be of type {expected}: {quoted_name}"
+    return FieldProblem(path, "FieldValueTypeInvalid", f"Invalid value: {quoted_name}: {detail}")
 
 
 def _type_name(value: Any) -> str:
@@ -185,9 +185,9 @@ def _text_problems(schema: Schema, value: str, path: str) -> Iterator[FieldProbl
     if pattern and not _compiled(pattern).search(value):
         yield invalid_value(path, value, f"{path} in body should match '{pattern}'")
     if schema.get("format") == "date-time" and parse_timestamp(value) is None:
-        shown = json.dumps(value)
-        detail = f"{path} in body must be of type date-time: {shown}"
-        yield FieldProblem(path, "FieldValueTypeInvalid", f"Invalid value: {shown}: {detail}")
+        quoted = json.dumps(value)
+        detail = f"{path} in body must be of type date-time: {quoted}"
+        yield FieldProblem(path, "FieldValueTypeInvalid", f"Invalid value: {quoted}: {detail}")
 
 
 def _number_problems(schema: Schema, value: float, path: str) -> Iterator[FieldProblem]:
@@ -229,37 +229,37 @@ def _list_problems(schema: Schema, value: list[Any], path: str) -> Iterator[Fiel
         )
     items = schema.get("items")
     if isinstance(items, Mapping):
-        for at, item in enumerate(value):
-            yield from problems_of(items, item, f"{path}[{at}]")
+        for index, item in enumerate(value):
+            yield from problems_of(items, item, f"{path}[{index}]")
     keys = schema.get("x-kubernetes-list-map-keys")
     if schema.get("x-kubernetes-list-type") in ("set", "map"):
-        seen: set[str] = set()
-        for at, item in enumerate(value):
-            mark = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
-            text = json.dumps(mark, sort_keys=True)
-            if text in seen:
-                yield duplicate(f"{path}[{at}]", mark)
-            seen.add(text)
+        identities: set[str] = set()
+        for index, item in enumerate(value):
+            identity = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
+            text = json.dumps(identity, sort_keys=True)
+            if text in identities:
+                yield duplicate(f"{path}[{index}]", identity)
+            identities.add(text)
 
 
 def _composed_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
     for part in schema.get("allOf") or ():
         yield from problems_of(part, value, path)
-    for word, need in (("anyOf", "at least one"), ("oneOf", "one and only one")):
-        parts = schema.get(word)
+    for combinator, need in (("anyOf", "at least one"), ("oneOf", "one and only one")):
+        parts = schema.get(combinator)
         if parts:
-            hits = sum(not any(problems_of(part, value, path)) for part in parts)
-            if hits == 0 and not schema.get("type"):
+            matches = sum(not any(problems_of(part, value, path)) for part in parts)
+            if matches == 0 and not schema.get("type"):
                 yield from problems_of(parts[0], value, path)
-            if hits == 0 or (hits > 1 and word == "oneOf"):
-                detail = f'"{path}" must validate {need} schema ({word})'
+            if matches == 0 or (matches > 1 and combinator == "oneOf"):
+                detail = f'"{path}" must validate {need} schema ({combinator})'
                 yield FieldProblem("<nil>", "FieldValueInvalid", f'Invalid value: "": {detail}')
     if isinstance(schema.get("not"), Mapping) and not any(problems_of(schema["not"], value, path)):
         yield invalid_value(path, value, f"{path} in body must not validate the schema (not)")
 
 
-def _too_many(path: str, found: int, most: int) -> FieldProblem:
-    return FieldProblem(path, "FieldValueTooMany", f"Too many: {found}: must have at most {most} items")
+def _too_many(path: str, count: int, maximum: int) -> FieldProblem:
+    return FieldProblem(path, "FieldValueTooMany", f"Too many: {count}: must have at most {maximum} items")
 
 
 @lru_cache(maxsize=1024)

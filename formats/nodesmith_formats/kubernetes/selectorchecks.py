@@ -20,8 +20,8 @@ def label_selector_problems(selector: View | None, path: str) -> Iterator[FieldP
     if selector is None:
         return
     yield from label_map_problems(selector.get("matchLabels") or {}, f"{path}.matchLabels")
-    for at, rule in enumerate(selector.get("matchExpressions") or ()):
-        yield from _expression(rule, f"{path}.matchExpressions[{at}]", "a valid label selector operator")
+    for index, rule in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression(rule, f"{path}.matchExpressions[{index}]", "a valid label selector operator")
 
 
 def affinity_problems(affinity: View | None, path: str) -> Iterator[FieldProblem]:
@@ -31,25 +31,29 @@ def affinity_problems(affinity: View | None, path: str) -> Iterator[FieldProblem
     if dig(affinity, "nodeAffinity", _REQUIRED) is not None and not terms:
         detail = "must have at least one node selector term"
         yield required(f"{node}.{_REQUIRED}.nodeSelectorTerms", detail)
-    for at, term in enumerate(terms or ()):
-        yield from _node_term(term, f"{node}.{_REQUIRED}.nodeSelectorTerms[{at}]")
-    for at, each in enumerate(dig(affinity, "nodeAffinity", _PREFERRED) or ()):
-        where = f"{node}.{_PREFERRED}[{at}]"
-        yield from _weight(each, where)
-        yield from _node_term(each.get("preference") or {}, f"{where}.preference")
+    for index, term in enumerate(terms or ()):
+        yield from _node_term(term, f"{node}.{_REQUIRED}.nodeSelectorTerms[{index}]")
+    for index, preference in enumerate(dig(affinity, "nodeAffinity", _PREFERRED) or ()):
+        preference_path = f"{node}.{_PREFERRED}[{index}]"
+        yield from _weight(preference, preference_path)
+        yield from _node_term(preference.get("preference") or {}, f"{preference_path}.preference")
     for kind in ("podAffinity", "podAntiAffinity"):
-        for at, term in enumerate(dig(affinity, kind, _REQUIRED) or ()):
-            yield from _pod_term(term, f"{path}.{kind}.{_REQUIRED}[{at}]")
-        for at, each in enumerate(dig(affinity, kind, _PREFERRED) or ()):
-            where = f"{path}.{kind}.{_PREFERRED}[{at}]"
-            yield from _weight(each, where)
-            yield from _pod_term(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+        for index, term in enumerate(dig(affinity, kind, _REQUIRED) or ()):
+            yield from _pod_term(term, f"{path}.{kind}.{_REQUIRED}[{index}]")
+        for index, preference in enumerate(dig(affinity, kind, _PREFERRED) or ()):
+            preference_path = f"{path}.{kind}.{_PREFERRED}[{index}]"
+            yield from _weight(preference, preference_path)
+            yield from _pod_term(
+                preference.get("podAffinityTerm") or {}, f"{preference_path}.podAffinityTerm"
+            )
 
 
 def _node_term(term: View, path: str) -> Iterator[FieldProblem]:
     for field in ("matchExpressions", "matchFields"):
-        for at, rule in enumerate(term.get(field) or ()):
-            yield from _expression(rule, f"{path}.{field}[{at}]", "a valid selector operator", numeric=True)
+        for index, rule in enumerate(term.get(field) or ()):
+            yield from _expression(
+                rule, f"{path}.{field}[{index}]", "a valid selector operator", numeric=True
+            )
 
 
 def _pod_term(term: View, path: str) -> Iterator[FieldProblem]:
@@ -65,7 +69,9 @@ def _weight(term: View, path: str) -> Iterator[FieldProblem]:
         yield invalid_value(f"{path}.weight", weight, "must be in the range 1-100")
 
 
-def _expression(rule: View, path: str, words: str, *, numeric: bool = False) -> Iterator[FieldProblem]:
+def _expression(
+    rule: View, path: str, operator_phrase: str, *, numeric: bool = False
+) -> Iterator[FieldProblem]:
     operator, values = rule.get("operator", ""), rule.get("values") or ()
     if operator in _WITH_VALUES and not values:
         yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
@@ -76,5 +82,5 @@ def _expression(rule: View, path: str, words: str, *, numeric: bool = False) -> 
         detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         yield required(f"{path}.values", detail)
     elif operator not in (*_WITH_VALUES, *_WITHOUT_VALUES, *(_NUMERIC if numeric else ())):
-        yield invalid_value(f"{path}.operator", operator, f"not {words}")
+        yield invalid_value(f"{path}.operator", operator, f"not {operator_phrase}")
     yield from key_problems(rule.get("key", ""), f"{path}.key")

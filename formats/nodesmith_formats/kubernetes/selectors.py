@@ -53,18 +53,18 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
     """
     if not text.strip():
         return None
-    known = {"metadata.name", *(("metadata.namespace",) if resource.namespaced else ())}
-    known |= {*_FIELDS.get(resource.name, ()), *resource.selectable}
+    supported = {"metadata.name", *(("metadata.namespace",) if resource.namespaced else ())}
+    supported |= {*_FIELDS.get(resource.name, ()), *resource.selectable}
     tests: list[tuple[str, bool, str]] = []
     for term in filter(None, text.split(",")):
         match = re.fullmatch(r"\s*([^=!]+?)\s*(==|=|!=)\s*(.*?)\s*", term)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         name, operator, value = match.groups()
-        if name not in known:
+        if name not in supported:
             raise _unselectable(resource, name)
         tests.append((name, operator != "!=", value))
-    return lambda obj: all((_field(obj, name) == value) == wanted for name, wanted, value in tests)
+    return lambda obj: all((_field(obj, name) == value) == is_equal for name, is_equal, value in tests)
 
 
 def selector_matcher(selector: View | None) -> Callable[[Mapping[str, str]], bool]:
@@ -81,18 +81,18 @@ def selector_matcher(selector: View | None) -> Callable[[Mapping[str, str]], boo
 
 def expression_holds(rule: View, labels: Mapping[str, str]) -> bool:
     """Return whether `labels` satisfy one `{key, operator, values}` of a label or node selector."""
-    found, values = labels.get(rule.get("key", "")), rule.get("values") or ()
+    value, values = labels.get(rule.get("key", "")), rule.get("values") or ()
     match rule.get("operator"):
         case "In":
-            return found is not None and found in values
+            return value is not None and value in values
         case "NotIn":
-            return found is None or found not in values
+            return value is None or value not in values
         case "Exists":
-            return found is not None
+            return value is not None
         case "DoesNotExist":
-            return found is None
+            return value is None
         case "Gt" | "Lt" as operator:
-            return _compare(found, operator == "Gt", values[0] if values else "")
+            return _compare(value, operator == "Gt", values[0] if values else "")
         case _:
             return False
 
@@ -112,26 +112,26 @@ def selector_text(selector: View) -> str:
 
 
 def _unselectable(resource: Resource, name: str) -> ApiError:
-    """Return the refusal of a field selector; a kind without selectable fields of its own has another message."""
+    """Return the error for an unsupported field selector. Kinds without selectable fields have another message."""
     if resource.name in _FIELDS:
         return bad_request(f"field label not supported: {name}")
-    known = ["metadata.name", "metadata.namespace", *resource.selectable]
-    listed = ", ".join(f'"{each}"' for each in known)
+    supported = ["metadata.name", "metadata.namespace", *resource.selectable]
+    listed = ", ".join(f'"{field}"' for field in supported)
     return bad_request(f'"{name}" is not a known field selector: only {listed}')
 
 
 def _label_tests(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
     tests: list[Callable[[Mapping[str, str]], bool]] = []
-    at = 0
-    while at < len(text):
-        found = next(
-            ((build, match) for pattern, build in _TERMS if (match := pattern.match(text, at))), None
+    position = 0
+    while position < len(text):
+        parsed = next(
+            ((build, match) for pattern, build in _TERMS if (match := pattern.match(text, position))), None
         )
-        if found is None:
-            raise bad_request(f"unable to parse requirement: {text[at:]!r} in label selector {text!r}")
-        build, match = found
+        if parsed is None:
+            raise bad_request(f"unable to parse requirement: {text[position:]!r} in label selector {text!r}")
+        build, match = parsed
         tests.append(build(*match.groups()))
-        at = match.end()
+        position = match.end()
     return tests
 
 
@@ -164,9 +164,9 @@ _TERMS: tuple[tuple[re.Pattern[str], Callable[..., Callable[[Mapping[str, str]],
 )
 
 
-def _compare(found: str | None, greater: bool, bound: str) -> bool:
+def _compare(label: str | None, greater: bool, bound: str) -> bool:
     try:
-        value, limit = int(found or ""), int(bound)
+        value, limit = int(label or ""), int(bound)
     except ValueError:
         return False
     return value > limit if greater else value < limit
@@ -178,7 +178,7 @@ def _field(obj: View, name: str) -> str:
         value = dig(obj, "source", "component")
     if name == "reportingComponent" and not value:
         value = dig(obj, "source", "component")
-    if name == "status.podIPs":  # the server accepts this name, but never finds a pod by it
+    if name == "status.podIPs":  # the server accepts this name, but no pod ever matches it
         return ""
     if value is None:
         return _EMPTY.get(name, "")

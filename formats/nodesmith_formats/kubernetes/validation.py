@@ -68,10 +68,10 @@ def _replicas(obj: View, steps: Sequence[str]) -> Iterator[FieldProblem]:
     """Check the number that the scale subresource reads; it is an int32 whatever the schema allows."""
     path, value = f".{'.'.join(steps)}", dig(obj, *steps)
     holder = dig(obj, *steps[:-1])
-    wrong, wanted = (value, "int64") if isinstance(holder, dict) else (holder, "map[string]interface{}")
+    wrong, expected = (value, "int64") if isinstance(holder, dict) else (holder, "map[string]interface{}")
     if isinstance(wrong, str):
         yield invalid_value(
-            path, 0, f"{path} accessor error: {wrong} is of the type string, expected {wanted}"
+            path, 0, f"{path} accessor error: {wrong} is of the type string, expected {expected}"
         )
     elif isinstance(value, int) and value < 0:
         yield invalid_value(path, value, "should be a non-negative integer")
@@ -120,8 +120,8 @@ def _workload(kind: str, obj: View) -> Iterator[FieldProblem]:
     labels = dig(spec, "template", "metadata", "labels") or {}
     if kind != "Job" and spec.get("selector") is None:
         yield required("spec.selector")
-    elif found := list(label_selector_problems(spec.get("selector"), "spec.selector")):
-        yield from found
+    elif problems := list(label_selector_problems(spec.get("selector"), "spec.selector")):
+        yield from problems
     elif kind != "Job" and not selector_matcher(spec["selector"])(labels):
         detail = "`selector` does not match template `labels`"
         yield invalid_value("spec.template.metadata.labels", labels, detail)
@@ -134,16 +134,16 @@ def _workload(kind: str, obj: View) -> Iterator[FieldProblem]:
 
 
 def _taints(taints: Sequence[View], path: str) -> Iterator[FieldProblem]:
-    seen: set[tuple[object, object]] = set()
-    for at, taint in enumerate(taints):
+    identities: set[tuple[object, object]] = set()
+    for index, taint in enumerate(taints):
         if not taint.get("key"):
-            yield required(f"{path}[{at}].key")
+            yield required(f"{path}[{index}].key")
         if taint.get("effect") not in EFFECTS:
-            yield unsupported(f"{path}[{at}].effect", taint.get("effect", ""), EFFECTS)
-        mark = (taint.get("key"), taint.get("effect"))
-        if mark in seen:
-            yield duplicate(f"{path}[{at}]", dict(taint))
-        seen.add(mark)
+            yield unsupported(f"{path}[{index}].effect", taint.get("effect", ""), EFFECTS)
+        identity = (taint.get("key"), taint.get("effect"))
+        if identity in identities:
+            yield duplicate(f"{path}[{index}]", dict(taint))
+        identities.add(identity)
 
 
 def _frozen_part(pod: View) -> Object:
@@ -153,5 +153,5 @@ def _frozen_part(pod: View) -> Object:
         spec.pop("affinity", None)
     for field in ("containers", "initContainers"):
         if spec.get(field):
-            spec[field] = [{**each, "image": ""} for each in spec[field]]
+            spec[field] = [{**container, "image": ""} for container in spec[field]]
     return spec

@@ -1,1 +1,1 @@
-"""A running `nodesmith local up` as other processes find it: its kubeconfig, its AWS and its clock."""
+"""How other processes find a running `nodesmith local up`: its kubeconfig, its AWS and its clock."""

@@ -1,4 +1,4 @@
-"""Values of --kubeconfig and --context as commands pass them on: a context, the path of a kubeconfig, or empty."""
+"""Values of --kubeconfig and --context, as passed between commands: a context, a kubeconfig's path, or empty."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 class ContextName(str):
-    """The value of --context: a context, even if a file has the same name, which may be another cluster's."""
+    """The value of --context: always a context, even if a file has the same name."""
 
     __slots__ = ()
 
 
-def kubeconfig_file(given: str) -> str:
-    """Return `given` if it is the path of a kubeconfig, and an empty string if it is a context or empty."""
-    is_path = bool(given) and not isinstance(given, ContextName) and Path(given).is_file()
-    return given if is_path else ""
+def kubeconfig_file(value: str) -> str:
+    """Return `value` if it is the path of a kubeconfig, else an empty string."""
+    is_path = bool(value) and not isinstance(value, ContextName) and Path(value).is_file()
+    return value if is_path else ""

@@ -1,6 +1,6 @@
-"""Discovery of a running local system by other commands: its kubeconfig contains the clock, and the URL of AWS.
+"""Discovery of a running local system by other commands: its kubeconfig contains the clock and the URL of AWS.
 
-It uses an extension of the cluster, the place for additions by tools in a kubeconfig; kubectl ignores it.
+The data is in an extension of the cluster, which is where tools add data to a kubeconfig. kubectl ignores it.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def reachable(
         "cluster": cluster,
         "chaos": chaos_url,
     }
-    (named,) = kubeconfig["clusters"]
-    reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": extension}]}
-    return {**kubeconfig, "clusters": [{**named, "cluster": reached}]}
+    (entry,) = kubeconfig["clusters"]
+    cluster_data = {**entry["cluster"], "extensions": [{"name": EXTENSION, "extension": extension}]}
+    return {**kubeconfig, "clusters": [{**entry, "cluster": cluster_data}]}
 
 
 def reach(kubeconfig: Path) -> Reached:
     """Return the system that `reachable` described. Raises Rejected if the file does not exist or has no such data."""
     try:
-        found = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        content = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Rejected(
             f"no local system runs: there is no {kubeconfig}: start `nodesmith local up` in another terminal, "
@@ -78,7 +78,7 @@ def reach(kubeconfig: Path) -> Reached:
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Rejected(f"{kubeconfig}: cannot be read as a kubeconfig: {error}") from None
-    systems = _systems(found)
+    systems = _systems(content)
     if not systems:
         raise Rejected(
             f"{kubeconfig}: refers to a cluster that `nodesmith local up` did not create: "
@@ -86,8 +86,8 @@ def reach(kubeconfig: Path) -> Reached:
         )
     any_of_them = next(iter(systems.values()))
     clock = LocalClock.from_json(any_of_them["clock"])
-    clusters = {context: each["cluster"] for context, each in systems.items()}
-    current = str(found.get("current-context") or "")
+    clusters = {context: data["cluster"] for context, data in systems.items()}
+    current = str(content.get("current-context") or "")
     return Reached(
         kubeconfig,
         any_of_them["aws"],
@@ -127,12 +127,12 @@ def _systems(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
     """Return the data that `reachable` wrote for each cluster, by context; none if the file has another form."""
     try:
         systems = {
-            named["name"]: each["extension"]
-            for named in kubeconfig.get("clusters") or ()
-            for each in (named.get("cluster") or {}).get("extensions") or ()
-            if each.get("name") == EXTENSION
+            entry["name"]: item["extension"]
+            for entry in kubeconfig.get("clusters") or ()
+            for item in (entry.get("cluster") or {}).get("extensions") or ()
+            if item.get("name") == EXTENSION
         }
-        contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
+        contexts = {item["name"]: item["context"]["cluster"] for item in kubeconfig.get("contexts") or ()}
     except (AttributeError, KeyError, TypeError):  # `local up` has not written it
         return {}
     return {context: systems[cluster] for context, cluster in contexts.items() if cluster in systems}

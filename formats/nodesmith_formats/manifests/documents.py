@@ -52,7 +52,7 @@ _STR, _BOOL, _INT, _FLOATING, _NULL, _MERGE = (
 )
 _OTHERWISE = frozenset({f"{_TAG}timestamp", f"{_TAG}value", _INT, _FLOATING})
 _KEYS = frozenset({_BOOL, _INT, _FLOATING, _NULL})
-"""What keys are that are no texts."""
+"""The tags of keys that are not texts."""
 _LONGEST_INTEGER = 80
 """Digits of a number that may have 64 bits, in any base, with some zeros in front."""
 _LONGEST_WHOLE = 1e21
@@ -111,16 +111,16 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
 
     def _as_text(self, key: yaml.Node) -> yaml.Node:
         if key.tag == _NULL:
-            why = "has a key that is null: quote it if it is a text"
-            raise BadDocument(why, key.start_mark.line + 1)
+            reason = "has a key that is null: quote it if it is a text"
+            raise BadDocument(reason, key.start_mark.line + 1)
         if key.tag not in _KEYS:
             return key
-        found = self.construct_object(key)
-        text = f"{found:g}" if isinstance(found, float) else str(found).lower()
+        value = self.construct_object(key)
+        text = f"{value:g}" if isinstance(value, float) else str(value).lower()
         return yaml.ScalarNode(_STR, text, key.start_mark, key.end_mark)
 
     def integer(self, node: yaml.ScalarNode) -> int | float | str:
-        """Return an integer, or what Go reads for one that has more than 64 bits."""
+        """Return an integer, or the number that Go reads if it has more than 64 bits."""
         text = str(node.value)
         digits = text.replace("_", "").lower().lstrip("+-")
         if len(digits) > _LONGEST_INTEGER:
@@ -130,9 +130,9 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
         return number if -(2**63) <= number < 2**64 else self.floating(node)
 
     def floating(self, node: yaml.ScalarNode) -> int | float | str:
-        """Return a number, or the text of one that is too large. Raises BadDocument for one that JSON does not have.
+        """Return a number, or its text if it is too large. Raises BadDocument for one that JSON lacks, such as NaN.
 
-        A whole number becomes an integer, because JSON knows no difference.
+        A whole number becomes an integer, because JSON does not distinguish them.
         """
         text = str(node.value)
         if _NOT_FINITE.match(text):
@@ -164,11 +164,11 @@ def split_documents(text: str) -> Iterator[tuple[int, str]]:
     start, line = 0, 1
     for separator in chain(_SEPARATOR.finditer(text), (None,)):
         part = text[start : separator.start() if separator else len(text)]
-        if any(each.strip() and not each.lstrip().startswith("#") for each in part.splitlines()):
+        if any(content.strip() and not content.lstrip().startswith("#") for content in part.splitlines()):
             yield line, part
         if separator:
-            beside = separator.group().removeprefix("---").strip()
-            end = separator.start() + 3 if beside and not beside.startswith("#") else separator.end()
+            remainder = separator.group().removeprefix("---").strip()
+            end = separator.start() + 3 if remainder and not remainder.startswith("#") else separator.end()
             line += text.count("\n", start, end)
             start = end
 
@@ -186,12 +186,12 @@ def parse_document(text: str, most_nodes: int = MOST_NODES) -> tuple[yaml.Node |
         node = loader.get_single_node()
         if node is None:
             return None, None
-        _refuse_doubles(node, "", {}, most_nodes)
+        _refuse_duplicates(node, "", {}, most_nodes)
         return node, loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f", column {mark.column + 1}" if mark else ""
-        raise BadDocument(f"not YAML: {error.problem}{where}", mark.line + 1 if mark else 1) from None
+        column = f", column {mark.column + 1}" if mark else ""
+        raise BadDocument(f"not YAML: {error.problem}{column}", mark.line + 1 if mark else 1) from None
     except yaml.YAMLError as error:
         raise BadDocument(f"not YAML: {str(error).splitlines()[0]}", 1) from None
     except RecursionError:
@@ -207,27 +207,27 @@ def parse_document(text: str, most_nodes: int = MOST_NODES) -> tuple[yaml.Node |
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_without_doubles)
+        return json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         raise BadDocument(f"not JSON: {error.msg}, column {error.colno}", error.lineno) from None
     except RecursionError:
         raise BadDocument("nested too deeply", 1) from None
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise BadDocument("is given twice", 1, next(key for key in found if keys.count(key) > 1))
-    return found
+        raise BadDocument("is given twice", 1, next(key for key in mapping if keys.count(key) > 1))
+    return mapping
 
 
 def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
     """Return the line of a field such as `spec.taints[0].key`, or of its nearest existing parent."""
     line = node.start_mark.line + 1 if node else 1
     while node is not None:
-        node, field, found = _step(node, field)
-        line = found or line
+        node, field, key_line = _step(node, field)
+        line = key_line or line
     return first_line - 1 + line
 
 
@@ -249,40 +249,42 @@ def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
     elif isinstance(node, yaml.MappingNode) and field:
         for key, value in sorted(node.value, key=lambda pair: -len(str(pair[0].value))):
             for spelling in (f"[{key.value}]", str(key.value)):
-                rest = field[len(spelling) :]
-                if field.startswith(spelling) and rest[:1] in {
+                inner_path = field[len(spelling) :]
+                if field.startswith(spelling) and inner_path[:1] in {
                     "",
                     ".",
                     "[",
                     " ",
                 }:  # a remark follows the field
-                    return value, rest, key.start_mark.line + 1
+                    return value, inner_path, key.start_mark.line + 1
     return None, field, 0
 
 
-def _refuse_doubles(node: yaml.Node, path: str, sizes: dict[int, int], most: int) -> int:
+def _refuse_duplicates(node: yaml.Node, path: str, sizes: dict[int, int], maximum: int) -> int:
     """Return the number of values in a node, with each alias counted as often as it is used.
 
     Raises BadDocument for a duplicate key, since one of the values would be lost silently; for an alias inside its own
-    anchor; and for aliases that expand to more than `most` values.
+    anchor; and for aliases that expand to more than `maximum` values.
     """
-    known = sizes.get(id(node))
-    if known is not None:
-        if known == _UNKNOWN:
+    known_size = sizes.get(id(node))
+    if known_size is not None:
+        if known_size == _UNKNOWN:
             raise BadDocument("is an alias inside its own anchor", node.start_mark.line + 1, path)
-        return known
+        return known_size
     sizes[id(node)] = _UNKNOWN
     size = 1
     keys: set[str] = set()
-    for key, inner, here in _children(node, path):
+    for key, inner, inner_path in _children(node, path):
         if key is not None:
             if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
-                raise BadDocument("is given twice", key.start_mark.line + 1, here)
+                raise BadDocument("is given twice", key.start_mark.line + 1, inner_path)
             keys.add(str(key.value))
-        size += _refuse_doubles(inner, here, sizes, most)
-        if size > most:
+        size += _refuse_duplicates(inner, inner_path, sizes, maximum)
+        if size > maximum:
             line = inner.start_mark.line + 1
-            raise BadDocument(f"aliases expand to more than {most} values: write the values out", line, here)
+            raise BadDocument(
+                f"aliases expand to more than {maximum} values: write the values out", line, inner_path
+            )
     sizes[id(node)] = size
     return size
 
@@ -294,6 +296,6 @@ def _children(node: yaml.Node, path: str) -> Iterator[tuple[yaml.Node | None, ya
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                why = "has a key that is not text; if this is a template, render it first"
-                raise BadDocument(why, key.start_mark.line + 1, path)
+                reason = "has a key that is not text; if this is a template, render it first"
+                raise BadDocument(reason, key.start_mark.line + 1, path)
             yield key, value, f"{path}.{key.value}".lstrip(".")

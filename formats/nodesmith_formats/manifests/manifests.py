@@ -47,9 +47,9 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        about = [f"document {self.document}"] * bool(self.document) + [self.object] * bool(self.object)
+        subject = [f"document {self.document}"] * bool(self.document) + [self.object] * bool(self.object)
         return ": ".join(
-            [place + (f" ({', '.join(about)})" if about else "")]
+            [place + (f" ({', '.join(subject)})" if subject else "")]
             + [self.field] * bool(self.field)
             + [self.message]
         )
@@ -76,7 +76,9 @@ class Document:
     def object(self) -> str:
         """Kind and name: `NodePool/default`."""
         metadata = self.manifest.get("metadata") or {}
-        return _shown(f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}")
+        return _shortened(
+            f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}"
+        )
 
     @property
     def place(self) -> str:
@@ -98,10 +100,10 @@ class Document:
         """
         if self.was is not None and self.field_of_old is not None:
             old = self.field_of_old(field)
-            moved = f" (today's {_shown(field)})" if field != old else ""
-            return self.was.fault(message + moved, old)
+            current_name = f" (today's {_shortened(field)})" if field != old else ""
+            return self.was.fault(message + current_name, old)
         line = line_of(self.node, field, self.first_line) if self.node else 0
-        return Fault(message, self.file, self.number, line, self.object, _shown(field))
+        return Fault(message, self.file, self.number, line, self.object, _shortened(field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +126,15 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
     """
     documents: dict[Identity, Document] = {}
     faults: list[Fault] = []
-    for found in read_documents(paths):
-        match found:
+    for item in read_documents(paths):
+        match item:
             case Fault():
-                faults.append(found)
+                faults.append(item)
             case Document():
-                earlier = documents.get(found.identity)
+                earlier = documents.get(item.identity)
                 if earlier is not None:
-                    faults.append(earlier.fault(f"is given again in {found.place}, which takes precedence"))
-                documents[found.identity] = found
+                    faults.append(earlier.fault(f"is given again in {item.place}, which takes precedence"))
+                documents[item.identity] = item
     return Manifests(tuple(documents.values()), tuple(faults))
 
 
@@ -180,10 +182,10 @@ def _unzipped(data: bytes) -> bytes:
     if not data.startswith(_GZIP):
         return data
     with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-        most = max(_ALWAYS, _MOST_FOR_ONE * len(data))
-        text = file.read(most + 1)
-    if len(text) > most:
-        raise OSError(f"more than {most:,} bytes when uncompressed")
+        maximum = max(_ALWAYS, _MOST_FOR_ONE * len(data))
+        text = file.read(maximum + 1)
+    if len(text) > maximum:
+        raise OSError(f"more than {maximum:,} bytes when uncompressed")
     return text
 
 
@@ -195,7 +197,7 @@ def _files(path: Path) -> Sequence[Path | str]:
     return sorted(file for file in path.iterdir() if _is_manifest(file.name) and file.is_file())
 
 
-def _shown(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
@@ -228,9 +230,9 @@ def _objects(document: Document) -> Iterator[Document | Fault]:
         yield document
     elif not _is_of_kustomize(manifest):
         message, field_path = fault
-        known = manifest if isinstance(manifest, Mapping) else {}
+        fields = manifest if isinstance(manifest, Mapping) else {}
         line = line_of(document.node, field_path, document.first_line) if document.node else 0
-        name = f"{known.get('kind')}" if known.get("kind") else ""
+        name = f"{fields.get('kind')}" if fields.get("kind") else ""
         yield Fault(message, document.file, document.number, line, name, field_path)
 
 
@@ -241,18 +243,18 @@ def _is_list(manifest: Mapping[str, Any]) -> bool:
 
 
 def _items(document: Document) -> Iterator[Document | Fault]:
-    whole = document.manifest
-    items: Any = whole.get("items") or ()
+    list_object = document.manifest
+    items: Any = list_object.get("items") or ()
     nodes = _item_nodes(document.node, items)
     if nodes is None:
         line = line_of(document.node, "items", document.first_line)
         message = f"is {str(items)[:60]!r}: must be a list of objects"
-        yield Fault(message, document.file, document.number, line, whole["kind"], "items")
+        yield Fault(message, document.file, document.number, line, list_object["kind"], "items")
         return
-    kind = whole["kind"].removesuffix("List")
+    kind = list_object["kind"].removesuffix("List")
     for item, node in zip(items, nodes, strict=True):
         if kind and isinstance(item, Mapping):
-            item = {"apiVersion": whole.get("apiVersion"), "kind": kind, **item}
+            item = {"apiVersion": list_object.get("apiVersion"), "kind": kind, **item}
         yield from _objects(replace(document, manifest=item, node=node))
 
 
@@ -262,12 +264,12 @@ def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None
         return None
     if not isinstance(node, yaml.MappingNode):
         return [None] * len(items)
-    found = next((value for key, value in node.value if key.value == "items"), None)
-    return found.value if isinstance(found, yaml.SequenceNode) else ()
+    items_node = next((value for key, value in node.value if key.value == "items"), None)
+    return items_node.value if isinstance(items_node, yaml.SequenceNode) else ()
 
 
 def _is_of_kustomize(manifest: Any) -> bool:
-    """Return whether this configures kustomize, such as kustomization.yaml: it lies beside manifests and is none."""
+    """Return whether this configures kustomize, such as kustomization.yaml, which is in the folder of manifests."""
     version = manifest.get("apiVersion") if isinstance(manifest, Mapping) else None
     return isinstance(version, str) and version.startswith("kustomize.config.k8s.io/")
 

@@ -1,4 +1,4 @@
-"""The place of a local run, derived from its manifests: the region of their zones, the cluster of their tags."""
+"""The region, zones and cluster name of a local run, derived from the zones and tags in its manifests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ALIASES, REGION, ZONE, normalised
-from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, parse_nodeclass
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass, parse_nodeclass
 from nodesmith.registration import CLUSTER_NAME
 
 DEFAULT_REGION = "us-east-1"
@@ -32,27 +32,27 @@ def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     labels, preferences = list[tuple[str, str]](), list[tuple[str, str]]()
     for manifest in manifests:
         _collect(manifest, labels, preferences)
-    found = _regions(labels)
-    if len(found) > 1:
-        named = ", ".join(found[region] for region in sorted(found))
+    regions = _regions(labels)
+    if len(regions) > 1:
+        zones = ", ".join(regions[region] for region in sorted(regions))
         raise Rejected(
-            f"the manifests name zones of {len(found)} regions ({named}): choose one with --region"
+            f"the manifests name zones of {len(regions)} regions ({zones}): choose one with --region"
         )
-    preferred = found or _regions(preferences)
+    preferred = regions or _regions(preferences)
     return next(iter(preferred)) if len(preferred) == 1 else DEFAULT_REGION
 
 
 def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the regions that labels name, each with the first value that names it."""
-    found: dict[str, str] = {}
+    regions: dict[str, str] = {}
     for name, value in labels:
         if name not in _NAMES:
             continue
         key = normalised(name)
         match = _REGION_OF_ZONE.fullmatch(value) if key == ZONE else None
         if match or key == REGION:
-            found.setdefault(match.group(1) if match else value, value)
-    return found
+            regions.setdefault(match.group(1) if match else value, value)
+    return regions
 
 
 def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Iterable[str]) -> tuple[str, ...]:
@@ -60,15 +60,23 @@ def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Itera
 
     `sold_in` are the region's zones.
     """
-    known = sorted(sold_in)
-    named = {value for manifest in manifests for key, value in _labels(manifest) if normalised(key) == ZONE}
-    return tuple(zone for zone in known if zone in named or zone in _usual(known, named, region))
+    region_zones = sorted(sold_in)
+    named_zones = {
+        value for manifest in manifests for key, value in _labels(manifest) if normalised(key) == ZONE
+    }
+    return tuple(
+        zone
+        for zone in region_zones
+        if zone in named_zones or zone in _usual_zones(region_zones, named_zones, region)
+    )
 
 
-def _usual(known: list[str], named: set[str], region: str) -> list[str]:
+def _usual_zones(region_zones: list[str], named_zones: set[str], region: str) -> list[str]:
     """Return three zones: those that are named first, then the region's own before local zones (us-west-2-lax-1a)."""
-    first = sorted(known, key=lambda zone: (zone not in named, len(zone) > len(region) + 1, zone))
-    return first[:USUAL_ZONES]
+    ordered = sorted(
+        region_zones, key=lambda zone: (zone not in named_zones, len(zone) > len(region) + 1, zone)
+    )
+    return ordered[:USUAL_ZONES]
 
 
 def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
@@ -78,15 +86,15 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     manifests name none, or if it is among them.
     """
     nodeclasses = [m for m in manifests if m.get("kind") in {"EC2NodeClass", "AWSNodeTemplate"}]
-    named = Counter(
+    names = Counter(
         value
         for nodeclass in nodeclasses
         for key, value in _labels(nodeclass.get("spec"))
         if key == DISCOVERY_TAG and CLUSTER_NAME.fullmatch(value)
     )
-    if not named or DEFAULT_CLUSTER in named:
+    if not names or DEFAULT_CLUSTER in names:
         return DEFAULT_CLUSTER
-    return named.most_common(1)[0][0]
+    return names.most_common(1)[0][0]
 
 
 def numbered(name: str, number: int) -> str:
@@ -103,44 +111,48 @@ def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, s
     The local network also gets these tags, with `x` for each wildcard. The cluster's name comes from `cluster_of`
     instead, and tags with an unfilled `${VARIABLE}` are ignored.
     """
-    parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
-    subnets = [term.tags for each in parsed for term in each.subnet_selector_terms]
-    groups = [term.tags for each in parsed for term in each.security_group_selector_terms]
-    return _first(subnets), _first(groups)
+    parsed = _parsed(nodeclasses)
+    subnets = [term.tags for nodeclass in parsed for term in nodeclass.subnet_selector_terms]
+    groups = [term.tags for nodeclass in parsed for term in nodeclass.security_group_selector_terms]
+    return _first_values(subnets), _first_values(groups)
 
 
 def selected_images(nodeclasses: Iterable[Mapping[str, Any]]) -> list[AMISelectorTerm]:
     """Return the terms by which EC2NodeClasses select images."""
-    parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
-    return [term for each in parsed for term in each.ami_selector_terms]
+    return [term for nodeclass in _parsed(nodeclasses) for term in nodeclass.ami_selector_terms]
 
 
-def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _parsed(manifests: Iterable[Mapping[str, Any]]) -> list[EC2NodeClass]:
+    """Return the EC2NodeClasses that can be parsed."""
+    return [nodeclass for manifest in manifests if (nodeclass := parse_nodeclass(manifest).value)]
+
+
+def _first_values(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    first_values: dict[str, str] = {}
     for key, value in (pair for tags in selected for pair in tags.items()):
         if key != DISCOVERY_TAG and "${" not in value:
-            found.setdefault(key, re.sub("[*?]", "x", value))
-    return found
+            first_values.setdefault(key, re.sub("[*?]", "x", value))
+    return first_values
 
 
 def _labels(value: Any) -> list[tuple[str, str]]:
     """Return every pair of key and text in a manifest: map entries, and keys with values of label expressions."""
-    found: list[tuple[str, str]] = []
-    _collect(value, found, found)
-    return found
+    pairs: list[tuple[str, str]] = []
+    _collect(value, pairs, pairs)
+    return pairs
 
 
-def _collect(value: Any, found: list[tuple[str, str]], preferred: list[tuple[str, str]]) -> None:
-    """Add the pairs of key and text in `value` to `found`, those of preferences to `preferred`."""
+def _collect(value: Any, pairs: list[tuple[str, str]], preferred: list[tuple[str, str]]) -> None:
+    """Add the pairs of key and text in `value` to `pairs`, those of preferences to `preferred`."""
     if isinstance(value, dict):
         key, values = value.get("key"), value.get("values")
         if isinstance(key, str) and isinstance(values, list):
-            found += [(key, text) for text in values if isinstance(text, str)]
+            pairs += [(key, text) for text in values if isinstance(text, str)]
         for name, inner in value.items():
             if isinstance(inner, str):
-                found.append((str(name), inner))
+                pairs.append((str(name), inner))
             elif isinstance(inner, dict | list):
-                _collect(inner, preferred if name == _PREFERRED else found, preferred)
+                _collect(inner, preferred if name == _PREFERRED else pairs, preferred)
     elif isinstance(value, list):
         for inner in value:
-            _collect(inner, found, preferred)
+            _collect(inner, pairs, preferred)

@@ -157,7 +157,7 @@ class Store:
                 return self.replace(served, old, new, subresource, write or Write())
             except Undecodable as error:
                 shown = printed(patch) if kind == "strategic" else json.dumps(new, separators=(",", ":"))
-                raise invalid("", "", [invalid_value("patch", shown, error.why)]) from error
+                raise invalid("", "", [invalid_value("patch", shown, error.decoder_message)]) from error
 
     def apply(
         self, resource: str | Resource, obj: View, *, subresource: str = "", write: Write | None = None
@@ -217,7 +217,7 @@ def _declared(served: Resource, config: Object) -> Object:
     except Undecodable as error:
         place = f"{namespace_of(config)}/{name_of(config)}"
         what = f"{served.group}/{served.versions[0]}, Kind={served.kind}"
-        why = f".{error.unknown[0]}: field not declared in schema" if error.unknown else error.why
+        why = f".{error.unknown[0]}: field not declared in schema" if error.unknown else error.decoder_message
         raise internal(f"failed to create typed patch object ({place}; {what}): {why}") from error
 
 
