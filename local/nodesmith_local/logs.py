@@ -1,4 +1,4 @@
-"""Log output of a local system: it goes to a file, so that the terminal stays free for the user."""
+"""Log output of a local system. It goes to a file, so that the terminal stays free for the user."""
 
 from __future__ import annotations
 

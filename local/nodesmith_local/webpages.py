@@ -14,7 +14,7 @@ REFUSAL = "web pages may not use the local system"
 
 
 def is_of_web_page(headers: Message) -> bool:
-    """Return whether a request may come from a web page."""
+    """Return whether a request may have been sent by a web page."""
     return headers.get("Origin") is not None or not _is_address(headers.get("Host") or "localhost")
 
 

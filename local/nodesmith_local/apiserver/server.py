@@ -106,7 +106,7 @@ class _Http(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that have gone; show any other error, since it is a bug."""
+        """Ignore closed connections; show any other error, since it is a bug."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -134,35 +134,35 @@ class _Handler(BaseHTTPRequestHandler):
             user_agent=self.headers.get("User-Agent") or "",
             body=self.rfile.read(length) if length else b"",
         )
-        answer = self.server.api.answer(request)
-        if isinstance(answer, Stream):
-            self._send_stream(answer)
+        reply = self.server.api.answer(request)
+        if isinstance(reply, Stream):
+            self._send_stream(reply)
         else:
-            self._send(answer)
+            self._send(reply)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
-    def _send(self, answer: Reply) -> None:
-        self.send_response(answer.code)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.code)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
         self.send_header("Cache-Control", "no-cache, private")
-        for name, value in answer.headers.items():
+        for name, value in reply.headers.items():
             self.send_header(name, value)
-        for warning in answer.warnings:
+        for warning in reply.warnings:
             escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
             self.send_header("Warning", f'299 - "{escaped}"')
         self.end_headers()
-        self.wfile.write(answer.body)
+        self.wfile.write(reply.body)
 
-    def _send_stream(self, answer: Stream) -> None:
+    def _send_stream(self, reply: Stream) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Cache-Control", "no-cache, private")
         self.end_headers()
         self.wfile.flush()
-        for frame in answer.frames:
+        for frame in reply.frames:
             if frame:
                 self.wfile.write(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
                 self.wfile.flush()

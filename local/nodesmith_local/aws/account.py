@@ -37,7 +37,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Act
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What an EC2NodeClass selects: subnet ids by zone, the nodes' security group, and their VPC."""
+    """The resources that an EC2NodeClass selects: subnet ids by zone, the nodes' security group, and their VPC."""
 
     vpc_id: str
     subnets: Mapping[str, str]
@@ -117,18 +117,24 @@ def make_cluster(
         # EKS assigns the IPv6 range of services itself.
         kubernetesNetworkConfig={k: v for k, v in services.items() if k != "serviceIpv6Cidr"},
     )
-    made = eks_backends[DEFAULT_ACCOUNT_ID][region].clusters[name]
-    made.kubernetes_network_config = dict(services)
-    made.endpoint = endpoint.url
-    made.certificate_authority = {"data": endpoint.ca_bundle}
+    cluster = eks_backends[DEFAULT_ACCOUNT_ID][region].clusters[name]
+    cluster.kubernetes_network_config = dict(services)
+    cluster.endpoint = endpoint.url
+    cluster.certificate_authority = {"data": endpoint.ca_bundle}
 
 
 def publish_images(region: str, kubernetes: str) -> None:
     """Publish images for one Kubernetes version in SSM and EC2, as EKS and Bottlerocket do."""
     pins = (f"al2023@v{release}" for release in RELEASES)
     windows = (f"windows{year}@latest" for year in (2019, 2022, 2025))
-    others = ("al2@latest", "al2023@latest", f"bottlerocket@{BOTTLEROCKET}", "bottlerocket@latest", *windows)
-    for alias in (*pins, *others):
+    other_images = (
+        "al2@latest",
+        "al2023@latest",
+        f"bottlerocket@{BOTTLEROCKET}",
+        "bottlerocket@latest",
+        *windows,
+    )
+    for alias in (*pins, *other_images):
         with suppress(Unresolved):  # this Kubernetes version has no image of the family
             publish_alias(region, kubernetes, alias)
 
@@ -140,11 +146,11 @@ def publish_alias(region: str, kubernetes: str, alias: str) -> None:
     newest = BOTTLEROCKET if family == "bottlerocket" else f"v{RELEASES[-1]}"
     release = newest if version == LATEST else f"v{version.removeprefix('v')}"
     dated = release.removeprefix("v")
-    made = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
+    created_at = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
     for parameter in parameters:
         name = _image_name(family, parameter.path, kubernetes, release)
         arch = next(iter(parameter.serves[0][ARCH].values))
-        image_id = register_image(region, name, arch, made, _EKS_IMAGES_ACCOUNT, "amazon")
+        image_id = register_image(region, name, arch, created_at, _EKS_IMAGES_ACCOUNT, "amazon")
         put_parameter(region, parameter.path, image_id)
 
 
@@ -167,7 +173,7 @@ def register_image(
     region: str,
     name: str,
     arch: str,
-    made: datetime,
+    created_at: datetime,
     owner_id: str = DEFAULT_ACCOUNT_ID,
     owner_alias: str = "",
     *,
@@ -189,7 +195,7 @@ def register_image(
             virtualization_type="hvm",
             root_device_name="/dev/sda1" if name.startswith("Windows") else "/dev/xvda",
             root_device_type="ebs",
-            creation_date=made.replace(tzinfo=None),
+            creation_date=created_at.replace(tzinfo=None),
             region_name=f"{region}a",
             tags=dict(tags or {}),
         )

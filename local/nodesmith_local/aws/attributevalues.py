@@ -19,8 +19,8 @@ def attribute_values_in_one_go() -> Iterator[None]:
     original = BaseJSONSerializer._serialize_type_structure  # noqa: SLF001 moto offers no public hook
 
     def serialize(self: BaseJSONSerializer, serialized: Any, value: Any, shape: Any, key: str) -> None:
-        if shape.name == "AttributeValue" and (found := _written(value)) is not None:
-            serialized[key] = found
+        if shape.name == "AttributeValue" and (converted := _written(value)) is not None:
+            serialized[key] = converted
         else:
             original(self, serialized, value, shape, key)
 
@@ -34,9 +34,9 @@ def _written(value: Any) -> dict[str, Any] | None:
     if kind in _AS_THEY_ARE:
         return {kind: inner}
     if kind == "L":
-        listed = [_written(each) for each in inner]
+        listed = [_written(item) for item in inner]
         return None if None in listed else {kind: listed}
     if kind == "M":
-        mapped = {name: _written(each) for name, each in inner.items()}
+        mapped = {name: _written(item) for name, item in inner.items()}
         return None if None in mapped.values() else {kind: mapped}
     return None

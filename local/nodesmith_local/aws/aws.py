@@ -197,8 +197,8 @@ class LocalAws:
             ([network.security_group_id], groups),
         ):
             if tags:
-                written = [{"Key": key, "Value": value} for key, value in tags.items()]
-                self.client("ec2").create_tags(Resources=resources, Tags=written)
+                tag_list = [{"Key": key, "Value": value} for key, value in tags.items()]
+                self.client("ec2").create_tags(Resources=resources, Tags=tag_list)
 
     def kubelets(
         self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False, cluster: str = ""

@@ -28,7 +28,7 @@ _REGION_PREFIX = {"us-east-1": "", "us-west-2": "USW2-", "eu-west-1": "EU-", "eu
 
 @dataclass(slots=True)
 class AccountCommitments:
-    """What the account has committed to. `refuses` is the error code with which all calls are answered, if any."""
+    """The account's commitments. `refuses` is the error code of the response to every call, if any."""
 
     plans: list[dict[str, Any]] = field(default_factory=list)
     rates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class AccountCommitments:
         currency: str = "USD",
     ) -> None:
         """Add an active Savings Plan with these hourly rates by instance type: of a family if one is given."""
-        about = {"region": region, "ec2InstanceFamily": family} if family else {}
+        family_fields = {"region": region, "ec2InstanceFamily": family} if family else {}
         self.plans.append(
             {
                 "savingsPlanId": id_,
@@ -61,7 +61,7 @@ class AccountCommitments:
                 "commitment": f"{hourly_usd:.8f}",
                 "start": "2026-01-01T00:00:00.000Z",
                 "end": ends.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-                **about,
+                **family_fields,
             }
         )
         self.rates[id_] = [_rate(kind, rate, region, currency) for kind, rate in sorted(rates.items())]
@@ -113,21 +113,27 @@ class AccountCommitments:
             yield
 
     def _answer(self, _method: str, path: str, body: bytes) -> Answer:
-        asked = json.loads(body or b"{}")
+        parameters = json.loads(body or b"{}")
         if self.refuses:
             return 403, {"x-amzn-ErrorType": self.refuses}, json.dumps({"message": "Failed on demand."})
         if path.endswith(_RATES):
-            found = self.rates.get(str(asked["savingsPlanId"]), [])
-            kept = [each for each in found if _fits(each, asked.get("filters") or ())]
-            return _page(kept, asked, "searchResults")
-        states = asked.get("states") or ["active"]
-        return _page([plan for plan in self.plans if plan["state"] in states], asked, "savingsPlans")
+            plan_rates = self.rates.get(str(parameters["savingsPlanId"]), [])
+            matching = [rate for rate in plan_rates if _fits(rate, parameters.get("filters") or ())]
+            return _page(matching, parameters, "searchResults")
+        states = parameters.get("states") or ["active"]
+        return _page([plan for plan in self.plans if plan["state"] in states], parameters, "savingsPlans")
 
-    def _reserved(self, asked: Mapping[str, Any]) -> ActionResult:
-        wanted = {str(one["Name"]): one.get("Values") or () for one in asked.get("Filters") or ()}
-        states = wanted.get("state", ["active"])
+    def _reserved(self, parameters: Mapping[str, Any]) -> ActionResult:
+        filters = {
+            str(filter_["Name"]): filter_.get("Values") or () for filter_ in parameters.get("Filters") or ()
+        }
+        states = filters.get("state", ["active"])
         return ActionResult(
-            {"ReservedInstances": [each for each in self.reserved if each["State"] in states]}
+            {
+                "ReservedInstances": [
+                    reservation for reservation in self.reserved if reservation["State"] in states
+                ]
+            }
         )
 
 
@@ -152,14 +158,14 @@ def _rate(kind: str, hourly_usd: float, region: str, currency: str) -> dict[str,
 
 
 def _fits(rate: Mapping[str, Any], filters: Sequence[Mapping[str, Any]]) -> bool:
-    about = {each["name"]: each["value"] for each in rate["properties"]} | {
+    properties = {property_["name"]: property_["value"] for property_ in rate["properties"]} | {
         "productType": rate["productType"]
     }
-    return all(about.get(one["name"]) in one["values"] for one in filters)
+    return all(properties.get(filter_["name"]) in filter_["values"] for filter_ in filters)
 
 
-def _page(found: Sequence[Any], asked: Mapping[str, Any], key: str) -> Answer:
+def _page(items: Sequence[Any], parameters: Mapping[str, Any], key: str) -> Answer:
     """Return one page of a list. The token is the number of the first item that the next page has."""
-    first, most = int(asked.get("nextToken") or 0), int(asked.get("maxResults") or 1000)
-    rest = {"nextToken": str(first + most)} if first + most < len(found) else {}
-    return 200, {}, json.dumps({key: list(found[first : first + most]), **rest})
+    first, page_size = int(parameters.get("nextToken") or 0), int(parameters.get("maxResults") or 1000)
+    next_page = {"nextToken": str(first + page_size)} if first + page_size < len(items) else {}
+    return 200, {}, json.dumps({key: list(items[first : first + page_size]), **next_page})

@@ -164,20 +164,20 @@ class Ec2Seam:
         Raises EC2's IdempotentParameterMismatch if the parameters differ.
         """
         token = response._get_param("ClientToken")  # noqa: SLF001
-        asked = json.dumps(request, sort_keys=True, default=str)
+        fingerprint = json.dumps(request, sort_keys=True, default=str)
         key = (response.region, token)
         if token and key in self._tokens:
-            first, answer = self._tokens[key]
-            if first != asked:
+            first, response_body = self._tokens[key]
+            if first != fingerprint:
                 message = "The client token was used before, with other parameters."
                 raise EC2ClientError("IdempotentParameterMismatch", message)
-            return answer
+            return response_body
         fault = self._faults_inside.pop(0) if self._faults_inside else ""
         market = Market(self._now(), self._prices.get, self.pools.has, fault, self.pools.refusal)
-        answer = create_fleet(response.ec2_backend, request, market)
+        response_body = create_fleet(response.ec2_backend, request, market)
         if token:
-            self._tokens[key] = asked, answer
-        return answer
+            self._tokens[key] = fingerprint, response_body
+        return response_body
 
     def _spot_prices(self, response: Any) -> ActionResult:
         types = set(response._get_param("InstanceTypes", []))  # noqa: SLF001

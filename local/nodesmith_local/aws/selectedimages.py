@@ -31,10 +31,10 @@ def publish_selected(region: str, kubernetes: str, term: AMISelectorTerm) -> Non
     path = _PARAMETER_ARN.sub("", term.ssm_parameter)
     if path and path in ssm_backends[DEFAULT_ACCOUNT_ID][region]._parameters:  # noqa: SLF001
         return
-    said = term.name or path or term.id or "-".join(term.tags.values())
-    name = re.sub("[*?]", "x", said)
+    description = term.name or path or term.id or "-".join(term.tags.values())
+    name = re.sub("[*?]", "x", description)
     tags = {key: re.sub("[*?]", "x", value) for key, value in term.tags.items()}
-    arch = "arm64" if _ARM.search(said) else "amd64"
+    arch = "arm64" if _ARM.search(description) else "amd64"
     owner = term.owner if term.owner.isdecimal() else DEFAULT_ACCOUNT_ID
     alias = term.owner if term.owner == "amazon" else ""
     image_id = register_image(region, name, arch, _MADE, owner, alias, image_id=term.id, tags=tags)

@@ -50,10 +50,10 @@ def serving(
         body = request.get_data() if hasattr(request, "get_data") else request.body
         return answer(request.method, str(getattr(request, "path", "") or url), body or b"")
 
-    named = SimpleNamespace(urls=dict.fromkeys(urls, answered), flask_paths=dict.fromkeys(routes, answered))
+    backend = SimpleNamespace(urls=dict.fromkeys(urls, answered), flask_paths=dict.fromkeys(routes, answered))
 
     def with_ours(name: Any) -> Any:
-        return {"global": named} if name == service else get_backend(name)
+        return {"global": backend} if name == service else get_backend(name)
 
     entry = (service, host)
     with patch.object(backends, "get_backend", with_ours):

@@ -120,7 +120,7 @@ def answered_in_process(host: str, port: int) -> Iterator[None]:
         parts, status, headers = run_wsgi_app(application, _environ(request, host, port), buffered=True)
         code, _, reason = status.partition(" ")
         read = HTTPHeaderDict(headers.items())
-        raw = HTTPResponse(
+        http_response = HTTPResponse(
             BytesIO(b"".join(parts)),
             read,
             int(code),
@@ -128,7 +128,9 @@ def answered_in_process(host: str, port: int) -> Iterator[None]:
             preload_content=False,
             decode_content=False,
         )
-        response = AWSResponse(request.url, raw.status, cast(Any, read), raw)  # as `send` does
+        response = AWSResponse(
+            request.url, http_response.status, cast(Any, read), http_response
+        )  # as `send` does
         if not request.stream_output:
             _ = response.content  # read now, as `send` does
         return response

@@ -1,4 +1,4 @@
-"""Faster versions of code that moto runs anew for every request; the answers stay the same."""
+"""Faster versions of code that moto runs for every request; the responses stay the same."""
 
 from __future__ import annotations
 
@@ -70,8 +70,12 @@ def _own_tags(resource: Any) -> list[dict[str, str]]:
 
 def _in_order(table: tables.Table) -> list[Item]:
     """Return a table's items sorted by key; each key is converted once instead of at each comparison."""
-    kept: list[Any] = list(table.items.values())
-    items: list[Item] = [item for each in kept for item in each.values()] if table.range_key_attr else kept
+    partitions: list[Any] = list(table.items.values())
+    items: list[Item] = (
+        [item for partition in partitions for item in partition.values()]
+        if table.range_key_attr
+        else partitions
+    )
 
     def keys(item: Item) -> tuple[Any, ...]:
         own = item.hash_key.cast_value
@@ -90,7 +94,7 @@ class _Copies:
 
     @staticmethod
     def deepcopy(value: Any) -> Any:
-        is_found = isinstance(value, list) and all(isinstance(each, Item) for each in value)
+        is_found = isinstance(value, list) and all(isinstance(item, Item) for item in value)
         return list(value) if is_found else copy.deepcopy(value)
 
 
@@ -101,8 +105,8 @@ def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[It
         if any(len(path) > 1 or "[" in path[0] for path in paths):
             return project(item, paths)
         part = Item(item.hash_key, item.range_key, {})
-        kept = {name: item.attrs[name] for (name,) in paths if name in item.attrs}
-        dict.update(part.attrs, kept)  # sizes were measured when the item was put
+        attributes = {name: item.attrs[name] for (name,) in paths if name in item.attrs}
+        dict.update(part.attrs, attributes)  # sizes were measured when the item was put
         return part
 
     return projected
@@ -110,29 +114,29 @@ def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[It
 
 def _once_a_class(names: Callable[[type], list[str]]) -> Callable[[type], list[str]]:
     """List the methods of a class once, and again when it has got or lost some: `eks.access` adds methods."""
-    known: dict[tuple[Any, ...], list[str]] = {}
+    cached: dict[tuple[Any, ...], list[str]] = {}
 
     @wraps(names)
     def method_names(kind: type) -> list[str]:
-        about = (kind, *(len(vars(each)) for each in kind.__mro__))
-        found = known.get(about)
-        if found is None:
-            found = known[about] = names(kind)
-        return found
+        cache_key = (kind, *(len(vars(base)) for base in kind.__mro__))
+        method_list = cached.get(cache_key)
+        if method_list is None:
+            method_list = cached[cache_key] = names(kind)
+        return method_list
 
     return method_names
 
 
 def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[Any, Any], Iterable[str]]:
     """Compute the possible attribute names of a shape's member once; most classes lack most members."""
-    known: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    cached: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     @wraps(possible)
     def possible_keys(picker: Any, context: Any) -> Iterable[str]:
-        about = (type(picker), context.shape, type(context.obj), context.key)
-        keys = known.get(about)
+        cache_key = (type(picker), context.shape, type(context.obj), context.key)
+        keys = cached.get(cache_key)
         if keys is None:
-            keys = known[about] = tuple(dict.fromkeys(possible(picker, context)))
+            keys = cached[cache_key] = tuple(dict.fromkeys(possible(picker, context)))
         return keys
 
     return possible_keys
@@ -142,9 +146,9 @@ def _picked(picker: serialize.AttributePicker, context: serialize.AttributePicke
     """Return the value of a shape's member; most have no transformer, which one comparison tells."""
     value = None
     for key in picker.get_possible_keys(context):
-        found = serialize.get_value(context.obj, key, _NONE)
-        if found is not _NONE:
-            value = found
+        picked = serialize.get_value(context.obj, key, _NONE)
+        if picked is not _NONE:
+            value = picked
             break
     path, transformers = f"{context.key_path}.{context.key}", picker.response_transformers
     if path.endswith(tuple(transformers)):

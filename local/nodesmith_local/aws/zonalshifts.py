@@ -78,7 +78,7 @@ class ZonalShifts:
         """Let moto answer the service's calls during the block."""
         paths = (_PATH, _SHIFTS)
         urls = (rf"https?://arc-zonal-shift\.(.+)\.amazonaws\.com{path}(/.+)?$" for path in paths)
-        routes = (at for path in paths for at in (path, f"{path}/<path:named>"))
+        routes = (route for path in paths for route in (path, f"{path}/<path:named>"))
         return serving(_SERVICE, _HOST, urls, routes, self._answer)
 
     def _answer(self, method: str, path: str, body: bytes) -> Answer:
@@ -86,29 +86,34 @@ class ZonalShifts:
             return _refusal(403, self.refuses, "Failed on demand.")
         if _SHIFTS in path:
             return self._started(json.loads(body or b"{}")) if method == "POST" else self._cancelled(path)
-        named = unquote(path.partition(f"{_PATH}/")[2])
-        if not named:
-            items = [{**self._described(each), "availabilityZones": []} for each in self._resources.values()]
+        arn = unquote(path.partition(f"{_PATH}/")[2])
+        if not arn:
+            items = [
+                {**self._described(resource), "availabilityZones": []}
+                for resource in self._resources.values()
+            ]
             return 200, {}, json.dumps({"items": items})
-        found = next((each for each in self._resources.values() if each.arn == named), None)
-        if found is None:
-            return _refusal(404, "ResourceNotFoundException", f"{named} is not a managed resource")
-        return 200, {}, json.dumps(self._described(found))
+        managed = next((resource for resource in self._resources.values() if resource.arn == arn), None)
+        if managed is None:
+            return _refusal(404, "ResourceNotFoundException", f"{arn} is not a managed resource")
+        return 200, {}, json.dumps(self._described(managed))
 
-    def _started(self, asked: Mapping[str, Any]) -> Answer:
+    def _started(self, parameters: Mapping[str, Any]) -> Answer:
         """Answer StartZonalShift. As in ARC, a resource has one shift that somebody started."""
-        found = {each.arn: name for name, each in self._resources.items()}
-        cluster = found.get(str(asked["resourceIdentifier"]))
+        clusters_by_arn = {resource.arn: name for name, resource in self._resources.items()}
+        cluster = clusters_by_arn.get(str(parameters["resourceIdentifier"]))
         if cluster is None:
             return _refusal(
-                404, "ResourceNotFoundException", f"{asked['resourceIdentifier']} is not a managed resource"
+                404,
+                "ResourceNotFoundException",
+                f"{parameters['resourceIdentifier']} is not a managed resource",
             )
-        lasting = _lasting(str(asked["expiresIn"]))
+        lasting = _lasting(str(parameters["expiresIn"]))
         if lasting is None:
-            return _refusal(400, "ValidationException", f"expiresIn {asked['expiresIn']}: up to 72h")
+            return _refusal(400, "ValidationException", f"expiresIn {parameters['expiresIn']}: up to 72h")
         if any(shift.kind == MANUAL for shift in self._live(self._resources[cluster]).values()):
             return _refusal(409, "ConflictException", f"{cluster} has an active zonal shift")
-        zone_id = str(asked["awayFrom"])
+        zone_id = str(parameters["awayFrom"])
         self.start(cluster, zone_id, lasting)
         shift = self._resources[cluster].shifts[zone_id]
         return (
@@ -119,17 +124,19 @@ class ZonalShifts:
 
     def _cancelled(self, path: str) -> Answer:
         """Answer CancelZonalShift."""
-        wanted = path.rpartition("/")[2]
+        shift_id = path.rpartition("/")[2]
         for resource in self._resources.values():
             for zone_id, shift in resource.shifts.items():
-                if shift.id == wanted:
+                if shift.id == shift_id:
                     del resource.shifts[zone_id]
                     return 200, {}, json.dumps(self._shown(resource, zone_id, shift) | {"status": "CANCELED"})
-        return _refusal(404, "ResourceNotFoundException", f"{wanted} is not an active zonal shift")
+        return _refusal(404, "ResourceNotFoundException", f"{shift_id} is not an active zonal shift")
 
     def _live(self, resource: _Resource) -> dict[str, _Shift]:
         now = self._now()
-        return {id_: each for id_, each in resource.shifts.items() if each.until is None or each.until > now}
+        return {
+            id_: shift for id_, shift in resource.shifts.items() if shift.until is None or shift.until > now
+        }
 
     def _shown(self, resource: _Resource, zone_id: str, shift: _Shift) -> dict[str, Any]:
         return {

@@ -54,5 +54,5 @@ class EmbeddedCluster(Started):
             crds = [*custom_resource_definitions(), *other_definitions()]
             return ApiServer(self._port, crds, now=self._clock.now)
         except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Rejected(f"--port {self._port}: {why}: choose a free one, or 0 for any") from None
+            reason = getattr(error, "strerror", None) or error
+            raise Rejected(f"--port {self._port}: {reason}: choose a free one, or 0 for any") from None

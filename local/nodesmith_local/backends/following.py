@@ -56,18 +56,18 @@ class Following:
         self._version = obj["metadata"]["resourceVersion"]
 
     def _listed(self) -> dict[Key, Revision]:
-        found: dict[Key, Revision] = {}
+        revisions: dict[Key, Revision] = {}
         for page in self._server.pages(self._path):
             kind = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-            found |= {_key(item): _revision({**kind, **item}) for item in page.get("items") or ()}
+            revisions |= {_key(item): _revision({**kind, **item}) for item in page.get("items") or ()}
             self._version = page["metadata"]["resourceVersion"]
-        return found
+        return revisions
 
-    def _catch_up(self, found: dict[Key, Revision]) -> None:
+    def _catch_up(self, revisions: dict[Key, Revision]) -> None:
         """Report the changes since the last event that was received."""
-        for key in self._known.keys() - found.keys():
+        for key in self._known.keys() - revisions.keys():
             self._offer("DELETED", self._known[key])
-        for key, revision in found.items():
+        for key, revision in revisions.items():
             before = self._known.get(key)
             if before is None or before.revision != revision.revision:
                 self._offer("MODIFIED" if before else "ADDED", revision)

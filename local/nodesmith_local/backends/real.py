@@ -103,11 +103,13 @@ class RealCluster(Started):
 
 def install_crds(objects: Objects) -> None:
     """Create nodesmith's CRDs and wait until they are served. Raises Rejected if that takes more than a minute."""
-    wanted = {objects.create(_CRD, crd)["metadata"]["name"] for crd in custom_resource_definitions()}
+    pending_names = {objects.create(_CRD, crd)["metadata"]["name"] for crd in custom_resource_definitions()}
     until = time.monotonic() + _ESTABLISHED_WITHIN_SECONDS
-    while wanted := {name for name in wanted if not is_true(objects.get(_CRD, name), "Established")}:
+    while pending_names := {
+        name for name in pending_names if not is_true(objects.get(_CRD, name), "Established")
+    }:
         if time.monotonic() > until:
-            raise Rejected(f"the API server does not serve {', '.join(sorted(wanted))}: see its log")
+            raise Rejected(f"the API server does not serve {', '.join(sorted(pending_names))}: see its log")
         time.sleep(0.05)
 
 
@@ -127,8 +129,8 @@ def grant_rights(objects: Objects, cluster: str) -> None:
 def _bound(manifest: Object, cluster: str) -> Object:
     """Put the cluster's name into the users of a binding; readers also include the functions' group."""
     subjects = manifest.get("subjects") or []
-    for each in subjects:
-        each["name"] = each["name"].replace(CLUSTER_NAME, cluster)
+    for subject in subjects:
+        subject["name"] = subject["name"].replace(CLUSTER_NAME, cluster)
     if subjects and manifest["metadata"]["name"] == "nodesmith-reader":
         subjects.append({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": _FUNCTIONS})
     return manifest

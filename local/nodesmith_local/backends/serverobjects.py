@@ -23,7 +23,7 @@ from nodesmith_local.backends.following import Following
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 _READ_SECONDS = 30.0
-_PATIENCE_SECONDS = 30.0  # for errors that the server says will pass; users wait for this too
+_PATIENCE_SECONDS = 30.0  # for errors that the server reports as temporary; users wait for this too
 _JSON, _MERGE, _APPLY = (
     "application/json",
     "application/merge-patch+json",
@@ -41,7 +41,7 @@ class ServerObjects:
 
     @property
     def registry(self) -> Registry:
-        """The kinds that the server serves now, read anew because CRDs come and go."""
+        """The kinds that the server serves now. They are read each time because CRDs are added and deleted."""
         registry = Registry()
         for resource in self._discovered():
             registry.add(resource)
@@ -148,14 +148,14 @@ class ServerObjects:
             raise refusal
         if write:
             write.warnings.extend(_warning(text) for text in response.headers.getlist("Warning"))
-        answer: Object = json.loads(content)
-        return answer
+        response_body: Object = json.loads(content)
+        return response_body
 
 
 def _path(served: Resource, namespace: str = "", name: str = "") -> str:
     base = f"/apis/{served.api_version()}" if served.group else f"/api/{served.versions[0]}"
-    where = f"/namespaces/{quote(namespace, safe='')}" if served.namespaced and namespace else ""
-    return f"{base}{where}/{served.plural}" + (f"/{quote(name, safe='')}" if name else "")
+    namespace_path = f"/namespaces/{quote(namespace, safe='')}" if served.namespaced and namespace else ""
+    return f"{base}{namespace_path}/{served.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _options(write: Write, content_type: str) -> str:
@@ -169,18 +169,18 @@ def _options(write: Write, content_type: str) -> str:
 
 def _resources(group: Mapping[str, Any]) -> Iterator[Resource]:
     """Yield the resources of one group of the aggregated discovery, each in the first version that has it."""
-    name, known = str(group["metadata"].get("name") or ""), set()
+    name, seen_resources = str(group["metadata"].get("name") or ""), set()
     for version in group["versions"]:
-        for each in version["resources"]:
-            if "list" not in each["verbs"] or each["resource"] in known:
+        for resource in version["resources"]:
+            if "list" not in resource["verbs"] or resource["resource"] in seen_resources:
                 continue
-            known.add(each["resource"])
+            seen_resources.add(resource["resource"])
             yield Resource(
                 group=name,
                 versions=(version["version"],),
-                kind=each["responseKind"]["kind"],
-                plural=each["resource"],
-                namespaced=each["scope"] == "Namespaced",
+                kind=resource["responseKind"]["kind"],
+                plural=resource["resource"],
+                namespaced=resource["scope"] == "Namespaced",
             )
 
 

@@ -1,4 +1,4 @@
-"""Faults that do something by themselves: send what cannot be read, and interrupt spot instances."""
+"""Faults that act on their own: they send unreadable events, and interrupt spot instances."""
 
 from __future__ import annotations
 
@@ -30,16 +30,20 @@ MESSAGES = ("", "[]", "{", "null", '{"concern": "none", "vpc": "", "payload": {}
 
 
 def poison(lambdas: Lambdas, client: Client, queue_url: str, region: str) -> Callable[[Fault], int]:
-    """Return what sends each function an event that cannot be read, a different one each time, and the queue one."""
+    """Return an action that sends unreadable events to each function and to the queue, different ones each time."""
     sent = 0
 
     def act(fault: Fault) -> int:
         nonlocal sent
-        wanted = fault.callers - {FORWARDER}
-        names = [each.name for each in FUNCTIONS if not wanted or each.name in wanted]
+        function_callers = fault.callers - {FORWARDER}
+        names = [
+            function.name
+            for function in FUNCTIONS
+            if not function_callers or function.name in function_callers
+        ]
         for name in names:
             lambdas.accept(function_arn(region, name), POISON[sent % len(POISON)])
-        through_queue = not wanted or Concern.DISPATCH in wanted
+        through_queue = not function_callers or Concern.DISPATCH in function_callers
         if through_queue:
             body = MESSAGES[sent % len(MESSAGES)] or " "
             client("sqs").send_message(QueueUrl=queue_url, MessageBody=body)
@@ -50,16 +54,16 @@ def poison(lambdas: Lambdas, client: Client, queue_url: str, region: str) -> Cal
 
 
 def interrupt(client: Client, region: str, now: Callable[[], datetime]) -> Callable[[Fault], int]:
-    """Return what interrupts all running spot instances that it has not interrupted yet, with the usual warning."""
-    done: set[str] = set()
+    """Return an action that interrupts all running spot instances not yet interrupted by it, with the usual warning."""
+    interrupted: set[str] = set()
 
     def act(fault: Fault) -> int:
         del fault
         running = list(ec2_backends[ACCOUNT_ID][region].all_instances())
-        due = {i.id for i in running if i.lifecycle == SPOT and i.state == "running"} - done
+        due = {i.id for i in running if i.lifecycle == SPOT and i.state == "running"} - interrupted
         for instance in sorted(due):
             announce_interruption(client("events"), region, instance, now())
-        done.update(due)
+        interrupted.update(due)
         return len(due)
 
     return act

@@ -27,7 +27,7 @@ Act = Callable[[Fault], int]
 
 @dataclass(slots=True)
 class Started:
-    """A fault that was started, and what has become of it."""
+    """A fault that was started, and its state."""
 
     lasting: Lasting
     ends_at: datetime
@@ -79,7 +79,7 @@ class ActiveFaults:
         self._lock = threading.Lock()
         self._following: threading.Thread | None = None
         self._waits_for = ""
-        """What was last under way after the end of a fault."""
+        """The last activity that was under way after the end of a fault."""
         self._dice = random.Random()  # noqa: S311
 
     def start(self, faults: Collection[Fault]) -> list[dict[str, Any]]:
@@ -87,8 +87,8 @@ class ActiveFaults:
         with self._lock:
             now = self._clock.now()
             for fault in faults:
-                known = self._started.get(fault.name)
-                if known and now < known.ends_at:
+                running = self._started.get(fault.name)
+                if running and now < running.ends_at:
                     raise Rejected(
                         f"{fault.name} is active already: wait for its end, or `nodesmith chaos stop {fault.name}`"
                     )
@@ -105,14 +105,14 @@ class ActiveFaults:
         """End a fault, or all without a name, and return what has ended. Raises Rejected for one that is not active."""
         with self._lock:
             now = self._clock.now()
-            active = [each for each, started in self._started.items() if now < started.ends_at]
+            active = [fault_name for fault_name, started in self._started.items() if now < started.ends_at]
             if name and name not in active:
-                others = did_you_mean(name, active) or f": there are {', '.join(active)}" if active else ""
-                raise Rejected(f"no fault {name!r} is active{others}")
-            ended = [name] if name else active
-            for each in ended:
-                self._started[each].ends_at = now
-        return self._described(ended)
+                hint = did_you_mean(name, active) or f": there are {', '.join(active)}" if active else ""
+                raise Rejected(f"no fault {name!r} is active{hint}")
+            ended_names = [name] if name else active
+            for fault_name in ended_names:
+                self._started[fault_name].ends_at = now
+        return self._described(ended_names)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the faults as documents, in the order in which they were started."""
@@ -123,7 +123,7 @@ class ActiveFaults:
     def _described(self, names: Iterable[str]) -> list[dict[str, Any]]:
         with self._lock:
             now = self._clock.now()
-            return [self._started[each].described(now, self._waits_for) for each in names]
+            return [self._started[name].described(now, self._waits_for) for name in names]
 
     # What calls meet
 
@@ -133,22 +133,24 @@ class ActiveFaults:
             return []
         with self._lock:
             hitting = self._hitting(service, caller, kinds)
-            found = [each for each in hitting if self._dice.random() < each.fault.share]
-            for each in found:
-                each.met += 1
-            return [each.fault.kind for each in found]
+            met_faults = [started for started in hitting if self._dice.random() < started.fault.share]
+            for started in met_faults:
+                started.met += 1
+            return [started.fault.kind for started in met_faults]
 
     def _hitting(self, service: Service, caller: str, kinds: Collection[FaultKind]) -> list[Started]:
         """Return the active faults of these kinds that affect a caller's calls of a service; needs the lock."""
         now = self._clock.now()
         return [
-            each
-            for each in self._started.values()
-            if now < each.ends_at and each.fault.kind in kinds and each.fault.affects(service, caller)
+            started
+            for started in self._started.values()
+            if now < started.ends_at
+            and started.fault.kind in kinds
+            and started.fault.affects(service, caller)
         ]
 
     def deliveries(self, service: Service, caller: str) -> tuple[float, ...]:
-        """Return when a service that calls a function does so, in seconds from now: once at 0.0 if it is well."""
+        """Return when a service delivers an event to a function, in seconds from now; (0.0,) without a fault."""
         kinds = self.met(service, caller, _DELIVERIES)
         return _DELIVERIES[kinds[0]] if kinds else (0.0,)
 
@@ -163,51 +165,51 @@ class ActiveFaults:
     # What happens by itself
 
     def _follow(self) -> None:
-        """Let faults act, and note when the system has recovered from them, until there is nothing left to note."""
+        """Let faults act, and note when the system has recovered from each, until it has recovered from all."""
         while not self._stopping.wait(_LOOK_SECONDS):
             self._act()
             with self._lock:
                 now = self._clock.now()
-                over = [
-                    each
-                    for each in self._started.values()
-                    if each.ends_at <= now and each.recovered_at is None
+                ended = [
+                    started
+                    for started in self._started.values()
+                    if started.ends_at <= now and started.recovered_at is None
                 ]
-                if not over and all(each.recovered_at for each in self._started.values()):
+                if not ended and all(started.recovered_at for started in self._started.values()):
                     self._following = None
                     return
-            if over:
-                self._look(over)
+            if ended:
+                self._look(ended)
 
-    def _look(self, over: Iterable[Started]) -> None:
+    def _look(self, ended: Iterable[Started]) -> None:
         """Note whether the system has recovered from faults that are over."""
         try:
             waits_for = self._activity()
-        except NodesmithError as error:  # what it reads may be away as well
+        except NodesmithError as error:  # what it reads may be unavailable as well
             waits_for = str(error)
         with self._lock:
             self._waits_for = waits_for
-            for each in over:
+            for started in ended:
                 if not waits_for:
-                    each.recovered_at = self._clock.now()
-                    _log.warning("fault %s has ended, and all is well again", each.fault.name)
+                    started.recovered_at = self._clock.now()
+                    _log.warning("fault %s has ended, and all is well again", started.fault.name)
 
     def _act(self) -> None:
         with self._lock:
             now = self._clock.now()
             due = [
-                each
-                for each in self._started.values()
-                if each.fault.kind in self.acts
-                and now < each.ends_at
-                and (each.acted_at is None or now - each.acted_at >= timedelta(seconds=AGAIN_SECONDS))
+                started
+                for started in self._started.values()
+                if started.fault.kind in self.acts
+                and now < started.ends_at
+                and (started.acted_at is None or now - started.acted_at >= timedelta(seconds=AGAIN_SECONDS))
             ]
-            for each in due:
-                each.acted_at = now
-        for each in due:
-            count = self.acts[each.fault.kind](each.fault)
+            for started in due:
+                started.acted_at = now
+        for started in due:
+            count = self.acts[started.fault.kind](started.fault)
             with self._lock:
-                each.met += count
+                started.met += count
 
 
 _DELIVERIES: Mapping[FaultKind, tuple[float, ...]] = {

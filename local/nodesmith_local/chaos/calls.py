@@ -1,4 +1,4 @@
-"""Calls that fail: between the code of functions and forwarders, which is the deployed code, and what it calls."""
+"""Calls that fail: a layer between the deployed code of functions and forwarders and the services that it calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nodesmith_local.chaos.faults import OF_ANY_SERVICE, SLOW_SECONDS, FaultKind
 from nodesmith_local.chaos.stalesnapshots import READS, StaleReads
 from nodesmith_local.functions.invocable import Throttled
 
-_SERVICES = {**{each.value: each for each in Service}, "eventbridge": Service.EVENTS}
+_SERVICES = {**{member.value: member for member in Service}, "eventbridge": Service.EVENTS}
 """The services by the names that botocore's events have."""
 _REFUSALS: Mapping[Service, Mapping[FaultKind, tuple[int, str]]] = {
     service: {FaultKind.THROTTLED: throttled, FaultKind.ERRORS: failed}
@@ -72,18 +72,18 @@ class FaultyCalls:
         """Return a session whose clients are those of the session `clients`, used by this function."""
         return FaultySession(clients, caller, self)
 
-    def client(self, made: Any, caller: str) -> FaultyClient:
+    def client(self, wrapped: Any, caller: str) -> FaultyClient:
         """Return an AWS client as this function or forwarder uses it. The client itself may be shared."""
-        made.meta.events.register_first("before-send", self._before_send, unique_id="nodesmith-chaos")
-        return FaultyClient(made, caller)
+        wrapped.meta.events.register_first("before-send", self._before_send, unique_id="nodesmith-chaos")
+        return FaultyClient(wrapped, caller)
 
-    def connection(self, caller: str, made: Connection) -> Connection:
+    def connection(self, caller: str, wrapped: Connection) -> Connection:
         """Return a connection to an API server as this function or forwarder uses it."""
-        return FaultyConnection(made, caller, self._faults, self._clock)
+        return FaultyConnection(wrapped, caller, self._faults, self._clock)
 
-    def _before_send(self, request: Any, event_name: str, **more: Any) -> AWSResponse | None:
+    def _before_send(self, request: Any, event_name: str, **context: Any) -> AWSResponse | None:
         """Return None to let botocore send the request, or the response to it. botocore retries what it raises."""
-        del more
+        del context
         name, operation = event_name.split(".")[1:]
         service = _SERVICES.get(name)
         if service is None or not _caller.get():
@@ -111,10 +111,10 @@ class FaultyCalls:
             self._reads.forget(request.url)
             return None
         request.headers.pop("If-None-Match", None)
-        answer = self._http.send(request)
-        if answer.status_code != 200:
-            return answer
-        return _response(answer.url, 200, *self._reads.changed(request.url, kinds[0], answer))
+        response = self._http.send(request)
+        if response.status_code != 200:
+            return response
+        return _response(response.url, 200, *self._reads.changed(request.url, kinds[0], response))
 
 
 class FaultySession:
@@ -125,8 +125,8 @@ class FaultySession:
 
     def create_client(self, service: str, *, region_name: str, config: Any) -> FaultyClient:
         """Return the client of a service with exactly this configuration."""
-        made = self._clients.create_client(service, region_name=region_name, config=config)
-        return self._calls.client(made, self._caller)
+        wrapped = self._clients.create_client(service, region_name=region_name, config=config)
+        return self._calls.client(wrapped, self._caller)
 
     def get_credentials(self) -> Any:
         """Return the credentials that sign requests."""
@@ -134,22 +134,22 @@ class FaultySession:
 
 
 class FaultyClient:
-    """An AWS client that says who calls: functions share clients, and call them from threads of their own."""
+    """An AWS client that identifies its caller. Functions share clients, and call them from threads of their own."""
 
     def __init__(self, client: Any, caller: str) -> None:
         self._client, self._caller = client, caller
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
+        attribute = getattr(self._client, name)
         if name in _PLAIN:
-            return found
+            return attribute
         if name == "get_paginator":
-            return lambda operation: _FaultyPaginator(found(operation), self._caller)
+            return lambda operation: _FaultyPaginator(attribute(operation), self._caller)
 
-        @wraps(found)
-        def call(*arguments: Any, **asked: Any) -> Any:
+        @wraps(attribute)
+        def call(*arguments: Any, **keywords: Any) -> Any:
             with _calling(self._caller):
-                return found(*arguments, **asked)
+                return attribute(*arguments, **keywords)
 
         return call
 
@@ -158,8 +158,8 @@ class _FaultyPaginator:
     def __init__(self, paginator: Any, caller: str) -> None:
         self._paginator, self._caller = paginator, caller
 
-    def paginate(self, **asked: Any) -> Iterator[Mapping[str, Any]]:
-        pages = iter(self._paginator.paginate(**asked))
+    def paginate(self, **keywords: Any) -> Iterator[Mapping[str, Any]]:
+        pages = iter(self._paginator.paginate(**keywords))
         while True:
             with _calling(self._caller):
                 page = next(pages, None)
@@ -171,8 +171,8 @@ class _FaultyPaginator:
 class FaultyConnection(Connection):
     """A connection to an API server whose requests meet the active faults, and otherwise go through `made`."""
 
-    def __init__(self, made: Connection, caller: str, faults: ActiveFaults, clock: LocalClock) -> None:
-        self._made, self._caller, self._faults, self._clock = made, caller, faults, clock
+    def __init__(self, connection: Connection, caller: str, faults: ActiveFaults, clock: LocalClock) -> None:
+        self._made, self._caller, self._faults, self._clock = connection, caller, faults, clock
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: object = None, *, read_seconds: float
@@ -200,8 +200,8 @@ def _cut_off(response: BaseHTTPResponse, is_cut: Callable[[], object]) -> None:
     """Let an open watch end with an error once the connection is cut."""
     stream = response.stream
 
-    def cut(*how: Any, **named: Any) -> Iterator[bytes]:
-        for chunk in stream(*how, **named):
+    def cut(*arguments: Any, **keywords: Any) -> Iterator[bytes]:
+        for chunk in stream(*arguments, **keywords):
             if is_cut():
                 raise ProtocolError("the connection was reset")
             yield chunk
@@ -233,13 +233,13 @@ def _refusal(url: str, service: Service, status: int, code: str) -> AWSResponse:
 
 
 def _response(url: str, status: int, headers: Mapping[str, str], body: bytes) -> AWSResponse:
-    raw = HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
-    return AWSResponse(url, status, HTTPHeaders.from_dict(dict(headers)), raw)
+    http_response = HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
+    return AWSResponse(url, status, HTTPHeaders.from_dict(dict(headers)), http_response)
 
 
 def _status(code: int, reason: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
     """Return a response of an API server with a Status object."""
-    said = {
+    status = {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
@@ -247,5 +247,5 @@ def _status(code: int, reason: str, headers: Mapping[str, str]) -> BaseHTTPRespo
         "code": code,
         "message": "a fault of `nodesmith chaos`",
     }
-    body = io.BytesIO(json.dumps(said).encode())
+    body = io.BytesIO(json.dumps(status).encode())
     return HTTPResponse(body, {"Content-Type": "application/json", **headers}, code, preload_content=False)

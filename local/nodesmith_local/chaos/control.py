@@ -90,13 +90,13 @@ def _refused(headers: Message, path: str) -> tuple[int, str]:
 def _wanted(body: bytes) -> Any:
     """Return the faults that a request asks for. Raises Rejected."""
     try:
-        asked = json.loads(body)
-        kind, services, functions = (asked[each] for each in ("kind", "services", "functions"))
-        seconds, share = float(asked.get("seconds", DEFAULT_SECONDS)), asked.get("share")
+        parameters = json.loads(body)
+        kind, services, functions = (parameters[field] for field in ("kind", "services", "functions"))
+        seconds, share = float(parameters.get("seconds", DEFAULT_SECONDS)), parameters.get("share")
         return faults_of(
             str(kind),
-            [str(each) for each in services],
-            [str(each) for each in functions],
+            [str(service) for service in services],
+            [str(function) for function in functions],
             seconds,
             None if share is None else float(share),
         )

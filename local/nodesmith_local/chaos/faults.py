@@ -1,4 +1,4 @@
-"""The faults: what `nodesmith chaos` can start in a local system, and what tests let happen in their worlds."""
+"""The faults that `nodesmith chaos` can start in a local system, and that tests use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Service(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """The ways in which a service fails. Those after PARTITIONED are ways of one service alone."""
+    """The ways in which a service fails. Those after PARTITIONED are specific to one service."""
 
     SLOW = "slow"
     THROTTLED = "throttled"
@@ -100,7 +100,7 @@ class Lasting:
 
     @property
     def until(self) -> datetime:
-        """When the service is well again."""
+        """When the service works again."""
         return self.since + timedelta(seconds=self.fault.seconds)
 
 
@@ -125,7 +125,7 @@ _NOT_CALLED = {
 
 @dataclass(frozen=True, slots=True)
 class FaultType:
-    """What users can start: what it does, the services that it can hit, and where its effect shows.
+    """A fault that users can start: its effect, the services that it can hit, and where it shows.
 
     `share` is the usual share of calls that it affects, and `takes` the options that narrow it.
     """
@@ -196,26 +196,28 @@ def faults_of(
 
     `functions` are those that it affects. Without them it affects all, and a partition cuts off half of them.
     """
-    found = _named(kind, FAULTS, "fault")
-    for option, given in (("--function", functions), ("--share", share)):
-        if given and option not in FAULTS[found].takes:
-            raise Rejected(f"{option}: does not narrow {found}: leave it out")
-    can_hit = FAULTS[found].services
-    hit = tuple(dict.fromkeys(_service(each, found, can_hit) for each in services)) or can_hit
+    fault_kind = _named(kind, FAULTS, "fault")
+    for option, values in (("--function", functions), ("--share", share)):
+        if values and option not in FAULTS[fault_kind].takes:
+            raise Rejected(f"{option}: does not narrow {fault_kind}: leave it out")
+    can_hit = FAULTS[fault_kind].services
+    services_hit = (
+        tuple(dict.fromkeys(_service(service, fault_kind, can_hit) for service in services)) or can_hit
+    )
     if not 0 < seconds <= LONGEST_SECONDS:
         raise Rejected(
             f"a fault lasts more than 0 seconds and at most an hour, not {seconds:g} seconds: use --for 30s or the like"
         )
-    part = FAULTS[found].share if share is None else share
+    part = FAULTS[fault_kind].share if share is None else share
     if not (math.isfinite(part) and 0 < part <= 1):
         raise Rejected(
             f"--share {part:g}: must be more than 0 and at most 1, such as 0.5 for half of the calls"
         )
-    callers = frozenset(_named(each, CALLERS, "function") for each in functions)
-    if found is FaultKind.PARTITIONED and not callers:
+    callers = frozenset(_named(function, CALLERS, "function") for function in functions)
+    if fault_kind is FaultKind.PARTITIONED and not callers:
         callers = HALVES[0]
-    made = Fault(hit[0], found, seconds, callers, part)
-    return tuple(replace(made, service=each) for each in hit)
+    fault = Fault(services_hit[0], fault_kind, seconds, callers, part)
+    return tuple(replace(fault, service=service) for service in services_hit)
 
 
 def _service(name: str, kind: FaultKind, can_hit: Collection[Service]) -> Service:
@@ -227,9 +229,9 @@ def _service(name: str, kind: FaultKind, can_hit: Collection[Service]) -> Servic
     return service
 
 
-def _named(given: str, known: Collection[Name], what: str) -> Name:
-    for each in known:
-        if given == each:
-            return each
-    hint = did_you_mean(given, [str(each) for each in known]) or f": there are {', '.join(known)}"
-    raise Rejected(f"no {what} is called {given!r}{hint}")
+def _named(value: str, choices: Collection[Name], noun: str) -> Name:
+    for name in choices:
+        if value == name:
+            return name
+    hint = did_you_mean(value, [str(name) for name in choices]) or f": there are {', '.join(choices)}"
+    raise Rejected(f"no {noun} is called {value!r}{hint}")

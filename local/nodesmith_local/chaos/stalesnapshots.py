@@ -39,7 +39,7 @@ READS: Mapping[FaultKind, Callable[[bytes], bytes]] = {
 
 
 class StaleReads:
-    """What is read in place of each snapshot: what was there when the fault was first met. Threads share it."""
+    """The snapshot that is read in place of each: the one from when the fault was first met. Threads share it."""
 
     def __init__(self) -> None:
         self._first: dict[str, bytes] = {}
@@ -55,14 +55,14 @@ class StaleReads:
         with self._lock:
             self._first.pop(url, None)
 
-    def changed(self, url: str, kind: FaultKind, answer: Any) -> tuple[dict[str, str], bytes]:
+    def changed(self, url: str, kind: FaultKind, response: Any) -> tuple[dict[str, str], bytes]:
         """Return headers and content in place of an answer's.
 
         The ETag is another one, so that no function takes the content for the object's once the fault is over.
         """
         with self._lock:
-            data = READS[kind](self._first.setdefault(url, answer.content))
-        kept = {
-            name: value for name, value in answer.headers.items() if not name.lower().startswith(_LEFT_OUT)
+            data = READS[kind](self._first.setdefault(url, response.content))
+        headers = {
+            name: value for name, value in response.headers.items() if not name.lower().startswith(_LEFT_OUT)
         }
-        return {**kept, "ETag": f'"{kind}"', "Content-Length": str(len(data))}, data
+        return {**headers, "ETag": f'"{kind}"', "Content-Length": str(len(data))}, data

@@ -38,12 +38,12 @@ class Attachments(Controller):
     def reconcile(self, key: Key) -> bool:
         """Attach one volume to a node, or detach it."""
         node, volume = key
-        there = self._attachment(key)
+        attachment = self._attachment(key)
         users = (pod for pod in self.mirrors.pods_on(node) if not is_over(pod))
         if any(volume in csi_volumes(pod, self.mirrors) for pod in users):
             self._due.pop(key, None)
-            return self._attach(key, there)
-        if there is None:
+            return self._attach(key, attachment)
+        if attachment is None:
             self._due.pop(key, None)
             return False
         can_unmount = self.mirrors.node(node) is not None and self.mirrors.has_kubelet(node)
@@ -51,24 +51,26 @@ class Attachments(Controller):
         if self.store.now() < end:
             self.look_again(key, end)
             return False
-        self.store.delete(ATTACHMENTS, name_of(there))
+        self.store.delete(ATTACHMENTS, name_of(attachment))
         return True
 
-    def _attach(self, key: Key, there: View | None) -> bool:
+    def _attach(self, key: Key, attachment: View | None) -> bool:
         node, volume = key
-        found = self.mirrors[_VOLUMES].objects.get(("", volume))
-        if there is None and found is not None and self.mirrors.node(node) is not None:
-            if self._is_elsewhere(found):
+        volume_object = self.mirrors[_VOLUMES].objects.get(("", volume))
+        if attachment is None and volume_object is not None and self.mirrors.node(node) is not None:
+            if self._is_elsewhere(volume_object):
                 return False  # its detachment touches this key
-            self.store.create(ATTACHMENTS, _manifest(node, found))
+            self.store.create(ATTACHMENTS, _manifest(node, volume_object))
             return True
-        if there is None or dig(there, "status", "attached"):
+        if attachment is None or dig(attachment, "status", "attached"):
             return False
-        began = parse_timestamp(there["metadata"]["creationTimestamp"]) or self.store.now()
-        if self.store.now() < began + _ATTACHING:
-            self.look_again(key, began + _ATTACHING)
+        attaching_since = parse_timestamp(attachment["metadata"]["creationTimestamp"]) or self.store.now()
+        if self.store.now() < attaching_since + _ATTACHING:
+            self.look_again(key, attaching_since + _ATTACHING)
             return False
-        self.store.patch(ATTACHMENTS, name_of(there), {"status": {"attached": True}}, subresource="status")
+        self.store.patch(
+            ATTACHMENTS, name_of(attachment), {"status": {"attached": True}}, subresource="status"
+        )
         return True
 
     def _attachment(self, key: Key) -> View | None:
@@ -77,7 +79,8 @@ class Attachments(Controller):
     def _is_elsewhere(self, volume: View) -> bool:
         alone = _ALONE & set(dig(volume, "spec", "accessModes") or ())
         return bool(alone) and any(
-            _place(each)[1] == name_of(volume) for each in self.mirrors[ATTACHMENTS].objects.values()
+            _place(attachment)[1] == name_of(volume)
+            for attachment in self.mirrors[ATTACHMENTS].objects.values()
         )
 
     def _touch_mounted(self, before: View | None, after: View | None) -> None:
@@ -122,11 +125,11 @@ def csi_volumes(pod: View, mirrors: Mirrors) -> list[str]:
 
 def are_attached(pod: View, mirrors: Mirrors) -> bool:
     """Return whether the volumes that a pod mounts are attached to its node."""
-    found = (
+    attachments = (
         mirrors[ATTACHMENTS].objects.get(("", _name(node_name(pod), volume)))
         for volume in csi_volumes(pod, mirrors)
     )
-    return all(dig(each, "status", "attached") for each in found)
+    return all(dig(attachment, "status", "attached") for attachment in attachments)
 
 
 def _volumes(pod: View, mirrors: Mirrors) -> list[str]:

@@ -78,11 +78,11 @@ class Cluster:
 
     def step(self) -> bool:
         """Let every stand-in do its pending work; return whether anything was done."""
-        done = False
+        has_changed = False
         for part in self._parts:
             self._mirrors.refresh()
-            done = part.step() or done
-        return done
+            has_changed = part.step() or has_changed
+        return has_changed
 
     def settle(self, limit: int = 1000) -> int:
         """Step until nothing is left to do and return the number of steps. Raises RuntimeError at `limit`."""
@@ -126,8 +126,8 @@ class Cluster:
         due = self.due()
         if due is None:
             return IDLE_SECONDS
-        left: timedelta = due - self.store.now()
-        return min(IDLE_SECONDS, max(0.001, left.total_seconds() / speed))
+        time_left: timedelta = due - self.store.now()
+        return min(IDLE_SECONDS, max(0.001, time_left.total_seconds() / speed))
 
 
 class Namespaces(Controller):
@@ -142,8 +142,8 @@ class Namespaces(Controller):
         namespace: View | None = self.mirrors["namespaces"].objects.get(key)
         if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             return False
-        where = name_of(namespace)
-        if self.store.find("serviceaccounts", "default", where) is not None:
+        namespace_name = name_of(namespace)
+        if self.store.find("serviceaccounts", "default", namespace_name) is not None:
             return False
-        self.store.create("serviceaccounts", {"metadata": {"name": "default", "namespace": where}})
+        self.store.create("serviceaccounts", {"metadata": {"name": "default", "namespace": namespace_name}})
         return True

@@ -37,9 +37,9 @@ class Controller(ABC):
         if after is not None:
             self.touch((after["metadata"].get("namespace", ""), after["metadata"]["name"]))
 
-    def look_again(self, key: Key, at: datetime) -> None:
-        """Schedule a reconciliation of `key` for the time `at`."""
-        self._later[key] = min(at, self._later.get(key, at))
+    def look_again(self, key: Key, time: datetime) -> None:
+        """Schedule a reconciliation of `key` for the time `time`."""
+        self._later[key] = min(time, self._later.get(key, time))
 
     def due(self) -> datetime | None:
         """Return the time of the next scheduled reconciliation, or None."""

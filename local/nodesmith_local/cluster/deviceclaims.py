@@ -30,11 +30,13 @@ class DeviceClaims(Controller):
             return sum(self._give_back(claim, key, pod) for claim in self._reserved(key)) > 0
         if not is_active(pod):
             return False
-        made = {each["name"]: each["resourceClaimName"] for each in _statuses(pod)}
-        lacking = [each for each in _from_templates(pod) if each["name"] not in made]
-        made |= {each["name"]: name for each in lacking if (name := self._make(pod, each))}
-        statuses = [{"name": name, "resourceClaimName": claim} for name, claim in sorted(made.items())]
-        if len(made) == len(_statuses(pod)):
+        claims_made = {
+            claim_status["name"]: claim_status["resourceClaimName"] for claim_status in _statuses(pod)
+        }
+        missing = [template for template in _from_templates(pod) if template["name"] not in claims_made]
+        claims_made |= {template["name"]: name for template in missing if (name := self._make(pod, template))}
+        statuses = [{"name": name, "resourceClaimName": claim} for name, claim in sorted(claims_made.items())]
+        if len(claims_made) == len(_statuses(pod)):
             return False
         status = {"status": {"resourceClaimStatuses": statuses}}
         self.store.patch("pods", key[1], status, key[0], subresource="status")
@@ -62,16 +64,16 @@ class DeviceClaims(Controller):
     def _reserved(self, key: Key) -> Iterator[View]:
         """Yield the claims that are reserved for a pod."""
         for claim in self.store.list(CLAIMS, key[0]):
-            if any(each.get("name") == key[1] for each in dig(claim, "status", "reservedFor") or ()):
+            if any(consumer.get("name") == key[1] for consumer in dig(claim, "status", "reservedFor") or ()):
                 yield claim
 
     def _give_back(self, claim: View, key: Key, pod: View | None) -> bool:
-        """Take a claim from a pod. Its devices are free once nobody uses it; one of a pod of its own goes with it."""
-        users = [each for each in claim["status"]["reservedFor"] if each.get("name") != key[1]]
+        """Release a claim of a pod, or delete it if the pod owns it. Devices are free once no pod uses their claim."""
+        users = [consumer for consumer in claim["status"]["reservedFor"] if consumer.get("name") != key[1]]
         status = {"reservedFor": users or None, **({} if users else {"allocation": None})}
         self.store.patch(CLAIMS, name_of(claim), {"status": status}, key[0], subresource="status")
         owners = claim["metadata"].get("ownerReferences") or ()
-        if pod is not None and any(each["uid"] == pod["metadata"]["uid"] for each in owners):
+        if pod is not None and any(owner["uid"] == pod["metadata"]["uid"] for owner in owners):
             self.store.delete(CLAIMS, name_of(claim), key[0])
         return True
 
@@ -87,7 +89,11 @@ class DeviceClaims(Controller):
 
 
 def _from_templates(pod: View) -> Iterator[View]:
-    return (each for each in pod["spec"].get("resourceClaims") or () if each.get("resourceClaimTemplateName"))
+    return (
+        resource_claim
+        for resource_claim in pod["spec"].get("resourceClaims") or ()
+        if resource_claim.get("resourceClaimTemplateName")
+    )
 
 
 def _statuses(pod: View) -> list[View]:
@@ -96,6 +102,12 @@ def _statuses(pod: View) -> list[View]:
 
 def claim_names(pod: View) -> list[str]:
     """Return the names of a pod's ResourceClaims; an empty one is still to be made from its template."""
-    made = {each["name"]: str(each.get("resourceClaimName") or "") for each in _statuses(pod)}
+    claims_made = {
+        claim_status["name"]: str(claim_status.get("resourceClaimName") or "")
+        for claim_status in _statuses(pod)
+    }
     references = pod["spec"].get("resourceClaims") or ()
-    return [str(each.get("resourceClaimName") or made.get(each["name"], "")) for each in references]
+    return [
+        str(reference.get("resourceClaimName") or claims_made.get(reference["name"], ""))
+        for reference in references
+    ]

@@ -28,7 +28,7 @@ class EventExpiry:
         if now < self._next:
             return False
         self._next = now + _EVERY
-        old = [each for each in self._store.list("events") if _last_seen(each) <= now - LIFE]
+        old = [recorded for recorded in self._store.list("events") if _last_seen(recorded) <= now - LIFE]
         for event in old:
             self._store.delete("events", name_of(event), namespace_of(event))
         return bool(old)
@@ -36,7 +36,7 @@ class EventExpiry:
 
 def _last_seen(event: View) -> datetime:
     for field in ("lastTimestamp", "eventTime"):
-        seen = parse_timestamp(event.get(field))
-        if seen is not None:
-            return seen
+        seen_at = parse_timestamp(event.get(field))
+        if seen_at is not None:
+            return seen_at
     return parse_timestamp(event["metadata"]["creationTimestamp"]) or datetime.max.replace(tzinfo=UTC)

@@ -47,7 +47,7 @@ class Mirror:
         with store.history.lock:
             self._watcher = store.history.watch(resource, wake=wake)
             self._first: Iterable[Change] = [
-                Change("ADDED", each, None) for each in store.history.scan(resource)
+                Change("ADDED", revision, None) for revision in store.history.scan(resource)
             ]
 
     def listen(self, listener: Listener) -> None:
@@ -125,13 +125,13 @@ class Mirrors:
 
     def pods_of(self, owner: View) -> list[View]:
         """Return the pods that `owner` controls, sorted by namespace and name."""
-        owned = self.owned.get(owner["metadata"]["uid"], {})
-        return [owned[key] for key in sorted(owned)]
+        owned_pods = self.owned.get(owner["metadata"]["uid"], {})
+        return [owned_pods[key] for key in sorted(owned_pods)]
 
     def pods_on(self, node: str) -> list[View]:
         """Return the pods bound to a node, sorted by namespace and name."""
-        held = self.on_node.get(node, {})
-        return [held[key] for key in sorted(held)]
+        node_pods = self.on_node.get(node, {})
+        return [node_pods[key] for key in sorted(node_pods)]
 
     def _index(self, before: View | None, after: View | None) -> None:
         for pod, index in ((before, self.owned), (before, self.on_node)):

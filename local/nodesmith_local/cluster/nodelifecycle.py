@@ -58,14 +58,16 @@ class NodeLifecycle(Controller):
         if self._is_silent(key, node) and not _is_unknown(node):
             self._give_up(node)
             return True
-        wanted = self._wanted_taints(node)
+        expected = self._wanted_taints(node)
         taints = dig(node, "spec", "taints") or []
-        kept = [each for each in taints if each["key"] not in _OURS or _mark(each) in map(_mark, wanted)]
-        new = kept + [each for each in wanted if _mark(each) not in map(_mark, kept)]
-        wrote = new != taints
-        if wrote:
+        retained = [
+            taint for taint in taints if taint["key"] not in _OURS or _mark(taint) in map(_mark, expected)
+        ]
+        new = retained + [taint for taint in expected if _mark(taint) not in map(_mark, retained)]
+        is_changed = new != taints
+        if is_changed:
             self._patch(node, {"spec": {"taints": new or None}})
-        return self._mark_pods(node) or wrote
+        return self._mark_pods(node) or is_changed
 
     def _is_silent(self, key: Key, node: View) -> bool:
         lease = self.mirrors[LEASES].objects.get((LEASE_NAMESPACE, name_of(node)))
@@ -82,8 +84,8 @@ class NodeLifecycle(Controller):
         now = timestamp(self.store.now())
         conditions: list[Object] = list(dig(node, "status", "conditions") or ())
         for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
-            known = condition_of(node, kind)
-            if known is not None or kind == "Ready":
+            existing = condition_of(node, kind)
+            if existing is not None or kind == "Ready":
                 unknown = {"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown"}
                 unknown["message"] = "Kubelet stopped posting node status."
                 conditions = with_condition({"status": {"conditions": conditions}}, unknown, now)
@@ -98,31 +100,31 @@ class NodeLifecycle(Controller):
 
     def _wanted_taints(self, node: View) -> list[Object]:
         now = self.store.now()
-        words: list[tuple[str, str]] = []
+        effects: list[tuple[str, str]] = []
         ready = (condition_of(node, "Ready") or {}).get("status", "False")
         if ready != "True":
-            word = "unreachable" if ready == "Unknown" else "not-ready"
-            words += [(word, "NoSchedule"), (word, "NoExecute")]
-        words += [(word, "NoSchedule") for kind, word in _PRESSURES.items() if is_true(node, kind)]
+            key = "unreachable" if ready == "Unknown" else "not-ready"
+            effects += [(key, "NoSchedule"), (key, "NoExecute")]
+        effects += [(key, "NoSchedule") for kind, key in _PRESSURES.items() if is_true(node, kind)]
         if dig(node, "spec", "unschedulable"):
-            words.append(("unschedulable", "NoSchedule"))
+            effects.append(("unschedulable", "NoSchedule"))
         return [
-            {"key": _PREFIX + word, "effect": effect, "timeAdded": timestamp(now)} for word, effect in words
+            {"key": _PREFIX + key, "effect": effect, "timeAdded": timestamp(now)} for key, effect in effects
         ]
 
     def _mark_pods(self, node: View) -> bool:
         """Set the pods on a node that is not ready to not ready."""
         if is_true(node, "Ready") or condition_of(node, "Ready") is None:
             return False
-        now, wrote = timestamp(self.store.now()), False
+        now, is_changed = timestamp(self.store.now()), False
         for pod in self.mirrors.pods_on(name_of(node)):
             if is_ready(pod) and not is_over(pod):
                 condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
                 status = {"conditions": with_condition(pod, condition, now)}
                 namespace = pod["metadata"]["namespace"]
                 self.store.patch("pods", name_of(pod), {"status": status}, namespace, subresource="status")
-                wrote = True
-        return wrote
+                is_changed = True
+        return is_changed
 
     def _touch_leaseholder(self, _before: View | None, after: View | None) -> None:
         if after is not None and after["metadata"]["namespace"] == LEASE_NAMESPACE:
@@ -187,10 +189,16 @@ def _stay_seconds(pod: View, node: View) -> float | None:
     for taint in dig(node, "spec", "taints") or ():
         if taint.get("effect") != "NoExecute":
             continue
-        matching = [each for each in dig(pod, "spec", "tolerations") or () if covers(each, taint)]
+        matching = [
+            toleration for toleration in dig(pod, "spec", "tolerations") or () if covers(toleration, taint)
+        ]
         if not matching:
             return 0.0
-        limits = [each["tolerationSeconds"] for each in matching if each.get("tolerationSeconds") is not None]
+        limits = [
+            toleration["tolerationSeconds"]
+            for toleration in matching
+            if toleration.get("tolerationSeconds") is not None
+        ]
         stays += [max(0.0, float(limit)) for limit in limits]
     return min(stays, default=None)
 

@@ -44,14 +44,14 @@ def covers(toleration: View, taint: View) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
         return False
-    found, given = taint.get("value") or "", toleration.get("value") or ""
+    value, tolerated = taint.get("value") or "", toleration.get("value") or ""
     match toleration.get("operator") or "Equal":
         case "Exists":
             return True
         case "Equal":
-            return bool(found == given)
+            return bool(value == tolerated)
         case "Gt" | "Lt" as operator:
-            return _compares(found, given, greater=operator == "Gt")
+            return _compares(value, tolerated, greater=operator == "Gt")
         case _:
             return False
 
@@ -59,8 +59,8 @@ def covers(toleration: View, taint: View) -> bool:
 def node_matches(spec: View, node: View) -> bool:
     """Return whether a node satisfies a pod spec's nodeSelector and required node affinity."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
-    wanted = spec.get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    selector = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
         return False
     required = dig(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
@@ -84,8 +84,8 @@ def _all(
     return all(holds(rule, values) for rule in rules)
 
 
-def _compares(found: str, given: str, *, greater: bool) -> bool:
+def _compares(value: str, bound: str, *, greater: bool) -> bool:
     try:
-        return int(found) > int(given) if greater else int(found) < int(given)
+        return int(value) > int(bound) if greater else int(value) < int(bound)
     except ValueError:
         return False

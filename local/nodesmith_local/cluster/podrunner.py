@@ -48,7 +48,7 @@ class Pace:
 class PodRunner(Controller):
     """Runs the pods that are bound to Ready nodes.
 
-    On any other node nothing happens, nor on one whose kubelet died with its instance.
+    It does nothing on other nodes, or on a node whose kubelet stopped with its instance.
     """
 
     def __init__(self, store: Store, mirrors: Mirrors, pace: Pace) -> None:
@@ -90,7 +90,7 @@ class PodRunner(Controller):
         self._addresses += 1
         address = str(IPv4Address(_FIRST_ADDRESS + self._addresses))
         addresses = dig(node, "status", "addresses") or ()
-        host = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+        host = next((entry["address"] for entry in addresses if entry.get("type") == "InternalIP"), "")
         if dig(pod, "spec", "hostNetwork"):
             address = host
         status = _running(pod, self.store.now())
@@ -99,9 +99,9 @@ class PodRunner(Controller):
 
     def _pull_seconds(self, pod: View, node: View) -> float:
         """Return how long the node still pulls images before the pod can start."""
-        there = {name for image in dig(node, "status", "images") or () for name in image.get("names") or ()}
-        there |= self._pulled.get(node["metadata"]["uid"], set())
-        return 0.0 if _images(pod) <= there else self._pace.pull_seconds
+        pulled = {name for image in dig(node, "status", "images") or () for name in image.get("names") or ()}
+        pulled |= self._pulled.get(node["metadata"]["uid"], set())
+        return 0.0 if _images(pod) <= pulled else self._pace.pull_seconds
 
     def _maybe_complete(self, key: Key, pod: View) -> bool:
         if dig(pod, "spec", "restartPolicy") == "Always":
@@ -116,17 +116,17 @@ class PodRunner(Controller):
     def _stop(self, key: Key, pod: View) -> bool:
         end = parse_timestamp(pod["metadata"]["deletionTimestamp"]) or self.store.now()
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        took = min(grace, _seconds(pod, STOP_SECONDS, self._pace.stop_seconds))
-        if not self._has_come(key, end - timedelta(seconds=grace), took):
+        stop_seconds = min(grace, _seconds(pod, STOP_SECONDS, self._pace.stop_seconds))
+        if not self._has_come(key, end - timedelta(seconds=grace), stop_seconds):
             return False
         self.store.delete("pods", key[1], key[0], DeleteOptions(grace_seconds=0))
         self._bound_at.pop(pod["metadata"]["uid"], None)
         return True
 
     def _has_come(self, key: Key, since: datetime, seconds: float) -> bool:
-        at = since + timedelta(seconds=seconds)
-        if self.store.now() < at:
-            self.look_again(key, at)
+        time = since + timedelta(seconds=seconds)
+        if self.store.now() < time:
+            self.look_again(key, time)
             return False
         return True
 
@@ -156,46 +156,51 @@ class PodRunner(Controller):
 def _images(pod: View) -> set[str]:
     """Return the full names of a pod's images."""
     containers = [*pod["spec"]["containers"], *(dig(pod, "spec", "initContainers") or ())]
-    return {full_name(str(each.get("image") or "")) for each in containers}
+    return {full_name(str(container.get("image") or "")) for container in containers}
 
 
 def _running(pod: View, now: datetime) -> Object:
-    at = timestamp(now)
+    time = timestamp(now)
     conditions = list(dig(pod, "status", "conditions") or ())
     for kind in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", "PodScheduled"):
         new = {"type": kind, "status": "True"}
-        known = condition_of({"status": {"conditions": conditions}}, kind)
-        if known is None or known.get("status") != "True":
-            conditions = [each for each in conditions if each is not known]
-            conditions = with_condition({"status": {"conditions": conditions}}, new, at)
+        existing = condition_of({"status": {"conditions": conditions}}, kind)
+        if existing is None or existing.get("status") != "True":
+            conditions = [condition for condition in conditions if condition is not existing]
+            conditions = with_condition({"status": {"conditions": conditions}}, new, time)
     return {
         "phase": "Running",
         "conditions": conditions,
         "containerStatuses": [
-            _container(each, {"running": {"startedAt": at}}, ready=True) for each in pod["spec"]["containers"]
+            _container(container, {"running": {"startedAt": time}}, ready=True)
+            for container in pod["spec"]["containers"]
         ],
         "initContainerStatuses": [
-            _init_container(each, at) for each in pod["spec"].get("initContainers") or ()
+            _init_container(init_container, time)
+            for init_container in pod["spec"].get("initContainers") or ()
         ],
         "observedGeneration": pod["metadata"].get("generation", 0),
     }
 
 
-def _init_container(container: View, at: str) -> Object:
+def _init_container(container: View, time: str) -> Object:
     if container.get("restartPolicy") == "Always":  # a sidecar keeps running
-        return _container(container, {"running": {"startedAt": at}}, ready=True)
-    return _container(container, _terminated(at, at), ready=True)
+        return _container(container, {"running": {"startedAt": time}}, ready=True)
+    return _container(container, _terminated(time, time), ready=True)
 
 
 def _completed(pod: View, now: datetime) -> Object:
-    at = timestamp(now)
+    time = timestamp(now)
     conditions = dig(pod, "status", "conditions") or ()
     for kind in ("ContainersReady", "Ready"):
         new = {"type": kind, "status": "False", "reason": "PodCompleted"}
-        conditions = with_condition({"status": {"conditions": conditions}}, new, at)
-    started = dig(pod, "status", "startTime") or at
-    ended = [_container(each, _terminated(started, at), ready=False) for each in pod["spec"]["containers"]]
-    return {"phase": "Succeeded", "conditions": conditions, "containerStatuses": ended}
+        conditions = with_condition({"status": {"conditions": conditions}}, new, time)
+    started = dig(pod, "status", "startTime") or time
+    statuses = [
+        _container(container, _terminated(started, time), ready=False)
+        for container in pod["spec"]["containers"]
+    ]
+    return {"phase": "Succeeded", "conditions": conditions, "containerStatuses": statuses}
 
 
 def _terminated(started: str, finished: str) -> Object:

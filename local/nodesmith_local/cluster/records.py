@@ -23,9 +23,9 @@ def record(
     namespace = namespace_of(obj) or "default"
     mark = sha256(f"{dig(obj, 'metadata', 'uid')}{component}{reason}{message}".encode()).hexdigest()[:16]
     name, now = f"{name_of(obj)}.{mark}", timestamp(store.now())
-    known = store.find("events", name, namespace)
-    if known is not None:
-        store.patch("events", name, {"count": known["count"] + 1, "lastTimestamp": now}, namespace)
+    existing = store.find("events", name, namespace)
+    if existing is not None:
+        store.patch("events", name, {"count": existing["count"] + 1, "lastTimestamp": now}, namespace)
         return
     involved = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "name": name_of(obj)}
     involved |= {"namespace": namespace_of(obj), "uid": obj["metadata"]["uid"]}
@@ -46,12 +46,12 @@ def record(
 
 def with_condition(obj: View, condition: Object, now: str) -> list[Object]:
     """Return status.conditions with `condition` set; lastTransitionTime changes only when the status does."""
-    known = condition_of(obj, condition["type"])
+    previous = condition_of(obj, condition["type"])
     since = now
-    if known is not None and known.get("status") == condition["status"]:
-        since = known.get("lastTransitionTime", now)
+    if previous is not None and previous.get("status") == condition["status"]:
+        since = previous.get("lastTransitionTime", now)
     conditions = dig(obj, "status", "conditions") or ()
     new = {**condition, "lastTransitionTime": since}
-    if known is None:
+    if previous is None:
         return [*conditions, new]
-    return [{**each, **new} if each is known else each for each in conditions]
+    return [{**existing, **new} if existing is previous else existing for existing in conditions]

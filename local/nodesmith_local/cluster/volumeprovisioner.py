@@ -40,8 +40,8 @@ class VolumeMaker(Controller):
         volume = f"pvc-{claim['metadata']['uid']}"
         self.store.create(VOLUMES, _manifest(volume, claim, storage_class, node))
         self.store.patch(VOLUMES, volume, {"status": {"phase": "Bound"}}, subresource="status")
-        done = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}
-        self.store.patch(CLAIMS, key[1], {**done, "spec": {"volumeName": volume}}, key[0])
+        bound_patch = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}
+        self.store.patch(CLAIMS, key[1], {**bound_patch, "spec": {"volumeName": volume}}, key[0])
         bound = {"phase": "Bound", "capacity": dig(claim, "spec", "resources", "requests")}
         self.store.patch(CLAIMS, key[1], {"status": bound}, key[0], subresource="status")
         return True
@@ -58,9 +58,9 @@ class VolumeMaker(Controller):
         self.touch_object(before, after)
         if after is None and before is not None:
             self._chosen.pop((before["metadata"]["namespace"], name_of(before)), None)
-            made = self.store.find(VOLUMES, f"pvc-{before['metadata']['uid']}")
-            if made is not None and dig(made, "spec", "persistentVolumeReclaimPolicy") == "Delete":
-                self.store.delete(VOLUMES, name_of(made))
+            volume = self.store.find(VOLUMES, f"pvc-{before['metadata']['uid']}")
+            if volume is not None and dig(volume, "spec", "persistentVolumeReclaimPolicy") == "Delete":
+                self.store.delete(VOLUMES, name_of(volume))
 
 
 def _manifest(name: str, claim: View, storage_class: View, node: View) -> Object:

@@ -77,7 +77,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore that kube-apiserver has gone; show any other error, since it is a bug in `authenticate`."""
+        """Ignore connections that kube-apiserver closed; show any other error, since it is a bug in `authenticate`."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

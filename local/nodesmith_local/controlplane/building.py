@@ -76,10 +76,10 @@ class Build:
 
     def _link_flags(self) -> str:
         """Return linker flags that omit symbols and set Kubernetes' version, which the build lacks."""
-        found = _KUBERNETES.search((self.modules / "go.mod").read_text())
-        if found is None:
+        path = _KUBERNETES.search((self.modules / "go.mod").read_text())
+        if path is None:
             raise Rejected(f"{self.modules / 'go.mod'}: does not require k8s.io/kubernetes: restore the file")
-        version, major, minor = found.groups()
+        version, major, minor = path.groups()
         versions = {
             "gitVersion": f"v{version}",
             "gitMajor": major,
@@ -100,9 +100,9 @@ class Build:
         asked = subprocess.run(  # noqa: S603 the command is ours
             [go, "env", "GOVERSION"], cwd=self.modules, capture_output=True, text=True, check=False
         )
-        found = asked.stdout.strip().removeprefix("go")
-        if asked.returncode or _numbers(found) < _numbers(version):
-            raise Rejected(f"{go} is too old ({found or asked.stderr.strip()}): {remedy}")
+        path = asked.stdout.strip().removeprefix("go")
+        if asked.returncode or _numbers(path) < _numbers(version):
+            raise Rejected(f"{go} is too old ({path or asked.stderr.strip()}): {remedy}")
         return go
 
     @contextmanager

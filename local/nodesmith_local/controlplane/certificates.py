@@ -38,8 +38,8 @@ def write_certificates(folder: Path) -> None:
         .sign(authority, hashes.SHA256())
     )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    names = [x509.DNSName(each) for each in _NAMES]
-    addresses = [x509.IPAddress(IPv4Address(each)) for each in _ADDRESSES]
+    names = [x509.DNSName(dns_name) for dns_name in _NAMES]
+    addresses = [x509.IPAddress(IPv4Address(address)) for address in _ADDRESSES]
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     server = (
         _certificate(subject, name, serving.public_key())

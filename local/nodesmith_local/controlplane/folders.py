@@ -36,9 +36,9 @@ def claimed(folder: Path) -> Iterator[None]:
             raise Rejected(
                 f"{folder}: another control plane runs in it: end that one, or name another folder"
             ) from None
-        for each in folder.iterdir():
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each)
-            elif each != mark:
-                each.unlink()
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path != mark:
+                path.unlink()
         yield

@@ -23,7 +23,7 @@ from nodesmith_local.functions.invocable import Counted, Invocable, Throttled
 _RETRIED_AFTER = (timedelta(minutes=1), timedelta(minutes=2))
 """Lambda allows at most two retries."""
 _LONGEST_BACK_OFF_SECONDS = 300
-"""Throttled events come back after a second, then after twice as long each time up to this, and count as no run."""
+"""Throttled events are retried after a second, then after twice as long each time up to this. They count as no run."""
 _log = logging.getLogger(__name__)
 
 Deliveries = Callable[[int], Iterable[tuple[float, float]]]

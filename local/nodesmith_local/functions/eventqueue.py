@@ -62,7 +62,7 @@ class EventQueue:
 
     def _due(self) -> Event | None:
         now = self._clock.now()
-        due = [each for each in self._events if each.due <= now]
+        due = [queued for queued in self._events if queued.due <= now]
         if not due or self._closed:
             return None
         event = min(due, key=lambda each: each.rank)
@@ -71,7 +71,7 @@ class EventQueue:
 
     def _seconds_until_due(self, otherwise: float) -> float:
         """Return the real seconds until the next event is due, or `otherwise` if there is none."""
-        first = min((each.due for each in self._events), default=None)
+        first = min((queued.due for queued in self._events), default=None)
         if first is None:
             return otherwise
         seconds = (first - self._clock.now()).total_seconds()

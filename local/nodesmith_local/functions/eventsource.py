@@ -85,13 +85,15 @@ class EventSource(Counted):
         return len(messages)
 
     def _without_loops(self, messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """Move messages whose chain Lambda ends to the dead letters, and return the others."""
+        """Move messages of loops that Lambda stops to the dead-letter queue, and return the others."""
         if self._recursive_loop == "Allow":
             return messages
-        over = [each for each in messages if loopdetection.is_over(_trace(each), self._function.concern)]
+        over = [
+            message for message in messages if loopdetection.is_over(_trace(message), self._function.concern)
+        ]
         if over:
-            self._queues.give_up(self._queue_url, [each["ReceiptHandle"] for each in over])
-        return [each for each in messages if each not in over]
+            self._queues.give_up(self._queue_url, [message["ReceiptHandle"] for message in over])
+        return [message for message in messages if message not in over]
 
     def _receive(self, wait_seconds: int) -> list[dict[str, Any]]:
         """Wait for the first message, then for more until the batch is full or its window ends."""

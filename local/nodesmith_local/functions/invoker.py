@@ -128,17 +128,17 @@ class Invoker(Feeds):
     ) -> None:
         region = deployment.region
         events: dict[str, AsyncInvocations] = {}
-        for each in FUNCTIONS:
-            if each.name in functions:
-                arn = function_arn(region, each.name)
+        for spec in FUNCTIONS:
+            if spec.name in functions:
+                arn = function_arn(region, spec.name)
                 config = InvokeConfig(
                     RETRIES,
                     LONGEST_AGE_SECONDS,
                     queue_arn(region, DEAD_LETTER_QUEUE_NAME),
-                    recursive_loop=each.recursive_loop,
+                    recursive_loop=spec.recursive_loop,
                 )
-                made = AsyncInvocations(arn, functions[each.name], clock, config, partial(bury, region))
-                events[each.name] = made
+                made = AsyncInvocations(arn, functions[spec.name], clock, config, partial(bury, region))
+                events[spec.name] = made
                 lambdas.know(made)
         feeds: dict[str, Feed] = {**events}
         if DISPATCH.name in functions:

@@ -75,12 +75,14 @@ class Lambdas:
             return status, {**headers, "status": str(status)}, body  # moto reads the status from the headers
 
         def send_to_targets(rule: Rule, event: Any, transform_input: bool = True) -> None:
-            ours = [each for each in rule.targets if each["Arn"].split(":")[2] == "lambda"]
+            ours = [
+                rule_target for rule_target in rule.targets if rule_target["Arn"].split(":")[2] == "lambda"
+            ]
             if ours and rule.event_pattern.matches_event(event):
                 for target in ours:
                     self._pass_on(rule.arn, target["Arn"], event)
             others = copy.copy(rule)
-            others.targets = [each for each in rule.targets if each not in ours]
+            others.targets = [rule_target for rule_target in rule.targets if rule_target not in ours]
             send(others, event, transform_input)
 
         with (

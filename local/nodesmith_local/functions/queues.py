@@ -45,8 +45,9 @@ class PolledQueues:
         """Move received messages to the dead-letter queue; without one, they are lost."""
         queue, given_up = self._queue(url), set(receipts)
         with queue._messages_lock:  # noqa: SLF001 - moto's own, which moves a message only when it is received
-            found = [each for each in queue._messages if given_up.intersection(each.all_receipt_handles)]  # noqa: SLF001
-            for message in found:
+            messages = queue._messages  # noqa: SLF001
+            received = [m for m in messages if given_up.intersection(m.all_receipt_handles)]
+            for message in received:
                 queue._messages.remove(message)  # noqa: SLF001
                 if queue.dead_letter_queue is not None:
                     queue.dead_letter_queue.add_message(message)

@@ -36,7 +36,8 @@ def queues_run_on(clock: LocalClock, stopping: threading.Event | None = None) ->
             raise _Stopped
 
     def until_due(queue: Any) -> float:
-        due = min((max(each.visible_at, each.delayed_until) for each in queue._messages), default=None)  # noqa: SLF001
+        messages = queue._messages  # noqa: SLF001
+        due = min((max(m.visible_at, m.delayed_until) for m in messages), default=None)
         if due is None:
             return _GLANCE_SECONDS
         return min(_GLANCE_SECONDS, max(0.0, clock.wall_seconds(due / 1000 - seconds())) + _MOMENT_SECONDS)

@@ -81,8 +81,8 @@ def _created_or_applied(objects: Objects, resource: str, manifest: Mapping[str, 
 def _refused(objects: Objects, document: Document, error: ApiError) -> Fault:
     """Return the server's refusal; for an unknown kind or namespace, with a hint at the remedy."""
     metadata = document.manifest["metadata"]
-    if error.code == HTTPStatus.BAD_REQUEST and (near := _nearest(objects, document.manifest)):
-        return document.fault(f"{error.message}, did you mean {near}?", "kind")
+    if error.code == HTTPStatus.BAD_REQUEST and (nearest_kind := _nearest(objects, document.manifest)):
+        return document.fault(f"{error.message}, did you mean {nearest_kind}?", "kind")
     namespace = metadata.get("namespace")
     if error.code == HTTPStatus.NOT_FOUND and namespace and not objects.find("namespaces", namespace):
         return document.fault(f"{error.message}: add a Namespace with that name", "metadata.namespace")
@@ -94,12 +94,15 @@ def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
 
     Return "" for a kind that is served, or where no kind is similar.
     """
-    served = {each.kind: "/".join(filter(None, (each.group, each.versions[0]))) for each in objects.registry}
+    served = {
+        resource.kind: "/".join(filter(None, (resource.group, resource.versions[0])))
+        for resource in objects.registry
+    }
     kind = str(manifest["kind"])
     if served.get(kind) == manifest["apiVersion"]:
         return ""
-    near = _TODAY.get(kind) or next(iter(meant(kind, served)), "")
-    return f"{near} of {served[near]}" if near in served else ""
+    nearest_kind = _TODAY.get(kind) or next(iter(meant(kind, served)), "")
+    return f"{nearest_kind} of {served[nearest_kind]}" if nearest_kind in served else ""
 
 
 def _own_words(document: Document) -> list[Fault]:
@@ -111,6 +114,6 @@ def _own_words(document: Document) -> list[Fault]:
 
 def _left_out(document: Document, warning: str) -> Fault:
     """Return the fault of a field that the server drops, from its warning `unknown field "spec.tempalte"`."""
-    words, quote, path = warning.partition('"')
+    message, quote, path = warning.partition('"')
     field = path.rstrip('"') if quote else ""
-    return document.fault(f"{words.strip()}; it is ignored" if field else warning, field)
+    return document.fault(f"{message.strip()}; it is ignored" if field else warning, field)

@@ -74,27 +74,27 @@ class Decisions:
 
     def reasons(self) -> dict[str, str]:
         """Return the reason why each pending pod waits, from the last decision about it."""
-        found: dict[str, str] = {}
+        reasons_by_pod: dict[str, str] = {}
         for record in self.all:
-            found |= reasons_of(record)
-        return found
+            reasons_by_pod |= reasons_of(record)
+        return reasons_by_pod
 
     def refused(self, heartbeat: Heartbeat | None) -> dict[str, datetime]:
-        """Return the pods for which the last decision bought nothing, each with the time of that decision's knowledge.
+        """Return the pods for which the last decision bought nothing, each with the time of that decision's snapshot.
 
         That time is when its snapshot was taken, or the time of the forwarder's `heartbeat` if nothing has changed
         since.
         """
-        found: dict[str, datetime] = {}
+        refused_at: dict[str, datetime] = {}
         for record in self.all:
-            plan, looked = record["plan"], parse_time(record["inputs"]["snapshot"]["takenAt"])
-            if heartbeat is not None and heartbeat.changed <= looked:
-                looked = max(looked, min(heartbeat.at, parse_time(record["at"])))
-            found |= {pod: looked for group in plan["unplaced"] for pod in group["pods"]}
-            found |= {pod: FOR_GOOD for group in plan["ignored"] for pod in group["pods"]}
+            plan, looked_at = record["plan"], parse_time(record["inputs"]["snapshot"]["takenAt"])
+            if heartbeat is not None and heartbeat.changed <= looked_at:
+                looked_at = max(looked_at, min(heartbeat.at, parse_time(record["at"])))
+            refused_at |= {pod: looked_at for group in plan["unplaced"] for pod in group["pods"]}
+            refused_at |= {pod: FOR_GOOD for group in plan["ignored"] for pod in group["pods"]}
             for pod in helped_by(record):
-                found.pop(pod, None)
-        return found
+                refused_at.pop(pod, None)
+        return refused_at
 
     def problems(self) -> tuple[str, ...]:
         """Return the problems of the last decision's inputs."""
@@ -119,12 +119,12 @@ class Decisions:
 def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
     """Return a decision's statement on each pod that is not bound yet."""
     plan = record["plan"]
-    found = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
-    found |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
+    reasons_by_pod = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
+    reasons_by_pod |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
     for node in plan["nodes"]:
         nominated = node["claim"].get("nominated") or ()
-        found |= dict.fromkeys(nominated, f"waits for NodeClaim {node['claim']['name']}")
-    return found | refused_by(record)
+        reasons_by_pod |= dict.fromkeys(nominated, f"waits for NodeClaim {node['claim']['name']}")
+    return reasons_by_pod | refused_by(record)
 
 
 def refused_by(record: Mapping[str, Any]) -> dict[str, str]:

@@ -51,88 +51,102 @@ class Interrupted:
 
 def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupted | None:
     """Let EC2 reclaim two spot nodes, and wait until they are gone and all pods run; None without spot nodes."""
-    before = cluster.report()
-    victims = [node.name for node in before.nodes if node.capacity_type == SPOT][:_VICTIMS]
+    initial = cluster.report()
+    victims = [node.name for node in initial.nodes if node.capacity_type == SPOT][:_VICTIMS]
     if not victims:
         return None
-    homes = {pod: node.name for node in before.nodes for pod in node.pods}
-    events, began = cluster.aws.client("events"), cluster.clock.now()
+    homes = {pod: node.name for node in initial.nodes for pod in node.pods}
+    events, started_at = cluster.aws.client("events"), cluster.clock.now()
     with cluster.stage(f"EC2 announces that it reclaims {len(victims)} nodes in two minutes"):
         for node in victims:
             provider_id = str(cluster.objects.get("nodes", node)["spec"]["providerID"])
-            announce_interruption(events, cluster.aws.region, provider_id.rpartition("/")[2], began)
+            announce_interruption(events, cluster.aws.region, provider_id.rpartition("/")[2], started_at)
 
     def under_way() -> str:
-        there = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
-        still, running = sorted(there & set(victims)), cluster.report().running
-        if still:
-            return f"{still[0]} still exists"
-        return f"{running} of {before.running} pods run" if running < before.running else ""
+        existing = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
+        remaining, running = sorted(existing & set(victims)), cluster.report().running
+        if remaining:
+            return f"{remaining[0]} still exists"
+        return f"{running} of {initial.running} pods run" if running < initial.running else ""
 
-    left = wait_for(cluster, patience_seconds, under_way)
-    entries = [entry for entry in cluster.timeline.entries if entry.at >= began]
-    bought = _bought(entries, began, {name: node for node, name in cluster.claims_by_node().items()})
-    taken = [_taken(name, entries, began, homes) for name in victims]
-    stay = [NodeSpan(node.name, "stays") for node in before.nodes if node.name not in victims]
+    activity = wait_for(cluster, patience_seconds, under_way)
+    entries = [entry for entry in cluster.timeline.entries if entry.at >= started_at]
+    bought_spans = _bought(
+        entries, started_at, {name: node for node, name in cluster.claims_by_node().items()}
+    )
+    reclaimed_spans = [_taken(name, entries, started_at, homes) for name in victims]
+    staying_spans = [NodeSpan(node.name, "stays") for node in initial.nodes if node.name not in victims]
     return Interrupted(
-        (*taken, *stay, *bought), tuple(_waits(entries)), left, len(victims), len(before.nodes)
+        (*reclaimed_spans, *staying_spans, *bought_spans),
+        tuple(_waits(entries)),
+        activity,
+        len(victims),
+        len(initial.nodes),
     )
 
 
-def _taken(name: str, entries: Iterable[Entry], began: datetime, homes: dict[str, str]) -> NodeSpan:
+def _taken(name: str, entries: Iterable[Entry], started_at: datetime, homes: dict[str, str]) -> NodeSpan:
     own = {f"Pod/{pod}" for pod, home in homes.items() if home == name}
-    gone = {e.object: _seconds(e, began) for e in entries if e.what == DELETED}
-    first = min((at for what, at in gone.items() if what in own), default=None)
-    until = gone.get(f"Node/{name}")
-    what = "" if until is None or first is None else f"pods leave at {first:.0f} s, gone at {until:.0f} s"
-    return NodeSpan(name, what, leaving=first, until=until)
+    deletions = {e.object: _seconds(e, started_at) for e in entries if e.what == DELETED}
+    first_left = min((seconds for deleted, seconds in deletions.items() if deleted in own), default=None)
+    until = deletions.get(f"Node/{name}")
+    course = (
+        ""
+        if until is None or first_left is None
+        else f"pods leave at {first_left:.0f} s, gone at {until:.0f} s"
+    )
+    return NodeSpan(name, course, leaving=first_left, until=until)
 
 
-def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) -> Iterator[NodeSpan]:
-    ready = {e.object: _seconds(e, began) for e in entries if e.what == READY}
+def _bought(entries: Sequence[Entry], started_at: datetime, nodes: dict[str, str]) -> Iterator[NodeSpan]:
+    ready = {e.object: _seconds(e, started_at) for e in entries if e.what == READY}
     for entry in entries:
         if entry.what == LAUNCHED and entry.object.startswith("NodeClaim/"):
-            claim, since = entry.object.partition("/")[2], _seconds(entry, began)
-            at = ready.get(f"Node/{nodes.get(claim, '')}", NOTICE_SECONDS)
+            claim, since = entry.object.partition("/")[2], _seconds(entry, started_at)
+            ready_at = ready.get(f"Node/{nodes.get(claim, '')}", NOTICE_SECONDS)
             yield NodeSpan(
-                nodes.get(claim, claim), f"bought at {since:.0f} s, ready at {at:.0f} s", since, at
+                nodes.get(claim, claim),
+                f"bought at {since:.0f} s, ready at {ready_at:.0f} s",
+                since,
+                ready_at,
             )
 
 
 def _waits(entries: Iterable[Entry]) -> Iterator[float]:
     """Yield how many seconds each new pod was without a node."""
-    came: dict[str, datetime] = {}
+    pending_since: dict[str, datetime] = {}
     for entry in entries:
         if entry.what == PENDING and entry.object.startswith("Pod/"):
-            came[entry.object] = entry.at
-        elif entry.what == BOUND and entry.object in came:
-            yield (entry.at - came.pop(entry.object)).total_seconds()
+            pending_since[entry.object] = entry.at
+        elif entry.what == BOUND and entry.object in pending_since:
+            yield (entry.at - pending_since.pop(entry.object)).total_seconds()
 
 
-def _seconds(entry: Entry, began: datetime) -> float:
-    return (entry.at - began).total_seconds()
+def _seconds(entry: Entry, started_at: datetime) -> float:
+    return (entry.at - started_at).total_seconds()
 
 
-def drawn(found: Interrupted) -> Iterator[str]:
+def drawn(interruption: Interrupted) -> Iterator[str]:
     """Yield a chart of every node on one time scale, from the notice until EC2 takes the instances."""
-    width = max(len(life.name.partition(".")[0]) for life in found.spans)
+    width = max(len(shown.name.partition(".")[0]) for shown in interruption.spans)
     quarters = "".join(f"{NOTICE_SECONDS * n / 4:<{_COLUMNS // 4}.0f}" for n in range(4))
     yield f"  {'':<{width}}  {quarters}{NOTICE_SECONDS:.0f} s"
-    for span in found.spans:
+    for span in interruption.spans:
         yield f"  {span.name.partition('.')[0]:<{width}}  {_bar(span):<{_COLUMNS}}  {span.what}".rstrip()
     yield f"  {_SERVING} serves   {_LEAVING} its pods leave   {_COMING} on its way"
-    if found.waits:
-        waited = f"the longest waited {max(found.waits):.1f} s, {sum(found.waits):.0f} pod-seconds in total"
-        yield f"  {len(found.waits)} pods were recreated on other nodes: {waited}"
+    if interruption.waits:
+        waits = interruption.waits
+        waited = f"the longest waited {max(waits):.1f} s, {sum(waits):.0f} pod-seconds in total"
+        yield f"  {len(waits)} pods were recreated on other nodes: {waited}"
 
 
 def _bar(span: NodeSpan) -> str:
     return "".join(_sign(span, NOTICE_SECONDS * (column + 0.5) / _COLUMNS) for column in range(_COLUMNS))
 
 
-def _sign(span: NodeSpan, at: float) -> str:
-    if at < span.since or (span.until is not None and at >= span.until):
+def _sign(span: NodeSpan, seconds: float) -> str:
+    if seconds < span.since or (span.until is not None and seconds >= span.until):
         return " "
-    if at < span.ready:
+    if seconds < span.ready:
         return _COMING
-    return _LEAVING if span.leaving is not None and at >= span.leaving else _SERVING
+    return _LEAVING if span.leaving is not None and seconds >= span.leaving else _SERVING

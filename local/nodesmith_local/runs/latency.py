@@ -32,13 +32,15 @@ def latencies(timeline: Iterable[Entry], claim_of_node: Mapping[str, str]) -> tu
     for entry in timeline:
         first.setdefault((entry.object, entry.what), entry)
     waits: dict[str, list[float]] = {step: [] for step in STEPS}
-    for (pod, what), pending in first.items():
+    for (pod, milestone), pending in first.items():
         bound = first.get((pod, BOUND))
-        if what == PENDING and bound and bound.detail in claim_of_node:
+        if milestone == PENDING and bound and bound.detail in claim_of_node:
             node, claim = bound.detail, claim_of_node[bound.detail]
-            for step, at in _moments(first, pod, node, claim):
-                waits[step].append(max(0.0, (at - pending.at).total_seconds()))
-    return tuple(Latency(s, median(found), max(found), len(found)) for s, found in waits.items() if found)
+            for step, reached_at in _moments(first, pod, node, claim):
+                waits[step].append(max(0.0, (reached_at - pending.at).total_seconds()))
+    return tuple(
+        Latency(s, median(seconds), max(seconds), len(seconds)) for s, seconds in waits.items() if seconds
+    )
 
 
 def _moments(

@@ -23,7 +23,7 @@ def of_cluster(documents: Iterable[Document], cluster: str, first: str) -> list[
     Clusters may have subnets with the same tags, so selectors by tags also get the cluster's own tag. The first
     cluster's usual role becomes this cluster's.
     """
-    return [_own(each, cluster, first) for each in documents]
+    return [_own(document, cluster, first) for document in documents]
 
 
 def _own(document: Document, cluster: str, first: str) -> Document:

@@ -26,7 +26,7 @@ class ClusterState:
     now: datetime
     last_change: datetime
     refused: Callable[[], Mapping[str, datetime]] = dict
-    """Returns the pods (namespace/name) for which the last decision bought nothing, with the time of its knowledge.
+    """Returns the pods (namespace/name) for which the last decision bought nothing, with the time of its snapshot.
 
     Called only if nothing else is under way, since it reads the ledger.
     """
@@ -65,23 +65,23 @@ def _growing(state: ClusterState) -> str:
     """Return a workload that does not have all its pods yet. A StatefulSet creates a pod when the last one runs."""
     held_up = {owner for pod in state.pods if _is_waiting(pod) for owner in _owners(pod)}
     for resource in REPLICATED:
-        for each in state.workloads.get(resource, ()):
-            spec, status = each.get("spec") or {}, each.get("status") or {}
-            if _is_observed(each) and each["metadata"].get("uid") in held_up:
+        for workload in state.workloads.get(resource, ()):
+            spec, status = workload.get("spec") or {}, workload.get("status") or {}
+            if _is_observed(workload) and workload["metadata"].get("uid") in held_up:
                 continue
-            if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
-                return f"{each['kind']}/{each['metadata']['name']} does not have all its pods yet"
+            if not _is_observed(workload) or status.get("replicas", 0) != spec.get("replicas", 1):
+                return f"{workload['kind']}/{workload['metadata']['name']} does not have all its pods yet"
     for resource in WORKLOADS[len(REPLICATED) :]:
-        for each in state.workloads.get(resource, ()):
-            if not each.get("status"):
-                return f"{each['kind']}/{each['metadata']['name']} has no status yet"
+        for workload in state.workloads.get(resource, ()):
+            if not workload.get("status"):
+                return f"{workload['kind']}/{workload['metadata']['name']} has no status yet"
     return ""
 
 
 def _owners(pod: View) -> Iterable[str]:
     """Return the uids of the StatefulSets that a pod belongs to: one or none."""
     references = pod["metadata"].get("ownerReferences") or ()
-    return [str(each["uid"]) for each in references if each.get("kind") == "StatefulSet"]
+    return [str(owner["uid"]) for owner in references if owner.get("kind") == "StatefulSet"]
 
 
 def _is_observed(workload: View) -> bool:
@@ -111,9 +111,9 @@ def _ending(state: ClusterState) -> str:
     """Return an object whose deletion is in progress; if nothing happens for a while, something blocks it."""
     if state.now - state.last_change < state.calm:
         for kind, objects in (("NodeClaim", state.nodeclaims), ("Pod", state.pods)):
-            for each in objects:
-                if each["metadata"].get("deletionTimestamp"):
-                    return f"{kind}/{pod_key(each) if kind == 'Pod' else each['metadata']['name']} is ending"
+            for obj in objects:
+                if obj["metadata"].get("deletionTimestamp"):
+                    return f"{kind}/{pod_key(obj) if kind == 'Pod' else obj['metadata']['name']} is ending"
     return ""
 
 

@@ -68,8 +68,8 @@ class Report:
     @property
     def price(self) -> Price:
         """The price of all nodes together, as far as it is known."""
-        known = [node.price for node in self.nodes if node.price]
-        return Price(sum(p.hourly_usd for p in known), any(p.estimated for p in known))
+        known_prices = [node.price for node in self.nodes if node.price]
+        return Price(sum(p.hourly_usd for p in known_prices), any(p.estimated for p in known_prices))
 
     @property
     def bound(self) -> int:

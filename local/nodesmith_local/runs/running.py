@@ -29,7 +29,7 @@ _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a run. `activity` is what was still under way when time was up."""
+    """The outcome of a run. `activity` is the activity that was still under way when time was up."""
 
     report: Report
     latencies: tuple[Latency, ...]
@@ -38,8 +38,8 @@ class Outcome:
 
     def problems(self) -> tuple[str, ...]:
         """Return nodesmith's findings about objects that no fault reports already."""
-        said = tuple(f"{fault.object}: {fault.field} " for fault in self.faults if fault.field)
-        return tuple(problem for problem in self.report.problems if not problem.startswith(said))
+        fields = tuple(f"{fault.object}: {fault.field} " for fault in self.faults if fault.field)
+        return tuple(problem for problem in self.report.problems if not problem.startswith(fields))
 
 
 def with_defaults(manifests: Manifests) -> Manifests:
@@ -48,16 +48,16 @@ def with_defaults(manifests: Manifests) -> Manifests:
     Provisioners and the like count as such; objects that nodesmith does not read do not count.
     """
     folder = shipped("_examples", "examples") / "express-test"
-    found = {each["kind"] for each in converted_objects(manifests.documents) if is_read(each)}
+    kinds = {obj["kind"] for obj in converted_objects(manifests.documents) if is_read(obj)}
     defaults = load_manifests([str(folder / name) for name in _DEFAULTS])
-    missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in found)
+    missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in kinds)
     return replace(manifests, documents=(*missing, *manifests.documents))
 
 
 def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
     """Apply the objects that pods depend on, wait until they are ready, then apply the workloads."""
     surroundings, workloads = surroundings_first(documents)
-    nodeclasses = [each for each in converted_objects(surroundings) if each["kind"] == "EC2NodeClass"]
+    nodeclasses = [obj for obj in converted_objects(surroundings) if obj["kind"] == "EC2NodeClass"]
     cluster.aws.ensure_tags(*selected_tags(nodeclasses), cluster.name)
     for term in selected_images(nodeclasses):
         cluster.aws.ensure_image(term)
@@ -88,9 +88,9 @@ def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: flo
             (*manifests.faults, *apply(cluster, manifests.documents)),
             key=lambda fault: (fault.file, fault.line),
         )
-    left = settle(cluster, patience_seconds)
+    activity = settle(cluster, patience_seconds)
     report = cluster.report()
-    return Outcome(report, latencies(report.timeline, cluster.claims_by_node()), tuple(faults), left)
+    return Outcome(report, latencies(report.timeline, cluster.claims_by_node()), tuple(faults), activity)
 
 
 def wait_for(cluster: ServedCluster, patience_seconds: float, activity: Callable[[], str]) -> str:
@@ -99,11 +99,14 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, activity: Callable
     Patience is over when nothing has happened for `patience_seconds` of the cluster's time, since slow progress on a
     busy machine is no failure, and in any case after ten times as many. Afterwards, the timeline has what objects show.
     """
-    began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
+    started_at, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
     glances = 0
     while left := activity():
         now = cluster.clock.now()
-        if now - max(began, cluster.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
+        if (
+            now - max(started_at, cluster.last_change()) > patience
+            or now - started_at > _MOST_PATIENCES * patience
+        ):
             break
         time.sleep(_GLANCE_SECONDS)
         glances += 1
@@ -115,4 +118,4 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, activity: Callable
 
 def converted_objects(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
     """Return the manifests, with Karpenter's converted to their current form."""
-    return [each.manifest for each in convert([document.manifest for document in documents]).objects]
+    return [obj.manifest for obj in convert([document.manifest for document in documents]).objects]

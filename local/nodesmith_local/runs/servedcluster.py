@@ -100,7 +100,7 @@ class ServedCluster:
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),
-            nodepools=[each for kind in _DECIDED_UPON for each in self.objects.list(kind)],
+            nodepools=[nodepool for kind in _DECIDED_UPON for nodepool in self.objects.list(kind)],
             workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
 
@@ -131,10 +131,10 @@ class ServedCluster:
         return {str(node): claim for node, claim in named.items() if node}
 
     def until_recorded(self) -> None:
-        """Wait until the timeline has what the objects show: threads record changes, on a busy machine much later."""
+        """Wait until the timeline contains all changes. Threads record them, on a busy machine much later."""
         newest = {resource: self._newest(resource) for resource in self._recorded}
         deadline = time.monotonic() + _RECORDED_WITHIN_SECONDS
-        while any(self._recorded[each] < newest[each] for each in newest) and time.monotonic() < deadline:
+        while any(self._recorded[kind] < newest[kind] for kind in newest) and time.monotonic() < deadline:
             time.sleep(_GLANCE_SECONDS)
 
     def follow(self, stack: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""The demo's second act: half of the work goes and the fleet shrinks; then some of it comes back."""
+"""The demo's second act: half of the workload is removed and the fleet shrinks; then some of the workload returns."""
 
 from __future__ import annotations
 
@@ -35,18 +35,20 @@ class ScaleDown:
 
 def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> ScaleDown:
     """Scale a Deployment down, and wait until a node is gone and the cluster is quiet, or patience is over."""
-    before, known = cluster.report(), len(cluster.decisions.all)
-    there = {node.name for node in before.nodes}
+    before, decisions_before = cluster.report(), len(cluster.decisions.all)
+    nodes_before = {node.name for node in before.nodes}
     with cluster.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
         cluster.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
 
     def under_way() -> str:
         now = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
-        return "no node has gone yet" if there <= now else pending_activity(cluster.state())
+        return "no node has gone yet" if nodes_before <= now else pending_activity(cluster.state())
 
-    left = wait_for(cluster, patience_seconds, under_way)
-    made = [record for record in cluster.decisions.all[known:] if record["concern"] == DISRUPTION]
-    return ScaleDown(before, cluster.report(), tuple(made), left)
+    activity = wait_for(cluster, patience_seconds, under_way)
+    disruptions = [
+        record for record in cluster.decisions.all[decisions_before:] if record["concern"] == DISRUPTION
+    ]
+    return ScaleDown(before, cluster.report(), tuple(disruptions), activity)
 
 
 def grow(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> None:

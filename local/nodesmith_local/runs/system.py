@@ -144,8 +144,8 @@ class LocalSystem(Started):
         with self.stage("starting the functions"):
             self.clusters = self._served(running, deployment)
             self._start_functions(stack, deployment)
-            for each in self.clusters:
-                each.start(stack)
+            for cluster in self.clusters:
+                cluster.start(stack)
         self.chaos_url = stack.enter_context(controlling(self.faults))
         stack.callback(self._stopping.set)
 
@@ -170,7 +170,7 @@ class LocalSystem(Started):
 
     def _start_aws(self, stack: ExitStack, running: Mapping[str, RunningCluster]) -> LocalAws:
         stack.enter_context(queues_run_on(self.clock, self._stopping))
-        endpoints = {name: Endpoint(each.url, each.ca_bundle) for name, each in running.items()}
+        endpoints = {name: Endpoint(server.url, server.ca_bundle) for name, server in running.items()}
         aws = LocalAws(
             self.place.region,
             cluster=self.place.cluster,
@@ -194,8 +194,8 @@ class LocalSystem(Started):
         )
         keep, is_alone = Folder(self._state), len(running) == 1
         return tuple(
-            ServedCluster(name, each, region, self._timeline(name), keep, is_alone=is_alone)
-            for name, each in running.items()
+            ServedCluster(name, server, region, self._timeline(name), keep, is_alone=is_alone)
+            for name, server in running.items()
         )
 
     def _start_functions(self, stack: ExitStack, deployment: Deployment) -> None:
@@ -209,8 +209,8 @@ class LocalSystem(Started):
         parts.set_connected(self._calls.connection)
         stack.callback(parts.set_connected, parts.own_connection)
         functions = self._functions()
-        for each in self.clusters:
-            each.follow(stack)
+        for served_cluster in self.clusters:
+            served_cluster.follow(stack)
         self._prepare_faults(deployment)
         ticks = partial(self.faults.deliveries, Service.SCHEDULER)
         self.invoker = Invoker(deployment, functions, self.aws.lambdas, self.clock, self._stopping, ticks)
@@ -219,8 +219,8 @@ class LocalSystem(Started):
 
     def _functions(self) -> dict[str, Function]:
         functions = {
-            each.name: load_function(each.name, each.timeout_seconds).within(self._calls.running)
-            for each in FUNCTIONS
+            function.name: load_function(function.name, function.timeout_seconds).within(self._calls.running)
+            for function in FUNCTIONS
         }
         for concern in ("provisioning", "disruption"):
             functions[concern] = functions[concern].followed_by(self._collect)
@@ -237,8 +237,8 @@ class LocalSystem(Started):
 
     def _pending_activity(self) -> str:
         """Return the first thing that is still under way in the clusters, or "" if there is nothing."""
-        return next(filter(None, (each.pending_activity() for each in self.clusters)), "")
+        return next(filter(None, (cluster.pending_activity() for cluster in self.clusters)), "")
 
     def _collect(self) -> None:
-        for each in self.clusters:
-            each.decisions.collect()
+        for cluster in self.clusters:
+            cluster.decisions.collect()

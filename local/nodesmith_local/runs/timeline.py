@@ -69,8 +69,8 @@ class Timeline:
 
     def observe(self, at: datetime, before: View | None, after: View | None) -> None:
         """Add the milestones in the change of one object; None means that the object does not exist."""
-        for what, detail in milestones(before, after):
-            self.add(Entry(at, what, reference(after or before or {}), detail))
+        for milestone, detail in milestones(before, after):
+            self.add(Entry(at, milestone, reference(after or before or {}), detail))
 
 
 def reference(manifest: View) -> str:
@@ -123,9 +123,9 @@ def _node(before: View | None, after: View) -> Iterator[tuple[str, str]]:
 def _claim(before: View | None, after: View) -> Iterator[tuple[str, str]]:
     if before is None:
         yield CLAIMED, str((after["metadata"].get("labels") or {}).get("karpenter.sh/nodepool") or "")
-    for kind, what in _CLAIM_CONDITIONS.items():
+    for kind, milestone in _CLAIM_CONDITIONS.items():
         if _became(kind, "True", before, after):
-            yield what, _offering(after) if what == LAUNCHED else ""
+            yield milestone, _offering(after) if milestone == LAUNCHED else ""
     if _became("Launched", "False", before, after):
         yield NOT_READY, _reason_and_message(condition(after, "Launched"))
 
@@ -145,8 +145,8 @@ def _readiness(before: View | None, after: View) -> Iterator[tuple[str, str]]:
         yield NOT_READY, _reason_and_message(now)
 
 
-def _reason_and_message(found: View) -> str:
-    return ": ".join(filter(None, (found.get("reason"), found.get("message"))))
+def _reason_and_message(shown_condition: View) -> str:
+    return ": ".join(filter(None, (shown_condition.get("reason"), shown_condition.get("message"))))
 
 
 def _became(kind: str, status: str, before: View | None, after: View) -> bool:

@@ -36,7 +36,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(slots=True)
 class Tally:
-    """What a simulation counts, in all and for one workload. A workload pays for what it requests of its nodes."""
+    """The results of a simulation, in total and for one workload. A workload pays for its requests on its nodes."""
 
     usd: float = 0.0
     pending_seconds: float = 0.0
@@ -65,7 +65,7 @@ class Cluster:
     base: Inputs = field(init=False)
     pods: dict[str, Pod] = field(default_factory=dict)
     on: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    """Node → the keys of its pods, in the order in which they came."""
+    """Node → the keys of its pods, in the order of arrival."""
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[str, NodeClaim] = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
@@ -87,23 +87,23 @@ class Cluster:
     owners: dict[str, str] = field(default_factory=dict)
     """Node → its claim."""
     waits: dict[str, None] = field(default_factory=dict)
-    """The pods that wait for a node, in the order in which they came."""
+    """The pods that wait for a node, in the order of arrival."""
     room: dict[str, Resources] = field(default_factory=dict)
-    """Node → what nothing requests of it, after its DaemonSets."""
+    """Node → its resources that neither pods nor DaemonSets request."""
     _admitted: dict[tuple[int, str], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the nodes of the trace, at the prices of its catalogue."""
         self.base = self.trace.inputs
-        known = self.base.snapshot
-        for pod in known.pods:
+        base = self.base.snapshot
+        for pod in base.pods:
             self.pods[pod.key] = pod
             self.on[pod.node][pod.key] = None
-        for node in known.nodes:
+        for node in base.nodes:
             self.nodes[node.name] = node
             self._make_room(node)
         for claim in self.base.ledger.claims:
-            home = known.node_of(claim)
+            home = base.node_of(claim)
             price = price_of(claim, home, self.base.catalog) if home is not None else 0.0
             self.claims[claim.name] = replace(claim, price_hourly_usd=price or claim.price_hourly_usd)
             self.started[claim.name] = self.now
@@ -115,13 +115,18 @@ class Cluster:
     def inputs(self, about: str = "") -> Inputs:
         """Return the inputs of a decision now."""
         self.decisions += 1
-        known, decision = self.base.ledger, decision_id(f"{self.decisions}{about}", self.decisions, self.now)
+        base_ledger, decision = (
+            self.base.ledger,
+            decision_id(f"{self.decisions}{about}", self.decisions, self.now),
+        )
         ledger = replace(
-            known,
+            base_ledger,
             version=self.decisions,
             claims=tuple(self.claims[name] for name in sorted(self.claims)),
             moves=tuple(self.moves.values()),
-            departures=tuple(each for each in self.departures if self.now - each.at < RATE_WINDOW),
+            departures=tuple(
+                departure for departure in self.departures if self.now - departure.at < RATE_WINDOW
+            ),
         )
         return replace(
             self.base, snapshot=self.snapshot(), ledger=ledger, now=self.now, decision=decision, tried=None
@@ -129,14 +134,16 @@ class Cluster:
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as the forwarder would show it now."""
-        known = self.base.snapshot
+        base = self.base.snapshot
         return replace(
-            known,
+            base,
             taken_at=self.now,
             pods=tuple(self.pods.values()),
             nodes=tuple(self.nodes.values()),
-            budgets=tuple(self._budgets(known.budgets)),
-            nodeclaims=tuple(each for each in known.nodeclaims if each["metadata"]["name"] in self.claims),
+            budgets=tuple(self._budgets(base.budgets)),
+            nodeclaims=tuple(
+                nodeclaim for nodeclaim in base.nodeclaims if nodeclaim["metadata"]["name"] in self.claims
+            ),
         )
 
     def _budgets(self, budgets: Sequence[PodDisruptionBudget]) -> Iterator[PodDisruptionBudget]:
@@ -152,13 +159,13 @@ class Cluster:
             mine = [shape for shape in expected if budget.selects(shape)]
             there = sum(expected[shape] for shape in mine)
             ready = sum(healthy[shape] for shape in mine)
-            wanted = _desired(budget, there)
+            desired = _desired(budget, there)
             yield replace(
                 budget,
                 expected_pods=there,
                 current_healthy=ready,
-                desired_healthy=wanted,
-                disruptions_allowed=max(0, ready - wanted) if there else 0,
+                desired_healthy=desired,
+                disruptions_allowed=max(0, ready - desired) if there else 0,
             )
 
     # Pods
@@ -215,10 +222,10 @@ class Cluster:
         claim = self.claims.get(self.owners.get(pod.node, ""))
         if node is None or claim is None or run.bound_at is None:
             return
-        offered, asked = node.allocatable, pod.shape.requests
+        offered, requests = node.allocatable, pod.shape.requests
         parts = (
-            asked.cpu_milli / max(1, offered.cpu_milli),
-            asked.memory_bytes / max(1, offered.memory_bytes),
+            requests.cpu_milli / max(1, offered.cpu_milli),
+            requests.memory_bytes / max(1, offered.memory_bytes),
         )
         hours = (self.now - run.bound_at) / _HOUR
         self.of_workload[run.slot.workload].usd += claim.price_hourly_usd * sum(parts) / 2 * hours
@@ -239,29 +246,29 @@ class Cluster:
         for name, room in self.room.items():
             if not shape.requests.fits_in(room) or not self._admits(shape, name):
                 continue
-            offered, left = self.nodes[name].allocatable, room - shape.requests
-            found = left.cpu_milli / max(1, offered.cpu_milli) + left.memory_bytes / max(
+            offered, remaining = self.nodes[name].allocatable, room - shape.requests
+            share_left = remaining.cpu_milli / max(1, offered.cpu_milli) + remaining.memory_bytes / max(
                 1, offered.memory_bytes
             )
-            if found > score:
-                best, score = name, found
+            if share_left > score:
+                best, score = name, share_left
         return best
 
     def _admits(self, shape: Shape, name: str) -> bool:
         node = self.nodes[name]
         if node.deleting or first_untolerated(node.taints, shape.tolerations) is not None:
             return False
-        known = id(shape), name
-        if known not in self._admitted:
-            self._admitted[known] = not label_refusal(dict(node.labels), shape.terms)
-        return self._admitted[known]
+        key = id(shape), name
+        if key not in self._admitted:
+            self._admitted[key] = not label_refusal(dict(node.labels), shape.terms)
+        return self._admitted[key]
 
     def touch(self, node: str) -> None:
         """Note that a pod came to a Node or left it."""
         self.changes += 1
-        known = self.nodes.get(node)
-        if known is not None:
-            self.nodes[node] = replace(known, last_pod_event_at=self.now)
+        changed = self.nodes.get(node)
+        if changed is not None:
+            self.nodes[node] = replace(changed, last_pod_event_at=self.now)
 
     def movable(self, node: str) -> list[str]:
         """Return the keys of the pods on a Node that have a slot."""
@@ -297,11 +304,11 @@ class Cluster:
         return node
 
     def _make_room(self, node: Node) -> None:
-        """Note what a Node offers beyond its pods, and beyond those of DaemonSets that have yet to come."""
+        """Note a Node's free resources, without those of its pods and of DaemonSets' pods that are still to come."""
         pods = [self.pods[key] for key in self.on.get(node.name, ())]
         daemons = awaited_daemons(node, None, pods, self.base.snapshot.daemonsets)
-        asked = [*(daemon.requests for daemon in daemons), *(pod.shape.requests for pod in pods)]
-        self.room[node.name] = node.allocatable - total(asked)
+        requests = [*(daemon.requests for daemon in daemons), *(pod.shape.requests for pod in pods)]
+        self.room[node.name] = node.allocatable - total(requests)
 
     def bill(self, claim: NodeClaim) -> None:
         """Charge an instance until now, and stop charging it."""

@@ -46,7 +46,7 @@ class Fleet:
     later: Later
     wake: Callable[[str, datetime], None]
     lose: Callable[[str], None]
-    """called with the key of a pod that has to end now and come back elsewhere"""
+    """called with the key of a pod that must end now and be recreated elsewhere"""
     place: Callable[[str, str], None]
     """called with the key of a pod that may wait, and the Node that has room for it"""
     interruptions: int = 0
@@ -101,7 +101,7 @@ class Fleet:
         return timedelta(seconds=usual[int(self.draw("boot", str(self._bought)) * len(usual))])
 
     def draw(self, *about: str) -> float:
-        """Return a number from 0 to 1 that depends on the seed and on what it is about, and on nothing else."""
+        """Return a number from 0 to 1 that depends only on the seed and on `about`."""
         text = "/".join((str(self.seed), *about))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / 2**56
 
@@ -138,9 +138,9 @@ class Fleet:
         for number in range(hours):
             hour = begin + timedelta(hours=number)
             if self.draw("spot", *pool, rank, hour.isoformat()) < hourly:
-                at = hour + timedelta(hours=1) * self.draw("minute", *pool, rank, hour.isoformat())
-                if at > now:
-                    self.later(at, lambda: self._warn(claim.name))
+                time = hour + timedelta(hours=1) * self.draw("minute", *pool, rank, hour.isoformat())
+                if time > now:
+                    self.later(time, lambda: self._warn(claim.name))
                     return
 
     def _warn(self, name: str) -> None:
@@ -154,24 +154,24 @@ class Fleet:
         notice = Notice(InterruptionCause.SPOT, claim.instance_id, until, "EC2 takes the spot instance back")
         inputs = cluster.inputs("notice")
         pools = parsed_nodepools(inputs.snapshot.nodepools)
-        found = answer([notice], inputs.ledger, pools, inputs.snapshot, now)
-        risks = risks_after(found.interrupted, inputs.ledger, now)
+        response = answer([notice], inputs.ledger, pools, inputs.snapshot, now)
+        risks = risks_after(response.interrupted, inputs.ledger, now)
         ledger = cluster.base.ledger
         cluster.base = replace(
             cluster.base,
             ledger=replace(
                 ledger,
-                unavailable={**ledger.unavailable, **found.unavailable},
+                unavailable={**ledger.unavailable, **response.unavailable},
                 risks={**ledger.risks, **risks},
             ),
         )
-        self._save(found.changed)
+        self._save(response.changed)
         self.later(until, lambda: self._take(name))
         for concern in ("provision", "end"):
             self.wake(concern, now)
 
     def _take(self, name: str) -> None:
-        """Let EC2 take an instance, whatever still runs on it."""
+        """Let EC2 reclaim an instance, even if pods still run on it."""
         claim = self.cluster.claims.get(name)
         if claim is not None and claim.phase is not Phase.TERMINATED:
             self._terminate(claim)
@@ -197,11 +197,11 @@ class Fleet:
         ):
             return
         claims, snapshot = [cluster.claims[name] for name in sorted(cluster.claims)], cluster.snapshot()
-        found = ending.next_steps(claims, snapshot, {}, (), now, (), cluster.base.ledger.drain_times)
-        for command in found:
+        steps = ending.next_steps(claims, snapshot, {}, (), now, (), cluster.base.ledger.drain_times)
+        for command in steps:
             self._carry_out(command)
         moment = ending.next_change(list(cluster.claims.values()), snapshot, now)
-        is_moving = any(not isinstance(command, commands.Wait) for command in found)
+        is_moving = any(not isinstance(command, commands.Wait) for command in steps)
         soon = now + (timedelta(seconds=5) if is_moving else timedelta(minutes=1))
         self.wake("end", min(soon, moment) if moment is not None else soon)
 
@@ -234,8 +234,8 @@ class Fleet:
         if pod is None or pod.deleting:
             return
         grace = pod.shape.grace_seconds if asked.grace_seconds is None else asked.grace_seconds
-        at = self.cluster.now + min(STOPS_AFTER, timedelta(seconds=grace))
-        self.cluster.pods[pod.key] = replace(pod, deleting=True, deletion_at=at)
+        time = self.cluster.now + min(STOPS_AFTER, timedelta(seconds=grace))
+        self.cluster.pods[pod.key] = replace(pod, deleting=True, deletion_at=time)
         self._count(claim, pod.key)
         self.lose(pod.key)
 
@@ -247,7 +247,7 @@ class Fleet:
             self.cluster.of_workload[run.slot.workload].evictions += 1
 
     def _terminate(self, claim: NodeClaim) -> None:
-        """End an instance. What still runs on it dies."""
+        """End an instance. Pods that still run on it are killed."""
         cluster, now = self.cluster, self.cluster.now
         cluster.bill(claim)
         for key in cluster.movable(claim.node_name):

@@ -24,9 +24,9 @@ class _Stopped(Exception):
 
 _LOOK_EVERY_SECONDS = 0.3
 _PROCESSES = multiprocessing.get_context("spawn")
-"""Children that share nothing: a fork would copy the threads of this process as they happen to be."""
+"""Child processes without shared state. A fork would copy the threads of this process in any state."""
 _state: dict[str, Any] = {}
-"""What a child has been given: it is set once, when the child starts."""
+"""The input of a child process, set once when the child starts."""
 
 
 def simulate(
@@ -43,13 +43,13 @@ def simulate(
     """
     tasks = list(product(sides, seeds))
     if jobs <= 1 or len(tasks) == 1:
-        found = []
+        outcomes = []
         for number, (side, seed) in enumerate(tasks):
-            found.append(_alone(sides[side], seed, chances, number, len(tasks), on_progress))
+            outcomes.append(_alone(sides[side], seed, chances, number, len(tasks), on_progress))
     else:
-        found = _side_by_side(sides, tasks, chances, jobs, on_progress)
+        outcomes = _side_by_side(sides, tasks, chances, jobs, on_progress)
     grouped: dict[str, list[Outcome]] = {side: [] for side in sides}
-    for (side, _), outcome in zip(tasks, found, strict=True):
+    for (side, _), outcome in zip(tasks, outcomes, strict=True):
         grouped[side].append(outcome)
     return grouped
 
@@ -68,9 +68,9 @@ def _side_by_side(
     on_progress: Callable[[float], None],
 ) -> list[Outcome]:
     shares = _PROCESSES.Array("d", len(tasks) + 1)  # the last one is not 0 once children are to stop
-    given = pickle.dumps((dict(sides), chances))
+    pickled = pickle.dumps((dict(sides), chances))
     with ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=_PROCESSES, initializer=_begin, initargs=(given, shares)
+        min(jobs, len(tasks)), mp_context=_PROCESSES, initializer=_begin, initargs=(pickled, shares)
     ) as pool:
         futures = [pool.submit(_one, number, side, seed) for number, (side, seed) in enumerate(tasks)]
         pending = set(futures)

@@ -24,7 +24,7 @@ from nodesmith_local.simulation.moves import Moves
 from nodesmith_local.simulation.trace import Chances, Slot, Trace
 
 IDLE, LONGEST = timedelta(seconds=1), timedelta(seconds=10)
-"""How the forwarder batches pending pods: until none has come for a second, ten seconds at most."""
+"""How the forwarder batches pending pods: until a second without a new one, ten seconds at most."""
 QUIET = timedelta(minutes=30)
 """The time between searches for moves while nothing changes."""
 ROUTINE = timedelta(minutes=5)
@@ -71,7 +71,7 @@ class Simulation:
             self.wake(concern, self.trace.start)
 
     def run(self) -> dict[str, Any]:
-        """Live through the trace, and return what it cost as JSON data."""
+        """Replay the trace, and return its costs as JSON data."""
         last, end = -1.0, self.trace.end
         while (moment := self._next()) < end:
             self.cluster.now = moment
@@ -88,13 +88,13 @@ class Simulation:
         self.cluster.now = end
         return self._outcome()
 
-    def later(self, at: datetime, what: Callable[[], None]) -> None:
+    def later(self, time: datetime, action: Callable[[], None]) -> None:
         """Let something happen at a time."""
-        heapq.heappush(self._events, (at, next(self._order), what))
+        heapq.heappush(self._events, (time, next(self._order), action))
 
-    def wake(self, concern: str, at: datetime) -> None:
+    def wake(self, concern: str, time: datetime) -> None:
         """Let a concern work at a time, or earlier if it is due earlier."""
-        self._due[concern] = min(at, self._due.get(concern, at))
+        self._due[concern] = min(time, self._due.get(concern, time))
 
     def _next(self) -> datetime:
         moments = [*self._due.values(), *(event[0] for event in self._events[:1])]
@@ -124,8 +124,8 @@ class Simulation:
             self.later(slot.arrives, lambda: self._arrive(run))
         if slot.ends is not None and slot.runs is None:
             first, last = slot.ends
-            at = first + (last - first) * self.fleet.draw("end", slot.key)
-            self.later(max(at, slot.arrives), lambda: self._finish(run))
+            time = first + (last - first) * self.fleet.draw("end", slot.key)
+            self.later(max(time, slot.arrives), lambda: self._finish(run))
 
     def _arrive(self, run: Run) -> None:
         self.cluster.begin(run)
@@ -137,8 +137,8 @@ class Simulation:
     def _bound(self, run: Run) -> None:
         if run.slot.runs is not None:
             number = run.number
-            at = self.cluster.now + run.slot.runs
-            self.later(at, lambda: self._finish(run) if run.number == number and run.bound_at else None)
+            time = self.cluster.now + run.slot.runs
+            self.later(time, lambda: self._finish(run) if run.number == number and run.bound_at else None)
 
     def _finish(self, run: Run) -> None:
         """End a slot for good."""
@@ -155,10 +155,10 @@ class Simulation:
             self.wake(concern, self.cluster.now)
 
     def _lose(self, key: str) -> None:
-        """Let an evicted pod end, and its slot go on with a new one: at once, or where names recur once it is gone."""
+        """End an evicted pod and continue its slot with a new one: at once, or after the old one's end if names recur."""
         run, pod = self.cluster.runs.get(key), self.cluster.pods[key]
-        at = pod.deletion_at or self.cluster.now + STOPS_AFTER
-        self.later(at, lambda: self._gone(key, run))
+        time = pod.deletion_at or self.cluster.now + STOPS_AFTER
+        self.later(time, lambda: self._gone(key, run))
         if run is not None and run.slot.comes_back and not pod.shape.comes_back:
             self._detach(key, run)
             self._arrive(run)
@@ -182,7 +182,7 @@ class Simulation:
     # Decisions
 
     def _provision(self) -> None:
-        """Decide about the pods that wait, once no more of them come in a second."""
+        """Decide about the waiting pods, after a second without a new one."""
         now = self.cluster.now
         if self._arrivals is not None:
             first, last = self._arrivals
@@ -216,16 +216,16 @@ class Simulation:
         Pods with preferences, or with rules about other pods such as spreads, are placed by a decision that can buy
         nothing: it knows these rules. To kube-scheduler, a preference never keeps a pod from a node.
         """
-        others = False
+        needs_decision = False
         for key in list(self.cluster.waits):
             shape = self.cluster.pods[key].shape
             if not _is_plain(shape):
-                others = True
+                needs_decision = True
                 continue
             name = self.cluster.place_for(shape)
             if name:
                 self._place(key, name)
-        if others and self.cluster.nodes:
+        if needs_decision and self.cluster.nodes:
             self._place_all(decide(_without_purchases(self.cluster.inputs("schedule"))).placed)
 
     def _place_all(self, placed: Mapping[str, Sequence[str]] | None) -> None:
@@ -246,8 +246,8 @@ class Simulation:
         self.moves.carry_on()
         now = self.cluster.now
         if self._searched is not None:
-            changes, at = self._searched
-            rested = at + self.chances.search_every
+            changes, time = self._searched
+            rested = time + self.chances.search_every
             if now < rested:
                 self.wake("disrupt", rested)
                 return
@@ -255,12 +255,14 @@ class Simulation:
                 self.wake("disrupt", self._search_again)
                 return
         inputs = self.cluster.inputs()
-        found = propose(inputs, self._looked_at)
+        proposals = propose(inputs, self._looked_at)
         self.searches += 1
-        self._looked_at = found.looked_at
+        self._looked_at = proposals.looked_at
         self._searched = self.cluster.changes, now
-        self.moves.propose(found.proposals, inputs)
-        self._search_again = now if found.proposals or not found.is_finished else _search_again(inputs)
+        self.moves.propose(proposals.proposals, inputs)
+        self._search_again = (
+            now if proposals.proposals or not proposals.is_finished else _search_again(inputs)
+        )
         self.wake("disrupt", max(self._search_again, now + self.chances.search_every))
 
     def _routine(self) -> None:
@@ -268,12 +270,12 @@ class Simulation:
         self.wake("routine", self.cluster.now + ROUTINE)
         inputs = self.cluster.inputs("routine")
         pools, now = parsed_nodepools(inputs.snapshot.nodepools), inputs.now
-        ends = to_end(inputs.ledger.claims, inputs.snapshot, now)
-        ends += expired(inputs.ledger, inputs.snapshot, pools, now)
-        ends += out_of_schedule(inputs.ledger, inputs.snapshot, pools, now, ends)
-        ends += surplus(inputs.ledger.claims, inputs.snapshot, pools, now)
-        if ends:
-            self.fleet.end(end.claim for end in ends)
+        ending = to_end(inputs.ledger.claims, inputs.snapshot, now)
+        ending += expired(inputs.ledger, inputs.snapshot, pools, now)
+        ending += out_of_schedule(inputs.ledger, inputs.snapshot, pools, now, ending)
+        ending += surplus(inputs.ledger.claims, inputs.snapshot, pools, now)
+        if ending:
+            self.fleet.end(end.claim for end in ending)
         if any(pool.is_static for pool in pools.values()):
             self.fleet.buy(replicas(inputs)[0])
 
@@ -315,7 +317,7 @@ class Simulation:
 
 
 def _search_again(inputs: Inputs) -> datetime:
-    """Return when to search again although nothing changes: when a wait ends, or a move may have become worth it.
+    """Return when to search again without a change: when a wait ends, or when a move may have become worth its cost.
 
     Moves become worth a little more all the time. The deployed function looks at that every few minutes.
     """
@@ -325,12 +327,12 @@ def _search_again(inputs: Inputs) -> datetime:
 
 
 def _without_purchases(inputs: Inputs) -> Inputs:
-    """Return inputs from which pods are only placed on nodes that exist, whatever they would prefer."""
+    """Return inputs with which pods are only placed on existing nodes, whatever they prefer."""
     settings = replace(inputs.settings, preference_policy=PreferencePolicy.IGNORE)
     return replace(inputs, snapshot=replace(inputs.snapshot, nodepools=()), settings=settings)
 
 
 def _is_plain(shape: Shape) -> bool:
     """Return whether where a pod may go depends on nodes alone, not on other pods or on preferences."""
-    others = shape.spreads, shape.affinities, shape.host_ports, shape.claims, shape.preferred_terms
-    return not any(others) and not shape.refusal
+    constraints = shape.spreads, shape.affinities, shape.host_ports, shape.claims, shape.preferred_terms
+    return not any(constraints) and not shape.refusal

@@ -1,4 +1,4 @@
-"""A workload as it came and went, whatever nodes it ran on: the input of a simulation."""
+"""A workload over time, independent of the nodes on which it ran: the input of a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOOT_SECONDS = (26.0, 29.0, 31.0, 33.0, 36.0)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place in a workload: a pod, and after it those that replace it when it is evicted.
+    """One place in a workload: a pod and its successors after evictions.
 
     `key` is `namespace/name` of its first pod, `workload` is `namespace/Kind/name` of the object that it belongs to.
     It ends at a time between the two of `ends`, which are equal if the time is known, or not at all. If it `runs` for a
@@ -40,7 +40,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A workload, the cluster at its beginning, and what was observed about the world.
+    """A workload, the cluster at its beginning, and what was observed of the environment.
 
     The snapshot of `inputs` has no pods that move: these are `slots`. `boot_seconds` are boot times to draw from.
     """
@@ -51,7 +51,7 @@ class Trace:
     end: datetime
     boot_seconds: tuple[float, ...] = BOOT_SECONDS
     omissions: Mapping[str, int] = field(default_factory=FrozenMap)
-    """What could not be used of the source, in a few words, and how often."""
+    """The parts of the source that could not be used, in a few words, with their counts."""
 
     @property
     def span(self) -> timedelta:
@@ -61,7 +61,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What is random, and what limits the work of a simulation.
+    """The random choices of a simulation, and the limits on its work.
 
     `interruptions_monthly` is the share of spot instances that EC2 interrupts in a month. Searches for moves are at
     least `search_every` apart.

@@ -49,8 +49,8 @@ class Api:
             return Reply(refused.body, error.code, headers=headers)
 
     def _answer(self, request: Request) -> Reply | Stream:
-        words = request.path.strip("/").split("/")
-        match words:
+        segments = request.path.strip("/").split("/")
+        match segments:
             case ["healthz" | "readyz" | "livez", *_]:
                 return Reply(b"ok", content_type="text/plain; charset=utf-8")
             case ["version"]:
@@ -68,21 +68,22 @@ class Api:
             case _:
                 return NO_SUCH_PAGE
 
-    def _on_objects(self, group: str, version: str, words: list[str], request: Request) -> Reply | Stream:
+    def _on_objects(self, group: str, version: str, segments: list[str], request: Request) -> Reply | Stream:
         if group in _REVIEW_GROUPS and version == "v1" and request.method == "POST":
-            return reviews.reviewed(words[-1], request)
+            return reviews.reviewed(segments[-1], request)
         if (
             not group
             and request.method == "POST"
-            and words[:1] == ["namespaces"]
-            and words[2:] == ["bindings"]
+            and segments[:1] == ["namespaces"]
+            and segments[2:] == ["bindings"]
         ):
-            pods = Target(self._store.resource("pods"), version, words[1])
+            pods = Target(self._store.resource("pods"), version, segments[1])
             return self._writing.bind(pods, request)
-        target = target_of(self._store.registry, group, version, words)
+        target = target_of(self._store.registry, group, version, segments)
         if target.name and target.subresource in _INTO_CONTAINERS:
-            why = f"this local cluster runs no containers, so there is nothing to {target.subresource} in {target.name}"
-            raise ApiError(501, "NotImplemented", why)
+            action = f"{target.subresource} in {target.name}"
+            text = f"this local cluster runs no containers, so there is nothing to {action}"
+            raise ApiError(501, "NotImplemented", text)
         match request.method:
             case "GET":
                 return self._read(target, request)

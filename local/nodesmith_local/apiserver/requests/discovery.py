@@ -24,9 +24,9 @@ _REVIEWS = {
 
 def discovered(registry: Registry, request: Request) -> Reply:
     """Answer /api, /apis, /apis/G and /apis/G/V. Raises ApiError 404."""
-    words = request.path.strip("/").split("/")
+    segments = request.path.strip("/").split("/")
     form = _aggregated_version(request.accept)
-    match words:
+    match segments:
         case ["api"] if form:
             return _aggregated(registry, form, core=True)
         case ["apis"] if form:
@@ -70,7 +70,9 @@ def _resource_list(registry: Registry, group: str, version: str) -> Object:
                 "verbs": ["create"],
             }
         )
-    served = [each for each in registry if each.group == group and version in each.versions]
+    served = [
+        candidate for candidate in registry if candidate.group == group and version in candidate.versions
+    ]
     for resource in sorted(served, key=lambda each: each.plural):
         entry: Object = {
             "name": resource.plural,
@@ -150,26 +152,26 @@ def _aggregated(registry: Registry, form: str, *, core: bool) -> Reply:
 
 def _aggregated_resources(registry: Registry, group: str, version: str) -> Iterator[Object]:
     listed = _resource_list(registry, group, version)["resources"]
-    for entry in (each for each in listed if "/" not in each["name"]):
-        found: Object = {
+    for entry in (item for item in listed if "/" not in item["name"]):
+        aggregated: Object = {
             "resource": entry["name"],
             "responseKind": {"group": group, "version": version, "kind": entry["kind"]},
             "scope": "Namespaced" if entry["namespaced"] else "Cluster",
             "singularResource": entry["singularName"],
             "verbs": entry["verbs"],
         }
-        found |= {key: entry[key] for key in ("shortNames", "categories") if key in entry}
+        aggregated |= {key: entry[key] for key in ("shortNames", "categories") if key in entry}
         subresources = [
             {
-                "subresource": each["name"].partition("/")[2],
+                "subresource": item["name"].partition("/")[2],
                 "responseKind": {
-                    "group": each.get("group", group),
-                    "version": each.get("version", version),
-                    "kind": each["kind"],
+                    "group": item.get("group", group),
+                    "version": item.get("version", version),
+                    "kind": item["kind"],
                 },
-                "verbs": each["verbs"],
+                "verbs": item["verbs"],
             }
-            for each in listed
-            if each["name"].startswith(f"{entry['name']}/")
+            for item in listed
+            if item["name"].startswith(f"{entry['name']}/")
         ]
-        yield {**found, "subresources": subresources} if subresources else found
+        yield {**aggregated, "subresources": subresources} if subresources else aggregated

@@ -53,8 +53,12 @@ def _document(registry: Registry, group: str, version: str) -> Object:
         kind = {"group": group, "version": version, "kind": resource.kind}
         name = ".".join([*reversed((group or "core").split(".")), version, resource.kind])
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-        done = {"200": {"description": "OK", "content": content}}
-        operation = {"parameters": _PARAMETERS, "responses": done, "x-kubernetes-group-version-kind": kind}
+        responses = {"200": {"description": "OK", "content": content}}
+        operation = {
+            "parameters": _PARAMETERS,
+            "responses": responses,
+            "x-kubernetes-group-version-kind": kind,
+        }
         create = {**operation, "x-kubernetes-action": "post", "requestBody": {"content": content}}
         patch = {**operation, "x-kubernetes-action": "patch", "requestBody": {"content": content}}
         paths[f"{root}{scope}/{resource.plural}"] = {"post": create}
@@ -65,7 +69,7 @@ def _document(registry: Registry, group: str, version: str) -> Object:
 
 
 def _served(registry: Registry, group: str, version: str) -> list[Resource]:
-    return [each for each in registry if each.group == group and version in each.versions]
+    return [resource for resource in registry if resource.group == group and version in resource.versions]
 
 
 def _schema(resource: Resource, version: str) -> Object:
@@ -75,6 +79,9 @@ def _schema(resource: Resource, version: str) -> Object:
 def _hash(registry: Registry, group: str, version: str) -> str:
     """Return a hash of a document's content, since clients cache the document by its URL."""
     served = repr(
-        sorted((each.kind, repr(_schema(each, version))) for each in _served(registry, group, version))
+        sorted(
+            (resource.kind, repr(_schema(resource, version)))
+            for resource in _served(registry, group, version)
+        )
     )
     return sha256(served.encode()).hexdigest().upper()

@@ -55,18 +55,18 @@ def check_write(request: Request) -> None:
     )
 
 
-def expect_revision(wanted: int, current: int) -> None:
+def expect_revision(expected: int, current: int) -> None:
     """Raise ApiError 504 if a list asks for a revision in the future."""
-    if wanted > current:
+    if expected > current:
         causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-        message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+        message = f"Timeout: Too large resource version: {expected}, current: {current}"
         raise ApiError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})
 
 
 def _refuse(options: str, problems: Iterator[FieldProblem]) -> None:
-    found = list(problems)
-    if found:
-        raise invalid(f"{options}.meta.k8s.io", "", found)
+    found_problems = list(problems)
+    if found_problems:
+        raise invalid(f"{options}.meta.k8s.io", "", found_problems)
 
 
 def _list_problems(version: str, match: str) -> Iterator[FieldProblem]:

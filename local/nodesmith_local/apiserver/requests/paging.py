@@ -24,30 +24,34 @@ class Pages:
         self._lock = Lock()
 
     def page(
-        self, found: Sequence[Revision], revision: int, limit: int | None
+        self, revisions: Sequence[Revision], revision: int, limit: int | None
     ) -> tuple[Sequence[Revision], Object]:
         """Return the first `limit` items, and the list's metadata with a token for the rest."""
         metadata: Object = {"resourceVersion": str(revision)}
-        if not limit or len(found) <= limit:
-            return found, metadata
+        if not limit or len(revisions) <= limit:
+            return revisions, metadata
         token = _token(revision)
         with self._lock:
-            self._waiting[token] = (revision, found[limit:])
+            self._waiting[token] = (revision, revisions[limit:])
             while len(self._waiting) > _KEPT:
                 self._waiting.popitem(last=False)
-        return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
+        return revisions[:limit], {
+            **metadata,
+            "continue": token,
+            "remainingItemCount": len(revisions) - limit,
+        }
 
     def next(self, token: str, oldest: int) -> tuple[int, Sequence[Revision]]:
         """Return a token's revision and the rest of its list. Raises ApiError 400, and 410 before `oldest`."""
         _check(token)
         with self._lock:
-            kept = self._waiting.get(token)
-        if kept is None or kept[0] < oldest:
+            waiting = self._waiting.get(token)
+        if waiting is None or waiting[0] < oldest:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. You must start a new "
                 "list without the continue parameter."
             )
-        return kept
+        return waiting
 
 
 def _token(revision: int) -> str:

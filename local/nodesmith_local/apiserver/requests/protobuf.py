@@ -42,23 +42,23 @@ def decoded(body: bytes) -> Object:
 
 def _message(body: bytes, struct: str) -> Object:
     fields = {field.number: (name, field) for name, field in fields_of(struct).items()}
-    found: Object = {}
-    for number, raw in _parts(body):
+    message: Object = {}
+    for number, encoded in _parts(body):
         if number not in fields:
             continue
         name, field = fields[number]
         if "inline" in field.words:
-            found |= _message(raw, field.type)
+            message |= _message(encoded, field.type)
         elif field.type.startswith("[]"):
-            found.setdefault(name, []).append(_value(raw, field.type[2:]))
+            message.setdefault(name, []).append(_value(encoded, field.type[2:]))
         elif field.type.startswith("map[string]"):
-            entry = dict(_parts(raw))
-            found.setdefault(name, {})[entry.get(1, b"").decode()] = _value(
+            entry = dict(_parts(encoded))
+            message.setdefault(name, {})[entry.get(1, b"").decode()] = _value(
                 entry.get(2, b""), field.type[11:]
             )
         else:
-            found |= _single(name, field, _value(raw, field.type))
-    return found
+            message |= _single(name, field, _value(encoded, field.type))
+    return message
 
 
 def _single(name: str, field: Field, value: Any) -> Object:
@@ -66,34 +66,34 @@ def _single(name: str, field: Field, value: Any) -> Object:
     return {name: value} if value not in ("", 0, False, {}, None) or "*" in field.words else {}
 
 
-def _value(raw: Any, kind: str) -> Any:
+def _value(encoded: Any, kind: str) -> Any:
     match kind:
         case "string":
-            return raw.decode()
+            return encoded.decode()
         case "bytes":
-            return b64encode(raw).decode()
+            return b64encode(encoded).decode()
         case "bool":
-            return bool(raw)
+            return bool(encoded)
         case "int32" | "int64":
-            return raw - (1 << 64) if raw >= 1 << 63 else raw
+            return encoded - (1 << 64) if encoded >= 1 << 63 else encoded
         case "float64":
-            return unpack("<d", raw)[0]
+            return unpack("<d", encoded)[0]
         case "Quantity":
-            return dict(_parts(raw)).get(1, b"0").decode()
+            return dict(_parts(encoded)).get(1, b"0").decode()
         case "IntOrString":
-            parts = dict(_parts(raw))
+            parts = dict(_parts(encoded))
             return parts.get(3, b"").decode() if parts.get(1) else _value(parts.get(2, 0), "int64")
         case "Time" | "MicroTime":
-            return _time(raw, "microseconds" if kind == "MicroTime" else "seconds")
+            return _time(encoded, "microseconds" if kind == "MicroTime" else "seconds")
         case "any":
-            inner = dict(_parts(raw)).get(1, b"")
+            inner = dict(_parts(encoded)).get(1, b"")
             return json.loads(inner) if inner[:1] in (b"{", b"[", b'"') else None
         case _:
-            return _message(raw, kind)
+            return _message(encoded, kind)
 
 
-def _time(raw: bytes, precision: str) -> str | None:
-    parts = dict(_parts(raw))
+def _time(encoded: bytes, precision: str) -> str | None:
+    parts = dict(_parts(encoded))
     if not parts:
         return None
     moment = _EPOCH + timedelta(
@@ -104,34 +104,34 @@ def _time(raw: bytes, precision: str) -> str | None:
 
 def _parts(body: bytes) -> Iterator[tuple[int, Any]]:
     """Yield field numbers with raw values: integers for varints, bytes for anything else."""
-    at = 0
-    while at < len(body):
-        key, at = _varint(body, at)
+    position = 0
+    while position < len(body):
+        key, position = _varint(body, position)
         match key & 7:
             case 0:
-                value, at = _varint(body, at)
+                value, position = _varint(body, position)
                 yield key >> 3, value
             case 1:
-                yield key >> 3, body[at : at + 8]
-                at += 8
+                yield key >> 3, body[position : position + 8]
+                position += 8
             case 2:
-                size, at = _varint(body, at)
-                if at + size > len(body):
+                size, position = _varint(body, position)
+                if position + size > len(body):
                     raise IndexError("it ends in the middle of a field")
-                yield key >> 3, body[at : at + size]
-                at += size
+                yield key >> 3, body[position : position + size]
+                position += size
             case 5:
-                yield key >> 3, body[at : at + 4]
-                at += 4
+                yield key >> 3, body[position : position + 4]
+                position += 4
             case other:
                 raise TypeError(f"wire type {other} is not used by Kubernetes")
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
+def _varint(body: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = body[at]
+        byte = body[position]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value, position

@@ -36,13 +36,13 @@ class Reading:
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
         oldest = check_list(request)
         if token:
-            revision, found = self._pages.next(token, self._store.history.compacted)
+            revision, revisions = self._pages.next(token, self._store.history.compacted)
         else:
             with self._store.history.lock:
                 revision = self._store.history.revision
                 expect_revision(oldest, revision)
-                found = self._store.revisions(target.resource, target.namespace, labels, fields)
-        page, metadata = self._pages.page(found, revision, limit)
+                revisions = self._store.revisions(target.resource, target.namespace, labels, fields)
+        page, metadata = self._pages.page(revisions, revision, limit)
         if labels or fields:
             metadata.pop("remainingItemCount", None)
         return Reply(target.look(request, self._store.now).many(page, metadata))

@@ -16,7 +16,7 @@ _EVERYTHING = {
 
 def reviewed(kind: str, request: Request) -> Reply:
     """Answer a create of one of the review kinds (`selfsubjectaccessreviews` …). Raises ApiError 404 or 400."""
-    asked = request.decoded()
+    review = request.decoded()
     status: Object
     match kind:
         case "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews":
@@ -26,8 +26,8 @@ def reviewed(kind: str, request: Request) -> Reply:
         case "selfsubjectreviews":
             status = {"userInfo": _USER}
         case "tokenreviews":
-            token = dig(asked, "spec", "token")
+            token = dig(review, "spec", "token")
             status = {"authenticated": True, "user": _USER} if token else {"authenticated": False}
         case _:
             raise no_such_path()
-    return reply({**asked, "metadata": asked.get("metadata") or {}, "status": status}, 201)
+    return reply({**review, "metadata": review.get("metadata") or {}, "status": status}, 201)

@@ -48,14 +48,14 @@ def scale_of(resource: Resource, obj: View) -> Object:
         raise ApiError(404, "NotFound", f"{resource.name} has no scale subresource")
     selector = dig(obj, *paths.selector) if paths.selector else None
     if not resource.custom:
-        found = dig(obj, "spec", "selector") or {}
-        selector = selector_text(found if resource.group else {"matchLabels": found})
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        label_selector = dig(obj, "spec", "selector") or {}
+        selector = selector_text(label_selector if resource.group else {"matchLabels": label_selector})
+    metadata_fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Object = {"replicas": dig(obj, *paths.status_replicas) or 0}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
+        "metadata": {key: obj["metadata"][key] for key in metadata_fields if key in obj["metadata"]},
         "spec": {"replicas": dig(obj, *paths.replicas) or 0},
         "status": {**status, "selector": selector} if selector else status,
     }
@@ -88,13 +88,15 @@ def bound(store: Store, pod_name: str, namespace: str, binding: View, write: Wri
     with store.history.lock:
         revision = store.revision(store.resource("pods"), pod_name, namespace)
         pod = revision.object
-        taken = dig(pod, "spec", "nodeName")
+        current_node = dig(pod, "spec", "nodeName")
         if "deletionTimestamp" in pod["metadata"]:
             raise conflict(
                 "pods/binding", pod_name, f"pod {pod_name} is being deleted, cannot be assigned to a host"
             )
-        if taken:
-            raise conflict("pods/binding", pod_name, f'pod {pod_name} is already assigned to node "{taken}"')
+        if current_node:
+            raise conflict(
+                "pods/binding", pod_name, f'pod {pod_name} is already assigned to node "{current_node}"'
+            )
         if dig(pod, "spec", "schedulingGates"):
             raise conflict("pods/binding", pod_name, f"pod {pod_name} has non-empty .spec.schedulingGates")
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
@@ -122,23 +124,23 @@ def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: 
         store.delete("pods", pod_name, namespace, replace(options, uid="", resource_version=""))
 
 
-def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
+def delete_options(body: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
     """Parse a metav1.DeleteOptions. Raises ApiError 400 or 422."""
-    asked = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "Background")
-    propagation = _PROPAGATIONS.get(asked)
+    policy = body.get("propagationPolicy") or ("Orphan" if body.get("orphanDependents") else "Background")
+    propagation = _PROPAGATIONS.get(policy)
     if propagation is None:
-        problem = unsupported("propagationPolicy", asked, ("Foreground", "Background", "Orphan", "nil"))
+        problem = unsupported("propagationPolicy", policy, ("Foreground", "Background", "Orphan", "nil"))
         raise invalid("DeleteOptions.meta.k8s.io", "", [problem])
-    grace = given.get("gracePeriodSeconds")
+    grace = body.get("gracePeriodSeconds")
     if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or grace < 0):
         raise bad_request(f"DeleteOptions: gracePeriodSeconds {grace!r} must be a whole number, 0 or more")
-    preconditions = given.get("preconditions") or {}
+    preconditions = body.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=grace,
         propagation=propagation,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=dry_run or bool(given.get("dryRun")),
+        dry_run=dry_run or bool(body.get("dryRun")),
     )
 
 
@@ -151,9 +153,9 @@ def _counts(pod: View) -> bool:
 def _spend_budget(store: Store, pod: View, write: Write) -> None:
     namespace, labels = namespace_of(pod), labels_of(pod)
     budgets = [
-        each
-        for each in store.list("poddisruptionbudgets", namespace)
-        if selector_matcher(dig(each, "spec", "selector") or {})(labels)
+        candidate
+        for candidate in store.list("poddisruptionbudgets", namespace)
+        if selector_matcher(dig(candidate, "spec", "selector") or {})(labels)
     ]
     if len(budgets) > 1:
         message = (
@@ -170,8 +172,8 @@ def _spend_budget(store: Store, pod: View, write: Write) -> None:
             retryAfterSeconds=10,
         )
     if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
-        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        raise forbidden("poddisruptionbudget.policy", name_of(budget), why)
+        reason = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden("poddisruptionbudget.policy", name_of(budget), reason)
     if allowed <= 0:
         raise _violates(f"The disruption budget {name_of(budget)} {_why_none(budget)}")
     if not write.dry_run:
@@ -185,34 +187,34 @@ def _why_none(budget: View) -> str:
 
     The status's numbers are meaningless if the controller failed to count the pods.
     """
-    current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
+    current, desired = (dig(budget, "status", field) or 0 for field in ("currentHealthy", "desiredHealthy"))
     condition = condition_of(budget, "DisruptionAllowed") or {}
     sync_error = condition.get("status") == "False" and condition.get("message")
     reason = condition.get("reason", "")
     if sync_error and reason == "SyncFailed":
         return f"does not allow evicting pods currently because it failed sync: {sync_error}"
-    if current <= wanted:
-        return f"needs {wanted} healthy pods and has {current} currently"
+    if current <= desired:
+        return f"needs {desired} healthy pods and has {current} currently"
     return f"does not allow evicting pods currently{f' ({reason}): {sync_error}' if sync_error else ''}"
 
 
 def _frees_unhealthy(budget: View) -> bool:
     if dig(budget, "spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
-    current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
-    return bool(wanted > 0 and current >= wanted)
+    current, desired = (dig(budget, "status", field) or 0 for field in ("currentHealthy", "desiredHealthy"))
+    return bool(desired > 0 and current >= desired)
 
 
-def _violates(why: str, **more: int) -> ApiError:
+def _violates(reason: str, **details: int) -> ApiError:
     """Return the refusal of an eviction.
 
     Clients retry on their own after a `retryAfterSeconds`, so only some refusals carry one.
     """
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    cause = {"reason": "DisruptionBudget", "message": why}
-    return ApiError(429, "TooManyRequests", message, {"causes": [cause], **more})
+    cause = {"reason": "DisruptionBudget", "message": reason}
+    return ApiError(429, "TooManyRequests", message, {"causes": [cause], **details})
 
 
 def _with(pod: View, condition: Object) -> list[Any]:
     conditions = dig(pod, "status", "conditions") or ()
-    return [*(each for each in conditions if each.get("type") != condition["type"]), condition]
+    return [*(existing for existing in conditions if existing.get("type") != condition["type"]), condition]

@@ -29,19 +29,19 @@ class Target:
         return Presentation(form_asked(request.accept), self.resource, self.version, include, now)
 
 
-def target_of(registry: Registry, group: str, version: str, words: Sequence[str]) -> Target:
+def target_of(registry: Registry, group: str, version: str, segments: Sequence[str]) -> Target:
     """Parse the path after `/api/v1/` or `/apis/G/V/`. Raises ApiError 404."""
     namespace = ""
-    own = not group and words[2:3] in (
+    own = not group and segments[2:3] in (
         ["status"],
         ["finalize"],
     )  # /namespaces/N/status names the namespace itself
-    if words[0] == "namespaces" and len(words) > 2 and not own:
-        namespace, words = words[1], words[2:]
-    resource = registry.at(group, version, words[0])
-    if resource is None or len(words) > 3 or (namespace and not resource.namespaced):
+    if segments[0] == "namespaces" and len(segments) > 2 and not own:
+        namespace, segments = segments[1], segments[2:]
+    resource = registry.at(group, version, segments[0])
+    if resource is None or len(segments) > 3 or (namespace and not resource.namespaced):
         raise no_such_path()
-    name, subresource = (*words[1:], "", "")[:2]
+    name, subresource = (*segments[1:], "", "")[:2]
     if resource.namespaced and not namespace and name:
         raise no_such_path()
     return Target(resource, version, namespace, name, subresource)
@@ -52,11 +52,11 @@ def as_target(target: Target, obj: object) -> Object:
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
         raise bad_request("the body must be a Kubernetes object")
     kind, version = target.resource.kind, target.resource.api_version(target.version)
-    found = obj.get("kind") or kind, obj.get("apiVersion") or version
-    if found != (kind, version):
+    identity = obj.get("kind") or kind, obj.get("apiVersion") or version
+    if identity != (kind, version):
         raise bad_request(
-            f'{found[0]} in version "{found[1].rpartition("/")[2]}" cannot be handled as a {kind}: '
-            f"the path is for {kind} in {version}, the body for {found[0]} in {found[1]}"
+            f'{identity[0]} in version "{identity[1].rpartition("/")[2]}" cannot be handled as a {kind}: '
+            f"the path is for {kind} in {version}, the body for {identity[0]} in {identity[1]}"
         )
     metadata = dict(obj.get("metadata") or {})
     name = metadata.get("name") or target.name

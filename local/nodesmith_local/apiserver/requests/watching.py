@@ -86,11 +86,11 @@ def _begin(history: History, options: WatchOptions) -> tuple[Watcher, list[Revis
             if options.since is None
             else []
         )
-        return watcher, [each for each in first if _matches(options, each)], history.revision
+        return watcher, [revision for revision in first if _matches(options, revision)], history.revision
 
 
 def _initial(options: WatchOptions, first: Sequence[Revision], revision: int) -> bytes:
-    frames = [_frame("ADDED", options.presentation.one(each)) for each in first]
+    frames = [_frame("ADDED", options.presentation.one(initial)) for initial in first]
     if options.initial_end:
         frames.append(_bookmark(options.presentation, revision, {"k8s.io/initial-events-end": "true"}))
     return b"".join(frames)
@@ -101,9 +101,9 @@ def _follow(history: History, options: WatchOptions, watcher: Watcher) -> Iterat
     marked = monotonic()
     interval = min(BOOKMARK_SECONDS, options.seconds / 3)
     headed = options.presentation.form != "table"
-    while (left := end - monotonic()) > 0:
+    while (seconds_left := end - monotonic()) > 0:
         frames: list[bytes] = []
-        for change in _ready(watcher, min(left, IDLE_SECONDS, interval)):
+        for change in _ready(watcher, min(seconds_left, IDLE_SECONDS, interval)):
             if change is None:
                 yield b"".join(frames)
                 return

@@ -106,8 +106,8 @@ class Writing:
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
         with self._store.history.lock:
             doomed = self._store.revisions(target.resource, target.namespace, labels, fields)
-            for each in doomed:
-                name, namespace = name_of(each.object), namespace_of(each.object)
+            for revision in doomed:
+                name, namespace = name_of(revision.object), namespace_of(revision.object)
                 # An owner's deletion may have removed it already.
                 if self._store.find(target.resource, name, namespace) is not None:
                     self._store.delete(target.resource, name, namespace, options)
@@ -167,13 +167,13 @@ def _body(request: Request) -> Object:
 
 def _deletion(request: Request) -> DeleteOptions:
     check_write(request)
-    given = _body(request) if request.body.strip() else {}
+    body = _body(request) if request.body.strip() else {}
     query: Object = {}
     if request.query.get("propagationPolicy"):
         query["propagationPolicy"] = request.query["propagationPolicy"]
     if request.query.get("gracePeriodSeconds"):
         query["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
-    return delete_options({**given, **query}, dry_run=request.query.get("dryRun") == "All")
+    return delete_options({**body, **query}, dry_run=request.query.get("dryRun") == "All")
 
 
 def _deleted(details: Object) -> Reply:

@@ -64,25 +64,25 @@ def applied(
     if "managedFields" in (config.get("metadata") or {}):
         raise bad_request("metadata.managedFields must be nil")
     place = _place(resource)
-    wanted = frozenset(paths_of(_owned_part(config), place))
-    mine = Owner(manager, "Apply", "", resource.api_version(), timestamp(now()), wanted)
+    applied_paths = frozenset(paths_of(_owned_part(config), place))
+    mine = Owner(manager, "Apply", "", resource.api_version(), timestamp(now()), applied_paths)
     if old is None:
         return _with_owners(config, [mine])
     owners = _owners(old) or list(_first_owners(resource, old, manager))
     others = [owner for owner in owners if owner.identity != mine.identity]
-    before = next((owner.paths for owner in owners if owner.identity == mine.identity), frozenset())
-    conflicts = [(owner, path) for owner in others for path in sorted(owner.paths & wanted)
+    previous_paths = next((owner.paths for owner in owners if owner.identity == mine.identity), frozenset())
+    conflicts = [(owner, path) for owner in others for path in sorted(owner.paths & applied_paths)
                  if value_at(old, path, place) != value_at(config, path, place)]  # fmt: skip
     if conflicts and not force:
         raise _conflict(conflicts)
-    lost = {path for _, path in conflicts}
-    others = [replace(owner, paths=owner.paths - lost) for owner in others]
+    forced_paths = {path for _, path in conflicts}
+    others = [replace(owner, paths=owner.paths - forced_paths) for owner in others]
     new: Object = dict(old)
-    for path in _unwanted(before, wanted, others):
+    for path in _unwanted(previous_paths, applied_paths, others):
         new = without(new, path, place)
     new = merged(new, config, place)
     unchanged = next(
-        (owner for owner in owners if owner.identity == mine.identity and owner.paths == wanted), None
+        (owner for owner in owners if owner.identity == mine.identity and owner.paths == applied_paths), None
     )
     if unchanged and {**new, "metadata": {**new["metadata"], "managedFields": None}} == {
         **old,
@@ -101,29 +101,32 @@ def noted(resource: Resource, old: View, new: Object, manager: str, subresource:
         if not any(dig(new, "metadata", "managedFields") or ()):
             new["metadata"].pop("managedFields", None)
         return new
-    given = new["metadata"].get("managedFields")
-    if given is not None and given != old["metadata"]["managedFields"]:
+    managed_fields = new["metadata"].get("managedFields")
+    if managed_fields is not None and managed_fields != old["metadata"]["managedFields"]:
         return (
             new
-            if any(given)
+            if any(managed_fields)
             else {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "managedFields"}}
         )
     place, owners = _place(resource), _owners(old)
-    before, after = (frozenset(paths_of(_owned_part(each), place)) for each in (old, new))
+    before, after = (frozenset(paths_of(_owned_part(state), place)) for state in (old, new))
     changed = frozenset(path for path in after if value_at(old, path, place) != value_at(new, path, place))
-    gone = before - after
-    if not changed and not gone:
+    removed_paths = before - after
+    if not changed and not removed_paths:
         return _with_owners(new, owners)
     identity = (manager or "unknown", "Update", subresource)
-    others = [_after_loss(owner, gone if owner.identity == identity else gone | changed) for owner in owners]
+    others = [
+        _after_loss(owner, removed_paths if owner.identity == identity else removed_paths | changed)
+        for owner in owners
+    ]
     mine = next((owner for owner in others if owner.identity == identity), None)
     paths = (mine.paths if mine else frozenset()) | changed
     updated = Owner(*identity, resource.api_version(), timestamp(now()), paths)
     return _with_owners(new, [*(owner for owner in others if owner is not mine), updated])
 
 
-def _after_loss(owner: Owner, lost: frozenset[Path]) -> Owner:
-    return replace(owner, paths=owner.paths - lost)
+def _after_loss(owner: Owner, lost_paths: frozenset[Path]) -> Owner:
+    return replace(owner, paths=owner.paths - lost_paths)
 
 
 def _place(resource: Resource) -> Place:
@@ -131,24 +134,26 @@ def _place(resource: Resource) -> Place:
 
 
 def _owned_part(obj: View) -> Object:
-    kept = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+    content = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key not in _NOT_OWNED}
-    return {**kept, "metadata": metadata} if metadata else kept
+    return {**content, "metadata": metadata} if metadata else content
 
 
-def _unwanted(before: frozenset[Path], wanted: frozenset[Path], others: Iterable[Owner]) -> Iterator[Path]:
+def _unwanted(
+    before: frozenset[Path], applied_paths: frozenset[Path], others: Iterable[Owner]
+) -> Iterator[Path]:
     """Yield the paths that this manager applied before, does not apply now, and no other manager owns.
 
     A path comes before the paths inside it, and those are left out.
     """
-    held = wanted.union(*(owner.paths for owner in others))
-    gone: list[Path] = []
-    for path in sorted(before - held, key=len):
-        inside = any(other[: len(path)] == path for other in held)
-        under = any(path[: len(other)] == other and not other[-1].startswith("k:") for other in wanted)
-        within = any(path[: len(other)] == other for other in gone)
+    owned = applied_paths.union(*(owner.paths for owner in others))
+    removed: list[Path] = []
+    for path in sorted(before - owned, key=len):
+        inside = any(other[: len(path)] == path for other in owned)
+        under = any(path[: len(other)] == other and not other[-1].startswith("k:") for other in applied_paths)
+        within = any(path[: len(other)] == other for other in removed)
         if not inside and not under and not within and not is_key(path):
-            gone.append(path)
+            removed.append(path)
             yield path
 
 
@@ -156,30 +161,30 @@ def _owners(obj: View) -> list[Owner]:
     entries = dig(obj, "metadata", "managedFields") or ()
     return [
         Owner(
-            manager=each.get("manager", ""),
-            operation=each.get("operation", "Update"),
-            subresource=each.get("subresource", ""),
-            api_version=each.get("apiVersion", ""),
-            time=each.get("time", ""),
-            paths=decoded(each.get("fieldsV1") or {}),
+            manager=entry.get("manager", ""),
+            operation=entry.get("operation", "Update"),
+            subresource=entry.get("subresource", ""),
+            api_version=entry.get("apiVersion", ""),
+            time=entry.get("time", ""),
+            paths=decoded(entry.get("fieldsV1") or {}),
         )
-        for each in entries
-        if each
+        for entry in entries
+        if entry
     ]
 
 
 def _first_owners(resource: Resource, old: View, manager: str) -> Iterator[Owner]:
     place, since = _place(resource), old["metadata"]["creationTimestamp"]
-    everything = frozenset(paths_of(_owned_part(old), place))
+    all_paths = frozenset(paths_of(_owned_part(old), place))
     annotation = f"f:{_LAST_APPLIED}"
     text = dig(old, "metadata", "annotations", _LAST_APPLIED)
-    mine: frozenset[Path] = frozenset()
+    own_paths: frozenset[Path] = frozenset()
     if text and manager == "kubectl":
         last: Mapping[str, Any] = json.loads(text)
-        mine = frozenset(paths_of(_owned_part(last), place)) & everything
-        yield Owner("kubectl", "Apply", "", resource.api_version(), since, mine)
-    rest = frozenset(path for path in everything - mine if annotation not in path)
-    yield Owner("before-first-apply", "Update", "", resource.api_version(), since, rest)
+        own_paths = frozenset(paths_of(_owned_part(last), place)) & all_paths
+        yield Owner("kubectl", "Apply", "", resource.api_version(), since, own_paths)
+    remaining = frozenset(path for path in all_paths - own_paths if annotation not in path)
+    yield Owner("before-first-apply", "Update", "", resource.api_version(), since, remaining)
 
 
 def _with_owners(obj: Object, owners: Iterable[Owner]) -> Object:

@@ -74,8 +74,8 @@ def _broken(schema: Schema, value: Any, old: Any, path: Path, *, unchanged: bool
         yield from _verdict(schema, rule, value, old, path)
     for part in schema.get("allOf") or ():
         yield from _broken(part, value, old, path, unchanged=unchanged)
-    for inner, item, before, where in _inside(schema, value, old, path):
-        yield from _broken(inner, item, before, where, unchanged=unchanged)
+    for inner, item, before, inner_path in _inside(schema, value, old, path):
+        yield from _broken(inner, item, before, inner_path, unchanged=unchanged)
 
 
 def _inside(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[tuple[Schema, Any, Any, Path]]:
@@ -93,9 +93,9 @@ def _inside(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[tuple[
                 yield extra, item, before.get(key), f"{path}[{key}]"
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
-        known = {_mark(item, keys): item for item in old or ()} if keys else {}
+        old_items = {_mark(item, keys): item for item in old or ()} if keys else {}
         for at, item in enumerate(value):
-            yield schema["items"], item, known.get(_mark(item, keys)), f"{path}[{at}]"
+            yield schema["items"], item, old_items.get(_mark(item, keys)), f"{path}[{at}]"
 
 
 def _mark(item: Any, keys: Iterable[str]) -> str:
@@ -105,24 +105,24 @@ def _mark(item: Any, keys: Iterable[str]) -> str:
 def _verdict(
     schema: Schema, rule: Mapping[str, Any], value: Any, old: Any, path: Path
 ) -> Iterator[FieldProblem]:
-    known = {"self": value} if old is None else {"self": value, "oldSelf": old}
-    shown = "" if isinstance(value, (Mapping, list)) else f"{json.dumps(value)}: "
+    variables = {"self": value} if old is None else {"self": value, "oldSelf": old}
+    quoted = "" if isinstance(value, (Mapping, list)) else f"{json.dumps(value)}: "
     cause = rule.get("reason") or "FieldValueInvalid"
     try:
-        if _program(rule["rule"]).execute(known) is True:
+        if _program(rule["rule"]).execute(variables) is True:
             return
         message = rule.get("message") or f"failed rule: {rule['rule'].strip()}"
         if rule.get("messageExpression"):
-            message = str(_program(rule["messageExpression"]).execute(known))
-    except (RuntimeError, ValueError, TypeError, KeyError) as error:  # what a rule that cannot run raises
-        why = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else error
-        named = (rule.get("message") or rule["rule"]).strip()
+            message = str(_program(rule["messageExpression"]).execute(variables))
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:  # the errors of a rule that cannot run
+        detail = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else error
+        message_text = (rule.get("message") or rule["rule"]).strip()
         kind = json.dumps(schema.get("type") or "")
-        text = f"Invalid value: {kind}: {why} evaluating rule: {named}"
+        text = f"Invalid value: {kind}: {detail} evaluating rule: {message_text}"
         yield FieldProblem(path.lstrip("."), "FieldValueInvalid", text)
         return
-    what = _REASONS.get(cause, f"Invalid value: {shown}")
-    yield FieldProblem(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), cause, what + message)
+    reason = _REASONS.get(cause, f"Invalid value: {quoted}")
+    yield FieldProblem(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), cause, reason + message)
 
 
 @lru_cache(maxsize=1024)

@@ -80,8 +80,8 @@ def problems_of(crd: View) -> Iterator[FieldProblem]:
     for field in ("plural", "kind"):
         if not dig(spec, "names", field):
             yield required(f"spec.names.{field}")
-    wanted = f"{dig(spec, 'names', 'plural')}.{spec.get('group')}"
-    if name_of(crd) != wanted:
+    expected = f"{dig(spec, 'names', 'plural')}.{spec.get('group')}"
+    if name_of(crd) != expected:
         yield invalid_value("metadata.name", name_of(crd), 'must be spec.names.plural+"."+spec.group')
     yield from _version_problems(spec)
 
@@ -97,15 +97,15 @@ def _version_problems(spec: Mapping[str, Any]) -> Iterator[FieldProblem]:
         )
     if not any(version.get("served") for version in versions):
         yield invalid_value("spec.versions", len(versions), "must have at least one version marked as served")
-    for at, version in enumerate(versions):
+    for index, version in enumerate(versions):
         if not version.get("name"):
-            yield required(f"spec.versions[{at}].name")
-        where = f"spec.versions[{at}].schema.openAPIV3Schema"
+            yield required(f"spec.versions[{index}].name")
+        schema_path = f"spec.versions[{index}].schema.openAPIV3Schema"
         schema = dig(version, "schema", "openAPIV3Schema")
         if schema is None:
-            yield required(where, "schemas are required")
+            yield required(schema_path, "schemas are required")
         else:
-            yield from schema_problems(schema, where, root=True)
+            yield from schema_problems(schema, schema_path, root=True)
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:

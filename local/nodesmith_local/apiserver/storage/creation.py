@@ -1,4 +1,4 @@
-"""Creation of objects: name, identity, namespace, and what the server adds only once."""
+"""Creation of objects: name, identity, namespace, and the fields that the server adds only once."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ def born(history: History, served: Resource, obj: Object, write: Write, now: Clo
     if served.custom:
         return obj
     if served.name == "pods" and obj.get("spec"):
-        classes = {name_of(each.object): each.object for each in history.scan(_PRIORITIES)}
-        ranges = [each.object for each in history.scan("limitranges")]
-        runtimes = {name_of(each.object): each.object for each in history.scan(_RUNTIMES)}
+        classes = {name_of(revision.object): revision.object for revision in history.scan(_PRIORITIES)}
+        ranges = [revision.object for revision in history.scan("limitranges")]
+        runtimes = {name_of(revision.object): revision.object for revision in history.scan(_RUNTIMES)}
         return pods.admitted(_admitted(obj, ranges, runtimes), classes)
     return defaults.at_birth(served.kind, obj)
 
 
 def _admitted(pod: Object, limit_ranges: Iterable[View], runtimes: Mapping[str, View]) -> Object:
-    """Return a pod with what the admission plugins LimitRanger and RuntimeClass add to it.
+    """Return a pod with the additions of the admission plugins LimitRanger and RuntimeClass.
 
     Default limits, minima and maxima are not imitated. Raises ApiError 403 for a class that does not exist.
     """
     spec: Object = dict(pod["spec"])
-    for each in map(reduce_limit_range, limit_ranges):
-        if each["metadata"]["namespace"] == pod["metadata"].get("namespace"):
-            spec = with_default_requests(spec, each["requests"])
+    for limit_range in map(reduce_limit_range, limit_ranges):
+        if limit_range["metadata"]["namespace"] == pod["metadata"].get("namespace"):
+            spec = with_default_requests(spec, limit_range["requests"])
     name: Any = spec.get("runtimeClassName")
     if name and name not in runtimes:
         message = f'pods "{name_of(pod)}" is forbidden: pod rejected: RuntimeClass "{name}" not found'
@@ -79,17 +79,17 @@ def _identity(history: History, served: Resource, obj: View, now: Clock) -> Obje
         raise bad_request(f"{served.kind}: metadata is missing or not an object; give it at least a name")
     if metadata.get("resourceVersion"):
         raise internal("resourceVersion should not be set on objects to be created")
-    kept: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}
+    server_fields: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}
     if served.namespaced:
-        kept["namespace"] = metadata.get("namespace") or "default"
-        _check_namespace(history, served, kept)
-    kept["name"] = metadata.get("name") or _generated(history, served, kept)
-    kept |= {"uid": str(uuid4()), "creationTimestamp": timestamp(now())}
+        server_fields["namespace"] = metadata.get("namespace") or "default"
+        _check_namespace(history, served, server_fields)
+    server_fields["name"] = metadata.get("name") or _generated(history, served, server_fields)
+    server_fields |= {"uid": str(uuid4()), "creationTimestamp": timestamp(now())}
     if served.generation:
-        kept["generation"] = 1
+        server_fields["generation"] = 1
     if served.name == crds.PLURAL:
-        kept["finalizers"] = [*(kept.get("finalizers") or ()), CRD_CLEANUP]
-    return kept
+        server_fields["finalizers"] = [*(server_fields.get("finalizers") or ()), CRD_CLEANUP]
+    return server_fields
 
 
 def _check_namespace(history: History, served: Resource, metadata: View) -> None:
@@ -98,16 +98,18 @@ def _check_namespace(history: History, served: Resource, metadata: View) -> None
     if namespace is None:
         raise not_found("namespaces", where)
     if "deletionTimestamp" in namespace.object["metadata"]:
-        why = f"unable to create new content in namespace {where} because it is being terminated"
+        reason = f"unable to create new content in namespace {where} because it is being terminated"
         name = metadata.get("name", "")
-        raise ApiError(403, "Forbidden", f'{served.name} "{name}" is forbidden: {why}')
+        raise ApiError(403, "Forbidden", f'{served.name} "{name}" is forbidden: {reason}')
 
 
 def _generated(history: History, served: Resource, metadata: View) -> str:
     prefix = metadata.get("generateName")
     if not prefix:
-        words = "Required value: name or generateName is required"
-        raise invalid(served.qualified_kind, "", [FieldProblem("metadata.name", "FieldValueRequired", words)])
+        message_text = "Required value: name or generateName is required"
+        raise invalid(
+            served.qualified_kind, "", [FieldProblem("metadata.name", "FieldValueRequired", message_text)]
+        )
     while True:
         name = str(prefix)[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
         if not history.find(served.name, (metadata.get("namespace") or "", name)):

@@ -58,16 +58,16 @@ class Deletions:
     def delete(self, resource: Resource, key: Key, options: DeleteOptions) -> tuple[View, bool]:
         """Delete one object and return its last state and whether it is gone now. Raises ApiError 404 or 409."""
         with self._history.lock:
-            found = self._history.find(resource.name, key)
-            if found is None:
+            revision = self._history.find(resource.name, key)
+            if revision is None:
                 raise not_found(resource.name, key[1])
-            check_preconditions(resource, found.object, options)
-            doomed = self._terminating(resource, found.object, options)
+            check_preconditions(resource, revision.object, options)
+            doomed = self._terminating(resource, revision.object, options)
             if options.dry_run:
                 return doomed, not _held(resource, doomed)
             if options.propagation == "Orphan":
                 self._orphan(str(doomed["metadata"]["uid"]))
-            return self.settle(resource, found, doomed)
+            return self.settle(resource, revision, doomed)
 
     def settle(self, resource: Resource, old: Revision, new: Object) -> tuple[View, bool]:
         """Store `new` over `old`, or remove the object if nothing holds it any more.
@@ -90,15 +90,18 @@ class Deletions:
     def _terminating(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
         metadata: Object = dict(obj["metadata"])
         grace = _grace_seconds(resource, obj, options.grace_seconds)
-        left = metadata.get("deletionGracePeriodSeconds")
-        if "deletionTimestamp" not in metadata or (left is not None and grace < left):
+        seconds_left = metadata.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" not in metadata or (seconds_left is not None and grace < seconds_left):
             metadata["deletionTimestamp"] = timestamp(self._began(metadata) + timedelta(seconds=grace))
             metadata["deletionGracePeriodSeconds"] = grace
             if resource.generation and "generation" in metadata:
                 metadata["generation"] += 1
         finalizers = list(metadata.get("finalizers") or ())
         if options.propagation == "Foreground" and self._history.children(metadata["uid"]):
-            metadata["finalizers"] = [*(each for each in finalizers if each != FOREGROUND), FOREGROUND]
+            metadata["finalizers"] = [
+                *(finalizer for finalizer in finalizers if finalizer != FOREGROUND),
+                FOREGROUND,
+            ]
         doomed: Object = {**obj, "metadata": metadata}
         return (
             replaced(doomed, ("status", "phase"), "Terminating") if resource.name == "namespaces" else doomed
@@ -112,7 +115,7 @@ class Deletions:
         )
 
     def _start(self, resource: Resource, obj: View) -> None:
-        """Act on what a pending deletion waits for: dependents, a namespace's contents, a CRD's objects."""
+        """Delete the objects that a pending deletion waits for: dependents, a namespace's contents, a CRD's objects."""
         if "deletionTimestamp" not in obj["metadata"]:
             return
         if FOREGROUND in (obj["metadata"].get("finalizers") or ()):
@@ -120,20 +123,20 @@ class Deletions:
                 self._delete_child(child, obj["metadata"]["uid"], "Foreground")
             self._finish_foreground(obj["metadata"]["uid"])
         if resource.name == "namespaces":
-            self._delete_all(each for each in self._registry if each.namespaced)
+            self._delete_all(served for served in self._registry if served.namespaced)
             self._finish_namespace(name_of(obj))
         if resource.name == crds.PLURAL and CRD_CLEANUP in (obj["metadata"].get("finalizers") or ()):
-            defined = [each for each in self._registry if each.name == name_of(obj)]
-            for each in defined:
-                for revision in self._history.scan(each.name):
-                    self.delete(each, _key(revision.object), DeleteOptions())
+            defined = [served for served in self._registry if served.name == name_of(obj)]
+            for served in defined:
+                for revision in self._history.scan(served.name):
+                    self.delete(served, _key(revision.object), DeleteOptions())
             self._finish_crd(name_of(obj))
 
     def _delete_all(self, resources: Iterable[Resource]) -> None:
         closing = {
-            name_of(each.object)
-            for each in self._history.scan("namespaces")
-            if "deletionTimestamp" in each.object["metadata"]
+            name_of(namespace_revision.object)
+            for namespace_revision in self._history.scan("namespaces")
+            if "deletionTimestamp" in namespace_revision.object["metadata"]
         }
         for resource in resources:
             for revision in self._history.scan(resource.name):
@@ -164,8 +167,8 @@ class Deletions:
         if revision is None:
             return
         owners = revision.object["metadata"].get("ownerReferences") or ()
-        others = [owner for owner in owners if owner.get("uid") != owner_uid]
-        if any(self._history.by_uid(str(owner.get("uid"))) for owner in others):
+        other_owners = [owner for owner in owners if owner.get("uid") != owner_uid]
+        if any(self._history.by_uid(str(owner.get("uid"))) for owner in other_owners):
             self._disown(name, revision, owner_uid)
         elif "deletionTimestamp" not in revision.object["metadata"]:
             self.delete(self._registry.named(name), key, DeleteOptions(propagation=propagation))
@@ -178,8 +181,8 @@ class Deletions:
 
     def _disown(self, name: str, revision: Revision, owner_uid: str) -> None:
         owners = revision.object["metadata"].get("ownerReferences") or ()
-        kept = [owner for owner in owners if owner.get("uid") != owner_uid]
-        self._history.put(name, replaced(revision.object, ("metadata", "ownerReferences"), kept))
+        remaining = [owner for owner in owners if owner.get("uid") != owner_uid]
+        self._history.put(name, replaced(revision.object, ("metadata", "ownerReferences"), remaining))
 
     def _finish_foreground(self, owner_uid: str) -> None:
         found = self._history.by_uid(owner_uid)
@@ -200,7 +203,9 @@ class Deletions:
         revision = self._history.find("namespaces", ("", namespace))
         if revision is None or "deletionTimestamp" not in revision.object["metadata"]:
             return
-        if not any(self._history.scan(each.name, namespace) for each in self._registry if each.namespaced):
+        if not any(
+            self._history.scan(resource.name, namespace) for resource in self._registry if resource.namespaced
+        ):
             emptied = replaced(revision.object, ("spec", "finalizers"), [])
             self.settle(self._registry.named("namespaces"), revision, emptied)
 
@@ -214,22 +219,24 @@ class Deletions:
             self._unfinalize(crds.PLURAL, revision, CRD_CLEANUP)
 
     def _unfinalize(self, name: str, revision: Revision, finalizer: str) -> None:
-        kept = [each for each in revision.object["metadata"]["finalizers"] if each != finalizer]
+        remaining = [other for other in revision.object["metadata"]["finalizers"] if other != finalizer]
         self.settle(
-            self._registry.named(name), revision, replaced(revision.object, ("metadata", "finalizers"), kept)
+            self._registry.named(name),
+            revision,
+            replaced(revision.object, ("metadata", "finalizers"), remaining),
         )
 
 
 def check_preconditions(resource: Resource, obj: View, options: DeleteOptions) -> None:
     """Raise ApiError 409 if the object does not match the uid or resource version in `options`."""
-    for field, wanted in (("uid", options.uid), ("resourceVersion", options.resource_version)):
-        found = obj["metadata"][field]
-        if wanted and wanted != found:
-            word = "UID" if field == "uid" else "ResourceVersion"
-            why = "deleted and then recreated" if field == "uid" else "modified"
+    for field, expected in (("uid", options.uid), ("resourceVersion", options.resource_version)):
+        actual = obj["metadata"][field]
+        if expected and expected != actual:
+            label = "UID" if field == "uid" else "ResourceVersion"
+            reason = "deleted and then recreated" if field == "uid" else "modified"
             detail = (
-                f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
-                f"The object might have been {why}"
+                f"the {label} in the precondition ({expected}) does not match the {label} in record ({actual}). "
+                f"The object might have been {reason}"
             )
             raise conflict(resource.qualified_kind, name_of(obj), detail)
 
@@ -238,14 +245,14 @@ def _key(obj: View) -> Key:
     return namespace_of(obj), name_of(obj)
 
 
-def _grace_seconds(resource: Resource, pod: View, asked: int | None) -> int:
+def _grace_seconds(resource: Resource, pod: View, requested: int | None) -> int:
     """Return the grace period in seconds; 0 except for pods that are assigned to a node and still running."""
     if resource.name != "pods" or not dig(pod, "spec", "nodeName"):
         return 0
     if dig(pod, "status", "phase") in ("Succeeded", "Failed"):
         return 0
     own = dig(pod, "spec", "terminationGracePeriodSeconds")
-    return max(0, int(30 if own is None else own) if asked is None else asked)
+    return max(0, int(30 if own is None else own) if requested is None else requested)
 
 
 def _held(resource: Resource, obj: View) -> bool:

@@ -38,18 +38,18 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
     Strict.
     """
     dropped: list[str] = []
-    kept: Object = schemas.prune(schema, obj, dropped)
+    pruned: Object = schemas.prune(schema, obj, dropped)
     # Built-in kinds are decoded whole. For custom kinds only the metadata is; their schema checks the rest.
     typed: Schema = {"type": "object", "properties": object_schema()} if served.custom else schema
-    for misfit in schemas.misfits(typed, kept):
+    for misfit in schemas.misfits(typed, pruned):
         raise Undecodable(served.kind, served.versions[0], misfit)
     unknown = [f'unknown field "{path}"' for path in dropped]
     if unknown and write.field_validation == "Strict":
-        why = f"strict decoding error: {', '.join(unknown)}"
-        raise Undecodable(served.kind, served.versions[0], why, dropped)
+        detail = f"strict decoding error: {', '.join(unknown)}"
+        raise Undecodable(served.kind, served.versions[0], detail, dropped)
     if write.field_validation == "Warn":
         write.warnings.extend(each for each in unknown if each not in write.warnings)
-    return kept
+    return pruned
 
 
 def completed(served: Resource, obj: Object, write: Write, now: Clock) -> Object:
@@ -120,10 +120,10 @@ def _separated(served: Resource, old: View, new: Object, subresource: str) -> Ob
         return {**old, "metadata": dict(metadata), "status": new.get("status") or {}}
     if subresource or not served.status:
         return {**new, "metadata": dict(new["metadata"])}
-    kept = {key: value for key, value in new.items() if key != "status"}
+    separated = {key: value for key, value in new.items() if key != "status"}
     if "status" in old:
-        kept["status"] = old["status"]
-    return {**kept, "metadata": dict(new["metadata"])}
+        separated["status"] = old["status"]
+    return {**separated, "metadata": dict(new["metadata"])}
 
 
 def _kept_metadata(served: Resource, old: View, metadata: Object) -> Object:

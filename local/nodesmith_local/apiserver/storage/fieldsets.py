@@ -52,9 +52,9 @@ class Place:
 
 def mark_of(item: Any, keys: tuple[str, ...]) -> str:
     """Return the step that leads to a list item."""
-    found = {key: item.get(key, _DEFAULTED.get(key)) for key in sorted(keys)}
+    fields = {key: item.get(key, _DEFAULTED.get(key)) for key in sorted(keys)}
     return "k:" + json.dumps(
-        {key: value for key, value in found.items() if value is not None}, separators=(",", ":")
+        {key: value for key, value in fields.items() if value is not None}, separators=(",", ":")
     )
 
 
@@ -62,15 +62,15 @@ def paths_of(value: Any, place: Place) -> Iterator[Path]:
     """Yield the path of every leaf in `value`, and of every list item."""
     if isinstance(value, dict) and value and not place.is_atomic:
         for key, item in value.items():
-            for rest in paths_of(item, place.child(key)):
-                yield (f"f:{key}", *rest)
+            for inner in paths_of(item, place.child(key)):
+                yield (f"f:{key}", *inner)
         return
     if isinstance(value, list) and place.keys:
         for item in value:
             mark = mark_of(item, place.keys)
             yield (mark,)
-            for rest in paths_of(item, place.item()):
-                yield (mark, *rest)
+            for inner in paths_of(item, place.item()):
+                yield (mark, *inner)
         return
     if isinstance(value, list) and place.is_set:
         yield from ((f"v:{json.dumps(item)}",) for item in value)
@@ -79,11 +79,11 @@ def paths_of(value: Any, place: Place) -> Iterator[Path]:
 
 
 def value_at(value: Any, path: Path, place: Place) -> Any:
-    """Return the value at `path`, or None where there is nothing.
+    """Return the value at `path`, or None if there is none.
 
     For a path that ends at a list item, return the step to it instead of the item.
     """
-    for at, step in enumerate(path):
+    for index, step in enumerate(path):
         if step.startswith("f:"):
             value, place = (value.get(step[2:]) if isinstance(value, dict) else None), place.child(step[2:])
         elif step.startswith("v:"):
@@ -91,8 +91,8 @@ def value_at(value: Any, path: Path, place: Place) -> Any:
             return member if isinstance(value, list) and member in value else None
         else:
             keys = place.keys
-            value = next((each for each in value or () if mark_of(each, keys) == step), None)
-            if at == len(path) - 1:
+            value = next((item for item in value or () if mark_of(item, keys) == step), None)
+            if index == len(path) - 1:
                 return None if value is None else step
             place = place.item()
         if value is None:
@@ -106,16 +106,16 @@ def without(value: Any, path: Path, place: Place) -> Any:
     if step.startswith("f:") and isinstance(value, dict) and step[2:] in value:
         key = step[2:]
         inner = without(value[key], rest, place.child(key)) if rest else None
-        kept = {name: item for name, item in value.items() if name != key}
-        return kept if inner in (None, {}, []) else {**value, key: inner}
+        remaining = {name: item for name, item in value.items() if name != key}
+        return remaining if inner in (None, {}, []) else {**value, key: inner}
     if step.startswith("v:") and isinstance(value, list):
         return [item for item in value if item != json.loads(step[2:])]
     if step.startswith("k:") and isinstance(value, list):
         keys = place.keys
         changed = [(item, mark_of(item, keys) == step) for item in value]
         if not rest:
-            return [item for item, hit in changed if not hit]
-        return [without(item, rest, place.item()) if hit else item for item, hit in changed]
+            return [item for item, is_affected in changed if not is_affected]
+        return [without(item, rest, place.item()) if is_affected else item for item, is_affected in changed]
     return value
 
 
@@ -150,17 +150,17 @@ def encoded(paths: Iterable[Path]) -> Object:
 
 def decoded(tree: Mapping[str, Any]) -> frozenset[Path]:
     """Return the paths that FieldsV1 describes."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
 
     def visit(node: Mapping[str, Any], path: Path) -> None:
         if not node or "." in node:
-            found.add(path)
+            paths.add(path)
         for step, inner in node.items():
             if step != ".":
                 visit(inner, (*path, step))
 
     visit(tree, ())
-    return frozenset(found - {()})
+    return frozenset(paths - {()})
 
 
 def is_key(path: Path) -> bool:

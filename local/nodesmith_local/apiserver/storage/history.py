@@ -37,9 +37,9 @@ class Revision:
     def body(self) -> bytes:
         """Return the object as JSON."""
         if not self._body:
-            rest = dict(self.object)
-            names = {name: rest.pop(name, "") for name in ("kind", "apiVersion")}
-            head, tail = (json.dumps(part, separators=(",", ":")).encode() for part in (names, rest))
+            body_fields = dict(self.object)
+            names = {name: body_fields.pop(name, "") for name in ("kind", "apiVersion")}
+            head, tail = (json.dumps(part, separators=(",", ":")).encode() for part in (names, body_fields))
             self._body, self._named = head[:-1] + b"," + tail[1:], len(head)
         return self._body
 
@@ -110,8 +110,8 @@ class History:
     def scan(self, resource: str, namespace: str = "") -> list[Revision]:
         """Return every object of a resource, sorted by namespace and name."""
         with self.lock:
-            held = sorted(self._objects.get(resource, {}).items())
-        return [revision for key, revision in held if not namespace or key[0] == namespace]
+            stored = sorted(self._objects.get(resource, {}).items())
+        return [revision for key, revision in stored if not namespace or key[0] == namespace]
 
     def by_uid(self, uid: str) -> tuple[str, Key] | None:
         """Return the resource and key of the object with this uid, or None."""
@@ -170,7 +170,7 @@ class History:
             return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Remove a watcher whose reader has gone."""
+        """Remove a watcher whose reader has closed its connection."""
         with self.lock:
             watcher.open = False
             followers = self._watchers.get(watcher.resource, [])
@@ -193,7 +193,7 @@ class History:
         oldest = max(self._forgotten.get(resource, 0), self.compacted)
         if since < oldest:
             raise expired(f"too old resource version: {since} ({oldest})")
-        yield from (each for each in self._changes.get(resource, ()) if each.revision > since)
+        yield from (change for change in self._changes.get(resource, ()) if change.revision > since)
 
     def _notify_watchers(self, resource: str, change: Change) -> None:
         changes = self._changes.setdefault(resource, deque())

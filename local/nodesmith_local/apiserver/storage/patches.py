@@ -74,7 +74,7 @@ def _reordered(merged: dict[str, Any], patch: Mapping[str, Any], schema: Schema)
         name = key.partition("/")[2]
         if key.startswith("$setElementOrder/") and isinstance(merged.get(name), list):
             mark = _mark(_inside(schema, name))
-            places = {mark(entry): at for at, entry in enumerate(order)}
+            places = {mark(entry): index for index, entry in enumerate(order)}
             merged[name] = sorted(merged[name], key=lambda item: places.get(mark(item), len(places)))
     return merged
 
@@ -92,13 +92,13 @@ def _merge_list(value: list[Any], patch: list[Any], schema: Schema) -> list[Any]
     for change in patch:
         if not isinstance(change, dict) or key not in change:
             raise bad_request(f"map: {change!r} does not contain declared merge key: {key}")
-        at = next((at for at, item in enumerate(merged) if item.get(key) == change[key]), None)
+        index = next((index for index, item in enumerate(merged) if item.get(key) == change[key]), None)
         if change.get("$patch") == "delete":
             merged = [item for item in merged if item.get(key) != change[key]]
-        elif at is None:
+        elif index is None:
             merged.append(_merge_object(None, change, items))
         else:
-            merged[at] = _merge_object(merged[at], change, items)
+            merged[index] = _merge_object(merged[index], change, items)
     return merged
 
 
@@ -131,8 +131,8 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
             )
         case "move" | "copy":
             source = _pointer(str(operation.get("from", "")))
-            moved = clone(_resolve(document, source))
-            return _insert(_without(document, source) if op == "move" else document, path, moved)
+            moved_value = clone(_resolve(document, source))
+            return _insert(_without(document, source) if op == "move" else document, path, moved_value)
         case "test":
             if _written(_found(document, path)) != _written(operation["value"]):
                 raise _unfit(f"testing value {operation['path']} failed")
@@ -151,8 +151,8 @@ def _resolve(document: Any, path: Sequence[str]) -> Any:
     for step in path:
         if isinstance(document, dict) and step in document:
             document = document[step]
-        elif isinstance(document, list) and (at := _index(step, len(document))) is not None:
-            document = document[at]
+        elif isinstance(document, list) and (index := _index(step, len(document))) is not None:
+            document = document[index]
         else:
             raise _unfit(f"the path /{'/'.join(path)} does not exist")
     return document
@@ -172,10 +172,10 @@ def _insert(document: Any, path: Sequence[str], value: Any) -> Any:
         return value
     parent, step = _resolve(document, path[:-1]), path[-1]
     if isinstance(parent, list):
-        at = len(parent) if step == "-" else _index(step, len(parent) + 1)
-        if at is None:
+        index = len(parent) if step == "-" else _index(step, len(parent) + 1)
+        if index is None:
             raise _unfit(f"the index {step!r} does not fit a list of {len(parent)}")
-        parent.insert(at, value)
+        parent.insert(index, value)
     elif isinstance(parent, dict):
         parent[step] = value
     else:
@@ -196,9 +196,9 @@ def _index(step: str, length: int) -> int | None:
     """Return the place of a list that a step names, or None if it has none. A negative step counts from the end."""
     if not step.removeprefix("-").isdecimal():
         return None
-    at = int(step)
-    at += length if at < 0 else 0
-    return at if 0 <= at < length else None
+    index = int(step)
+    index += length if index < 0 else 0
+    return index if 0 <= index < length else None
 
 
 def _written(value: Any) -> str:
@@ -212,10 +212,12 @@ def check_object(patch: object) -> None:
         raise _no_patch(patch, "map[string]interface {}")
 
 
-def _no_patch(patch: object, wanted: str) -> ApiError:
+def _no_patch(patch: object, expected: str) -> ApiError:
     names = ((dict, "object"), (list, "array"), (str, "string"), (bool, "bool"))
-    found = next((name for kind, name in names if isinstance(patch, kind)), "number")
-    return bad_request(f"error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}")
+    type_name = next((name for kind, name in names if isinstance(patch, kind)), "number")
+    return bad_request(
+        f"error decoding patch: json: cannot unmarshal {type_name} into Go value of type {expected}"
+    )
 
 
 def printed(value: Any) -> str:

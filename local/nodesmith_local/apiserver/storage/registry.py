@@ -36,30 +36,30 @@ class Registry:
 
         Raises LookupError, since an in-process call for a kind that is not served is a mistake of the caller.
         """
-        found = [each for each in self if name in (each.name, each.plural)]
-        if not found:
+        matching = [resource for resource in self if name in (resource.name, resource.plural)]
+        if not matching:
             raise LookupError(f"no resource {name!r} is served; there are {', '.join(sorted(self._by_name))}")
-        return next((each for each in found if each.name == name), found[0])
+        return next((resource for resource in matching if resource.name == name), matching[0])
 
     def of(self, obj: View) -> Resource:
         """Return the resource of an object by its apiVersion and kind. Raises ApiError 400."""
         api_version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
         group, _, version = api_version.rpartition("/")
-        for each in self:
-            if each.group == group and each.kind == kind and version in each.versions:
-                return each
+        for resource in self:
+            if resource.group == group and resource.kind == kind and version in resource.versions:
+                return resource
         raise bad_request(f'no matches for kind "{kind}" in version "{api_version}"')
 
     def knows(self, group: str) -> bool:
         """Return whether the server serves any kind of this API group."""
-        return any(each.group == group for each in self._by_name.values())
+        return any(resource.group == group for resource in self._by_name.values())
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Return each group with its versions, the preferred one first."""
-        found: dict[str, list[str]] = {}
+        versions_by_group: dict[str, list[str]] = {}
         for resource in self:
             for version in resource.versions:
-                versions = found.setdefault(resource.group, [])
+                versions = versions_by_group.setdefault(resource.group, [])
                 if version not in versions:
                     versions.append(version)
-        return {group: tuple(versions) for group, versions in found.items()}
+        return {group: tuple(versions) for group, versions in versions_by_group.items()}

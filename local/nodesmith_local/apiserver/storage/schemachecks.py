@@ -22,7 +22,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _is_flag(value: Any) -> bool:
@@ -65,13 +65,13 @@ def schema_problems(
     kind = schema.get("type")
     if kind is not None and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
-    elif kind is None and typed and not any(schema.get(word) for word in _LOOSE):
+    elif kind is None and typed and not any(schema.get(keyword) for keyword in _LOOSE):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     elif root and kind != "object":
         yield invalid_value(f"{path}.type", kind, "must be object at the root")
-    for word, (fits, wanted) in _WORDS.items():
-        if word in schema and not fits(schema[word]):
-            yield invalid_value(f"{path}.{word}", schema[word], f"must be {wanted}")
+    for keyword, (fits, expected) in _WORDS.items():
+        if keyword in schema and not fits(schema[keyword]):
+            yield invalid_value(f"{path}.{keyword}", schema[keyword], f"must be {expected}")
     yield from _inner_problems(schema, path, typed=typed)
 
 
@@ -90,10 +90,10 @@ def _inner_problems(schema: Mapping[str, Any], path: str, *, typed: bool) -> Ite
         )
     if "not" in schema:
         yield from schema_problems(schema["not"], f"{path}.not", typed=False)
-    for word in ("allOf", "anyOf", "oneOf"):
-        parts = schema.get(word, [])
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        parts = schema.get(keyword, [])
         if not isinstance(parts, list):
-            yield invalid_value(f"{path}.{word}", parts, "must be a list of schemas")
+            yield invalid_value(f"{path}.{keyword}", parts, "must be a list of schemas")
             continue
-        for at, part in enumerate(parts):
-            yield from schema_problems(part, f"{path}.{word}[{at}]", typed=False)
+        for index, part in enumerate(parts):
+            yield from schema_problems(part, f"{path}.{keyword}[{index}]", typed=False)

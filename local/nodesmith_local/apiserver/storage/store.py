@@ -66,14 +66,16 @@ class Store:
     def find(self, resource: str | Resource, name: str, namespace: str = "") -> View | None:
         """Return one object, or None where there is none."""
         served = self.resource(resource)
-        found = self.history.find(served.name, (namespace if served.namespaced else "", name))
-        return found.object if found else None
+        revision = self.history.find(served.name, (namespace if served.namespaced else "", name))
+        return revision.object if revision else None
 
     def list(
         self, resource: str | Resource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
         """Return the objects that match the selectors, sorted by namespace and name."""
-        return [each.object for each in self.revisions(self.resource(resource), namespace, labels, fields)]
+        return [
+            revision.object for revision in self.revisions(self.resource(resource), namespace, labels, fields)
+        ]
 
     def revision(self, resource: Resource, name: str, namespace: str = "") -> Revision:
         """Return one object with its cached JSON. Raises ApiError 404."""
@@ -88,7 +90,11 @@ class Store:
         """Return the matching objects with their cached JSON."""
         tests = [test for test in (label_matcher(labels), field_matcher(resource, fields)) if test]
         found = self.history.scan(resource.name, namespace)
-        return [each for each in found if all(test(each.object) for test in tests)] if tests else found
+        return (
+            [revision for revision in found if all(test(revision.object) for test in tests)]
+            if tests
+            else found
+        )
 
     def watch(self, resource: str | Resource, namespace: str = "", since: int | None = None) -> Watcher:
         """Watch a resource from now on, or after a revision. Raises ApiError 410."""
@@ -156,8 +162,12 @@ class Store:
             try:
                 return self.replace(served, old, new, subresource, write or Write())
             except Undecodable as error:
-                shown = printed(patch) if kind == "strategic" else json.dumps(new, separators=(",", ":"))
-                raise invalid("", "", [invalid_value("patch", shown, error.decoder_message)]) from error
+                printed_patch = (
+                    printed(patch) if kind == "strategic" else json.dumps(new, separators=(",", ":"))
+                )
+                raise invalid(
+                    "", "", [invalid_value("patch", printed_patch, error.decoder_message)]
+                ) from error
 
     def apply(
         self, resource: str | Resource, obj: View, *, subresource: str = "", write: Write | None = None
@@ -204,8 +214,8 @@ class Store:
         new = changed(served, old.object, new, subresource, write, self.now, tracked=tracked)
         if write.dry_run or new == old.object:
             return new
-        stored, gone = self._deletions.settle(served, old, new)
-        if served.name == crds.PLURAL and not gone:
+        stored, is_gone = self._deletions.settle(served, old, new)
+        if served.name == crds.PLURAL and not is_gone:
             self.registry.add(crds.resource_of(stored))
         return stored
 
@@ -216,9 +226,11 @@ def _declared(served: Resource, config: Object) -> Object:
         return decoded(served, crds.schema_of(served), config, Write(field_validation="Strict"))
     except Undecodable as error:
         place = f"{namespace_of(config)}/{name_of(config)}"
-        what = f"{served.group}/{served.versions[0]}, Kind={served.kind}"
-        why = f".{error.unknown[0]}: field not declared in schema" if error.unknown else error.decoder_message
-        raise internal(f"failed to create typed patch object ({place}; {what}): {why}") from error
+        kind_name = f"{served.group}/{served.versions[0]}, Kind={served.kind}"
+        detail = (
+            f".{error.unknown[0]}: field not declared in schema" if error.unknown else error.decoder_message
+        )
+        raise internal(f"failed to create typed patch object ({place}; {kind_name}): {detail}") from error
 
 
 def _check_uid(served: Resource, old: View, new: View) -> None:

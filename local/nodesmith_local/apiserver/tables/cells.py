@@ -51,8 +51,8 @@ def at(name: str, *path: str | int, kind: str = "string", empty: Any = NONE, pri
     """Return a column that shows the value at `path`, or `empty` where there is none."""
 
     def cell(obj: View, _: datetime) -> Any:
-        found = dig(obj, *path)
-        return empty if found in (None, "") else (_text(found) if kind == "string" else found)
+        value = dig(obj, *path)
+        return empty if value in (None, "") else (_text(value) if kind == "string" else value)
 
     return Column(name, cell, kind, priority)
 
@@ -69,7 +69,7 @@ AGE = Column("Age", lambda obj, now: age(dig(obj, "metadata", "creationTimestamp
 def containers(field: str, *path: str) -> Cell:
     """Return a cell function that joins one field of all containers of the pod spec at `path`."""
     return lambda obj, _: (
-        ",".join(str(each.get(field, "")) for each in dig(obj, *path, "containers") or ()) or NONE
+        ",".join(str(container.get(field, "")) for container in dig(obj, *path, "containers") or ()) or NONE
     )
 
 

@@ -57,13 +57,13 @@ def columns_of(resource: Resource, version: str) -> tuple[Column, ...]:
         return (NAME, *_BUILTIN.get(resource.name, (AGE,)))
     custom = tuple(
         Column(
-            each["name"],
-            printer_cell(each["jsonPath"], each.get("type", "string")),
-            each.get("type", "string"),
-            int(each.get("priority", 0)),
-            each.get("format", ""),
+            column["name"],
+            printer_cell(column["jsonPath"], column.get("type", "string")),
+            column.get("type", "string"),
+            int(column.get("priority", 0)),
+            column.get("format", ""),
         )
-        for each in resource.columns.get(version) or ()
+        for column in resource.columns.get(version) or ()
     )
     return (NAME, *(custom or (AGE,)))
 

@@ -23,10 +23,10 @@ _TOKEN = re.compile(
 
 def values_at(obj: Any, path: str) -> list[Any]:
     """Return all values that `path` finds in `obj`; empty for a path outside this subset."""
-    found = [obj]
+    values = [obj]
     for step in _steps(path):
-        found = [inner for value in found for inner in step(value)]
-    return found
+        values = [inner for value in values for inner in step(value)]
+    return values
 
 
 @lru_cache(maxsize=512)
@@ -34,13 +34,13 @@ def _steps(path: str) -> tuple[Step, ...]:
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     text = text if text.startswith((".", "[")) else f".{text}"
     steps: list[Step] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
             return (lambda _: (),)
         steps.append(_step(match))
-        at = match.end()
+        position = match.end()
     return tuple(steps)
 
 
@@ -51,9 +51,11 @@ def _step(match: re.Match[str]) -> Step:
     if match["all"]:
         return _inner
     if match["field"]:
-        field, wanted, equal = match["field"], match["value"], match["op"] == "=="
+        field, expected, equal = match["field"], match["value"], match["op"] == "=="
         return lambda value: (
-            item for item in _inner(value) if (str(next(iter(values_at(item, field)), "")) == wanted) == equal
+            item
+            for item in _inner(value)
+            if (str(next(iter(values_at(item, field)), "")) == expected) == equal
         )
     key = match["single"] or match["double"] or re.sub(r"\\(.)", r"\1", match["name"] or "")
     return lambda value: (value[key],) if isinstance(value, Mapping) and key in value else ()

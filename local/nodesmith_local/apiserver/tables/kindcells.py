@@ -15,7 +15,9 @@ def pod_ready(pod: View, _: datetime) -> str:
     """Show the number of ready containers."""
     total = len(dig(pod, "spec", "containers") or ())
     statuses = dig(pod, "status", "containerStatuses") or ()
-    ready = sum(bool(each.get("ready")) and dig(each, "state", "running") is not None for each in statuses)
+    ready = sum(
+        bool(status.get("ready")) and dig(status, "state", "running") is not None for status in statuses
+    )
     return f"{ready}/{total}"
 
 
@@ -26,8 +28,10 @@ def pod_status(pod: View) -> str:
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled and scheduled.get("reason") == "SchedulingGated":
         return "SchedulingGated"
-    for each in dig(pod, "status", "containerStatuses") or ():
-        reason = dig(each, "state", "waiting", "reason") or dig(each, "state", "terminated", "reason")
+    for container in dig(pod, "status", "containerStatuses") or ():
+        reason = dig(container, "state", "waiting", "reason") or dig(
+            container, "state", "terminated", "reason"
+        )
         if reason and not (reason == "Completed" and dig(pod, "status", "phase") == "Running"):
             return str(reason)
     return str(dig(pod, "status", "reason") or dig(pod, "status", "phase") or "Pending")
@@ -35,23 +39,25 @@ def pod_status(pod: View) -> str:
 
 def restarts(pod: View, _: datetime) -> str:
     """Show the number of container restarts."""
-    return str(sum(each.get("restartCount", 0) for each in dig(pod, "status", "containerStatuses") or ()))
+    return str(
+        sum(container.get("restartCount", 0) for container in dig(pod, "status", "containerStatuses") or ())
+    )
 
 
 def gates(pod: View, _: datetime) -> str:
     """Show the number of readiness gates that have passed."""
     gates = dig(pod, "spec", "readinessGates") or ()
-    done = sum(
-        (condition_of(pod, each.get("conditionType", "")) or {}).get("status") == "True" for each in gates
+    passed = sum(
+        (condition_of(pod, gate.get("conditionType", "")) or {}).get("status") == "True" for gate in gates
     )
-    return f"{done}/{len(gates)}" if gates else NONE
+    return f"{passed}/{len(gates)}" if gates else NONE
 
 
 def node_status(node: View, _: datetime) -> str:
     """Show whether a node is Ready, and whether it is cordoned."""
     ready = (condition_of(node, "Ready") or {}).get("status")
-    word = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(str(ready), "Unknown")
-    return f"{word},SchedulingDisabled" if dig(node, "spec", "unschedulable") else word
+    text = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(str(ready), "Unknown")
+    return f"{text},SchedulingDisabled" if dig(node, "spec", "unschedulable") else text
 
 
 def roles(node: View, _: datetime) -> str:
@@ -66,7 +72,7 @@ def address(kind: str) -> Cell:
 
     def cell(node: View, _: datetime) -> str:
         addresses = dig(node, "status", "addresses") or ()
-        return next((str(each.get("address")) for each in addresses if each.get("type") == kind), NONE)
+        return next((str(entry.get("address")) for entry in addresses if entry.get("type") == kind), NONE)
 
     return cell
 
@@ -95,17 +101,21 @@ def event_source(event: View, _: datetime) -> str:
 
 def job_status(job: View, _: datetime) -> str:
     """Show the state of a Job."""
-    for kind, word in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
+    for kind, text in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
         if (condition_of(job, kind) or {}).get("status") == "True":
-            return word
+            return text
     return "Terminating" if "deletionTimestamp" in job["metadata"] else "Running"
 
 
 def job_completions(job: View, _: datetime) -> str:
     """Show how many pods of a Job have succeeded."""
-    wanted = dig(job, "spec", "completions")
-    done = dig(job, "status", "succeeded") or 0
-    return f"{done}/{wanted}" if wanted else f"{done}/1 of {dig(job, 'spec', 'parallelism') or 1}"
+    completions = dig(job, "spec", "completions")
+    succeeded = dig(job, "status", "succeeded") or 0
+    return (
+        f"{succeeded}/{completions}"
+        if completions
+        else f"{succeeded}/1 of {dig(job, 'spec', 'parallelism') or 1}"
+    )
 
 
 def job_duration(job: View, now: datetime) -> str:
@@ -154,8 +164,8 @@ def allowed(field: str) -> Cell:
     """Return a cell function for a PodDisruptionBudget's limit."""
 
     def cell(budget: View, _: datetime) -> Any:
-        found = dig(budget, "spec", field)
-        return "N/A" if found is None else str(found)
+        limit = dig(budget, "spec", field)
+        return "N/A" if limit is None else str(limit)
 
     return cell
 

@@ -17,7 +17,7 @@ Form: TypeAlias = Literal["object", "metadata", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """The form that a client requested: the form itself, the API version, and what a table's rows include."""
+    """The form that a client requested: the form itself, the API version, and the contents of a table's rows."""
 
     form: Form
     resource: Resource
@@ -40,13 +40,13 @@ class Presentation:
     def many(self, revisions: Iterable[Revision], metadata: Object) -> bytes:
         """Return a list as a response body; `metadata` is the list's own."""
         if self.form == "table":
-            return _json(self._table([each.object for each in revisions], metadata))
+            return _json(self._table([revision.object for revision in revisions], metadata))
         kind, api_version = self.resource.listed_as, self.resource.api_version(self.version)
         if self.form == "metadata":
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
         head = _json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
         nameless = self.form == "object" and not self.resource.custom
-        items = (each.nameless() if nameless else self.one(each) for each in revisions)
+        items = (revision.nameless() if nameless else self.one(revision) for revision in revisions)
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
     def _versioned(self, obj: View) -> Object:
@@ -77,12 +77,12 @@ class Presentation:
 def form_asked(accept: str) -> Form:
     """Return the form that the Accept header requests: the first that this server supports."""
     for choice in accept.split(","):
-        words = {word.strip() for word in choice.split(";")}
-        if "as=Table" in words and "v=v1" in words:
+        parameters = {parameter.strip() for parameter in choice.split(";")}
+        if "as=Table" in parameters and "v=v1" in parameters:
             return "table"
-        if words & {"as=PartialObjectMetadata", "as=PartialObjectMetadataList"}:
+        if parameters & {"as=PartialObjectMetadata", "as=PartialObjectMetadataList"}:
             return "metadata"
-        if words & {"application/json", "*/*", "application/yaml"}:
+        if parameters & {"application/json", "*/*", "application/yaml"}:
             return "object"
     return "object"
 

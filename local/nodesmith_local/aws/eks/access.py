@@ -80,13 +80,13 @@ def _list_access_entries(response: EKSResponse) -> ActionResult:
 
 
 def _create_association(response: EKSResponse) -> ActionResult:
-    made = _access(response).create_association(
+    association = _access(response).create_association(
         _given(response, "namespace"),
         _given(response, "serviceAccount"),
         _given(response, "roleArn"),
         _given(response, "tags") or {},
     )
-    return ActionResult({"association": made})
+    return ActionResult({"association": association})
 
 
 def _describe_association(response: EKSResponse) -> ActionResult:
@@ -94,10 +94,10 @@ def _describe_association(response: EKSResponse) -> ActionResult:
 
 
 def _update_association(response: EKSResponse) -> ActionResult:
-    made = _access(response).update_association(
+    association = _access(response).update_association(
         _asked(response, "associationId"), _given(response, "roleArn")
     )
-    return ActionResult({"association": made})
+    return ActionResult({"association": association})
 
 
 def _delete_association(response: EKSResponse) -> ActionResult:
@@ -108,17 +108,17 @@ def _delete_association(response: EKSResponse) -> ActionResult:
 
 def _list_associations(response: EKSResponse) -> ActionResult:
     namespace, account = _asked(response, "namespace"), _asked(response, "serviceAccount")
-    found = [
-        each
-        for each in _access(response).associations.values()
-        if namespace in ("", each["namespace"]) and account in ("", each["serviceAccount"])
+    associations = [
+        association
+        for association in _access(response).associations.values()
+        if namespace in ("", association["namespace"]) and account in ("", association["serviceAccount"])
     ]
-    return ActionResult({"associations": found})
+    return ActionResult({"associations": associations})
 
 
 def _create_addon(response: EKSResponse) -> ActionResult:
-    made = _access(response).create_addon(_given(response, "addonName"), _given(response, "tags") or {})
-    return ActionResult({"addon": made})
+    addon = _access(response).create_addon(_given(response, "addonName"), _given(response, "tags") or {})
+    return ActionResult({"addon": addon})
 
 
 def _describe_addon(response: EKSResponse) -> ActionResult:
@@ -145,10 +145,10 @@ _moto_updated = EKSResponse.update_cluster_config
 
 
 def _updated(response: EKSResponse) -> ActionResult:
-    wanted = (_given(response, "accessConfig") or {}).get("authenticationMode")
-    if not wanted:
+    mode = (_given(response, "accessConfig") or {}).get("authenticationMode")
+    if not mode:
         return _moto_updated(response)
-    _access(response).set_mode(wanted)
+    _access(response).set_mode(mode)
     update = {
         "id": "00000000-0000-0000-0000-000000000000",
         "status": "InProgress",

@@ -135,9 +135,9 @@ class ClusterAccess:
     def update_association(self, id_: str, role: str) -> Record:
         """Change an association's role and return the association."""
         self._refuse_unknown_role(role)
-        found = self.association(id_)
-        found.update(roleArn=role, modifiedAt=_now())
-        return found
+        association = self.association(id_)
+        association.update(roleArn=role, modifiedAt=_now())
+        return association
 
     def delete_association(self, id_: str) -> Record:
         """Delete an association and return it."""
@@ -148,7 +148,7 @@ class ClusterAccess:
         """Install an add-on and return it."""
         if name in self.addons:
             raise ResourceInUseException(message="Addon already exists.")
-        made = {
+        addon = {
             "addonName": name,
             "clusterName": self._cluster,
             "status": "ACTIVE",
@@ -158,8 +158,8 @@ class ClusterAccess:
             "createdAt": _now(),
             "modifiedAt": _now(),
         }
-        self.addons[name] = made
-        return made
+        self.addons[name] = addon
+        return addon
 
     def addon(self, name: str) -> Record:
         """Return an add-on."""
@@ -181,8 +181,10 @@ class ClusterAccess:
 
     def _refuse_unknown_role(self, arn: str) -> None:
         match = _ROLE.fullmatch(arn)
-        known = match and match[2] in {role.name for role in iam_backends[match[1]]["aws"].roles.values()}
-        if not known:
+        known_role = match and match[2] in {
+            role.name for role in iam_backends[match[1]]["aws"].roles.values()
+        }
+        if not known_role:
             raise InvalidParameterException(
                 message=f"The specified principalArn is invalid: invalid principal. You submitted {arn}"
             )
@@ -194,10 +196,10 @@ class ClusterAccess:
 def access_of(backend: Any, cluster: str) -> ClusterAccess:
     """Return a cluster's access configuration, stored in moto's EKS backend. A reset of moto's state discards it."""
     backend.describe_cluster(name=cluster)
-    known: dict[str, ClusterAccess] = backend.__dict__.setdefault("nodesmith_access", {})
-    if cluster not in known:
-        known[cluster] = ClusterAccess(cluster, backend.account_id, backend.region_name)
-    return known[cluster]
+    clusters_access: dict[str, ClusterAccess] = backend.__dict__.setdefault("nodesmith_access", {})
+    if cluster not in clusters_access:
+        clusters_access[cluster] = ClusterAccess(cluster, backend.account_id, backend.region_name)
+    return clusters_access[cluster]
 
 
 def _checked(username: str) -> str:

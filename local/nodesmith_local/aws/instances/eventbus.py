@@ -45,15 +45,15 @@ class PublishedEvents:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Record and log these events among all that are put on a bus."""
-        put = EventsBackend.put_events
+        put_events = EventsBackend.put_events
 
         def noting(backend: EventsBackend, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            answers = put(backend, events)
+            results = put_events(backend, events)
             for event in (e for e in events if e.get("Source") == HEALTH_SOURCE):
                 LOG.info("event %s: %s", event["DetailType"], event["Detail"])
-                made = BusEvent(event["DetailType"], json.loads(event["Detail"]))
-                self.events = (*self.events, made)[-_MOST:]
-            return answers
+                event_sent = BusEvent(event["DetailType"], json.loads(event["Detail"]))
+                self.events = (*self.events, event_sent)[-_MOST:]
+            return results
 
         with patch.object(EventsBackend, "put_events", noting):
             yield

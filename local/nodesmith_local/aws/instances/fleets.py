@@ -23,7 +23,7 @@ from nodesmith_local.aws.strict.servicelimits import GROUPS_PER_INTERFACE
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What EC2 sells at a moment.
+    """The offerings of EC2 at one moment.
 
     `price` returns a pool's price, or None where it is not sold; `has_capacity` returns whether the pool has an
     instance left. `fault` is an error code that EC2 returns for every pool inside its answer, and `refusal` returns the
@@ -39,7 +39,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One override: what it launches and in which pool. `data` is the template's data merged with the override."""
+    """One override: its instance type and pool. `data` is the template's data merged with the override."""
 
     template: Mapping[str, Any]
     override: Mapping[str, Any]
@@ -71,20 +71,20 @@ def create_fleet(backend: Any, request: Mapping[str, Any], market: Market) -> di
 def _priority(request: Mapping[str, Any], candidate: Candidate) -> float:
     """Return an override's priority, of which the lowest wins; 0 if the allocation strategy does not use them."""
     options = (request.get("OnDemandOptions") or {}, request.get("SpotOptions") or {})
-    used = any(str(each.get("AllocationStrategy", "")).endswith("prioritized") for each in options)
+    used = any(str(option.get("AllocationStrategy", "")).endswith("prioritized") for option in options)
     return float(candidate.override.get("Priority") or 0.0) if used else 0.0
 
 
 def _candidates(
     backend: Any, config: Mapping[str, Any], capacity_type: str, market: Market
 ) -> Iterator[Candidate]:
-    named = config["LaunchTemplateSpecification"]
-    if "LaunchTemplateId" in named:
-        template = backend.get_launch_template(template_id=named["LaunchTemplateId"])
+    specification = config["LaunchTemplateSpecification"]
+    if "LaunchTemplateId" in specification:
+        template = backend.get_launch_template(template_id=specification["LaunchTemplateId"])
     else:
-        template = backend.get_launch_template_by_name(name=named["LaunchTemplateName"])
-    version = template.get_version(named.get("Version", "$Default"))
-    answer = {
+        template = backend.get_launch_template_by_name(name=specification["LaunchTemplateName"])
+    version = template.get_version(specification.get("Version", "$Default"))
+    response = {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
         "Version": str(version.number),
@@ -93,7 +93,7 @@ def _candidates(
         data = {**version.data, **override}
         zone = backend.get_subnet(data["SubnetId"]).availability_zone
         pool = OfferingKey(capacity_type, data["InstanceType"], zone)
-        yield Candidate(answer, override, data, pool, market.price(pool))
+        yield Candidate(response, override, data, pool, market.price(pool))
 
 
 def _first_launch(
@@ -123,17 +123,17 @@ def _first_launch(
 def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, str] | None:
     """Return EC2's error code and message if this override launches nothing, else None."""
     pool, profile = candidate.pool, _profile_name(candidate.data)
-    where = f"the Availability Zone you requested ({pool.zone})"
+    zone_text = f"the Availability Zone you requested ({pool.zone})"
     if market.fault:
         return market.fault, "Failed on demand."
     if candidate.price is None:
-        return "Unsupported", f"The instance type {pool.instance_type} is not supported in {where}."
+        return "Unsupported", f"The instance type {pool.instance_type} is not supported in {zone_text}."
     if refused := market.refusal(pool):
-        return refused, f"On demand, in {where}."
+        return refused, f"On demand, in {zone_text}."
     if not market.has_capacity(pool):
         return (
             "InsufficientInstanceCapacity",
-            f"There is not sufficient {pool.instance_type} capacity in {where}.",
+            f"There is not sufficient {pool.instance_type} capacity in {zone_text}.",
         )
     placed = placementgroups.refusal(backend, candidate.data, pool.zone)
     if placed:
@@ -145,7 +145,7 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
             f"You have exceeded the number of security groups per interface: {groups}.",
         )
     interfaces = candidate.data.get("NetworkInterfaces") or ()
-    if len(interfaces) > 1 and any(each.get("AssociatePublicIpAddress") for each in interfaces):
+    if len(interfaces) > 1 and any(interface.get("AssociatePublicIpAddress") for interface in interfaces):
         several = "when launching with multiple network interfaces"
         message = f"The associatePublicIPAddress parameter cannot be specified {several}."
         return "InvalidParameterCombination", message
@@ -155,16 +155,16 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
             f"No IPv6 CIDR block is associated with subnet {candidate.data['SubnetId']}.",
         )
     if profile and not _profile_exists(backend, profile):
-        found = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."
-        return "InvalidParameterValue", f"{found} Invalid IAM Instance Profile name"
+        detail = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."
+        return "InvalidParameterValue", f"{detail} Invalid IAM Instance Profile name"
     return None
 
 
 def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping[str, Any]]) -> Any:
     data, pool = candidate.data, candidate.pool
     tags = _tags(data.get("TagSpecifications") or ())
-    for kind, more in _tags(specifications).items():
-        tags[kind] = {**tags.get(kind, {}), **more}
+    for kind, kind_tags in _tags(specifications).items():
+        tags[kind] = {**tags.get(kind, {}), **kind_tags}
     interface: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
     reservation = backend.run_instances(
         data["ImageId"],
@@ -201,8 +201,10 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
 def _has_ipv6(backend: Any, candidate: Candidate) -> bool:
     """Return whether the subnet has the IPv6 addresses that the interfaces ask for, if they ask for any."""
     data = candidate.data
-    asked = any(interface.get("Ipv6AddressCount") for interface in data.get("NetworkInterfaces") or ())
-    return not asked or bool(backend.get_subnet(data["SubnetId"]).ipv6_cidr_block_associations)
+    requests_ipv6 = any(
+        interface.get("Ipv6AddressCount") for interface in data.get("NetworkInterfaces") or ()
+    )
+    return not requests_ipv6 or bool(backend.get_subnet(data["SubnetId"]).ipv6_cidr_block_associations)
 
 
 def _profile_name(data: Mapping[str, Any]) -> str:
@@ -218,8 +220,8 @@ def _profile_exists(backend: Any, name: str) -> bool:
 
 def _tags(specifications: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     return {
-        each["ResourceType"]: {tag["Key"]: tag["Value"] for tag in each.get("Tags") or ()}
-        for each in specifications
+        specification["ResourceType"]: {tag["Key"]: tag["Value"] for tag in specification.get("Tags") or ()}
+        for specification in specifications
     }
 
 
@@ -236,7 +238,7 @@ def _error(
 
 def _override_item(template: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     # EC2 names a template by its id alone.
-    named = {key: template[key] for key in ("LaunchTemplateId", "Version") if key in template} or dict(
-        template
-    )
-    return {"LaunchTemplateSpecification": named, "Overrides": dict(override)}
+    template_reference = {
+        key: template[key] for key in ("LaunchTemplateId", "Version") if key in template
+    } or dict(template)
+    return {"LaunchTemplateSpecification": template_reference, "Overrides": dict(override)}

@@ -1,4 +1,4 @@
-"""What a machine's kubelet, cloud controller, CNI and device plugins write into the cluster, from joining to leaving.
+"""The writes of a machine's kubelet, cloud controller, CNI and device plugins, from joining to leaving the cluster.
 
 Kubernetes' node lifecycle controller sets the taints that follow from a node's conditions. The Node may be deleted at
 any moment; then nothing is written.
@@ -74,9 +74,9 @@ class Joining:
         node = self._objects.find("nodes", name)
         if node is None:
             return
-        kept = without_taint(node["spec"].get("taints") or [], UNINITIALIZED)
+        remaining_taints = without_taint(node["spec"].get("taints") or [], UNINITIALIZED)
         metadata = {"labels": cloud_labels(machine), "resourceVersion": node["metadata"]["resourceVersion"]}
-        self._patch(name, {"metadata": metadata, "spec": {"taints": kept}})
+        self._patch(name, {"metadata": metadata, "spec": {"taints": remaining_taints}})
 
     def make_ready(self, name: str, now: datetime) -> None:
         """Set the node's conditions to those of a node whose network is up."""
@@ -103,11 +103,11 @@ class Joining:
 
     def plug_in_devices(self) -> None:
         """Do the part of device plugins: nodes offer the extended resources that NodeOverlays promise of them."""
-        promising = [each for each in self._overlays() if each.capacity]
-        for node in self._objects.list("nodes") if promising else ():
+        extending = [candidate for candidate in self._overlays() if candidate.capacity]
+        for node in self._objects.list("nodes") if extending else ():
             labels, shown = node["metadata"].get("labels") or {}, node["status"].get("capacity") or {}
             offered: dict[str, str] = {}
-            for overlay in reversed(promising):
+            for overlay in reversed(extending):
                 if NODEPOOL in labels and overlay.requirements.allow_labels(labels):
                     offered |= format_resources(overlay.capacity)
             if not offered.items() <= shown.items():
@@ -116,13 +116,15 @@ class Joining:
 
     def publish_devices(self) -> None:
         """Do the part of DRA drivers: nodes that are ready publish the devices that NodeOverlays declare of them."""
-        declaring = [each for each in self._overlays() if each.devices]
+        declaring = [candidate for candidate in self._overlays() if candidate.devices]
         if not declaring:
             return
-        there = {str(each["spec"].get("nodeName")) for each in self._objects.list(_SLICES)}
+        published_nodes = {
+            str(resource_slice["spec"].get("nodeName")) for resource_slice in self._objects.list(_SLICES)
+        }
         for node in self._objects.list("nodes"):
             labels, name = node["metadata"].get("labels") or {}, str(node["metadata"]["name"])
-            if NODEPOOL not in labels or name in there or not is_true(node, "Ready"):
+            if NODEPOOL not in labels or name in published_nodes or not is_true(node, "Ready"):
                 continue
             by_driver: dict[str, list[tuple[DeviceKind, int]]] = {}
             for overlay in reversed([o for o in declaring if o.requirements.allow_labels(labels)]):
@@ -136,13 +138,13 @@ class Joining:
     def _overlays(self) -> list[NodeOverlay]:
         """Return the valid NodeOverlays in order; none if their CRD is not installed."""
         try:
-            found = map(parse_nodeoverlay, self._objects.list("nodeoverlays"))
+            parsed_overlays = map(parse_nodeoverlay, self._objects.list("nodeoverlays"))
         except LookupError:
             return []
-        return in_order(each.value for each in found if each.value is not None)
+        return in_order(parsed.value for parsed in parsed_overlays if parsed.value is not None)
 
     def leave(self, machine: Machine, name: str) -> bool:
-        """Take the kubelet away with its instance; return whether the Node is gone or belongs to another instance.
+        """Stop the kubelet of a terminated instance; return whether the Node is gone or belongs to another instance.
 
         The node lifecycle controller notices by the lease, which is no longer renewed. The cloud controller checks
         nodes that are not ready, and deletes those of terminated instances.
@@ -157,7 +159,7 @@ class Joining:
         return False
 
     def silence(self, machine: Machine, name: str) -> None:
-        """Take the kubelet away with an instance that stops. The Node stays until somebody deletes it."""
+        """Stop the kubelet of a stopped instance. The Node stays until somebody deletes it."""
         node = self._objects.find("nodes", name)
         if node is not None and node["spec"].get("providerID") == machine.provider_id:
             self._fall_silent(node)

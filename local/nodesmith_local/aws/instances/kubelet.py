@@ -197,7 +197,7 @@ class Kubelets:
             self._announce(machine, "stopped")
 
     def _start_again(self, machine: Machine, progress: _Progress, now: datetime) -> None:
-        """Let an instance boot that was stopped. Its kubelet registers its Node anew."""
+        """Boot an instance that was stopped. Its kubelet registers its Node again."""
         progress.stage, progress.since, progress.halted_at, progress.node = Stage.PENDING, now, None, ""
         progress.delays, progress.pull_seconds = self._delays.restarted(), 0.0
         self._machines.become(machine.id, "pending")

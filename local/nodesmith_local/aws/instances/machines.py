@@ -33,11 +33,11 @@ class MotoMachines:
         an instance without the tag is read again.
         """
         for instance in list(self._backend.all_instances()):
-            known = self._known.get(instance.id)
-            if known is None or known.state != instance.state or not known.cluster:
-                known = self._known[instance.id] = self._machine(instance)
-            if self._of(known.cluster):
-                yield known
+            machine = self._known.get(instance.id)
+            if machine is None or machine.state != instance.state or not machine.cluster:
+                machine = self._known[instance.id] = self._machine(instance)
+            if self._of(machine.cluster):
+                yield machine
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance into another state, unless it has been terminated."""

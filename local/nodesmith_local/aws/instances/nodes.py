@@ -105,7 +105,7 @@ def registered_node(
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],
-            "images": [{"names": [each]} for each in pulled_images(machine.user_data, machine.image_name)],
+            "images": [{"names": [image]} for image in pulled_images(machine.user_data, machine.image_name)],
             "nodeInfo": _node_info(machine, _family(machine, bootstrap), arch, version),
         },
     }
@@ -142,9 +142,9 @@ def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
     return [*calm, {"type": "Ready", **condition, **written}]
 
 
-def without_taint(taints: list[Mapping[str, Any]], gone: Taint) -> list[Mapping[str, Any]]:
-    """Return the taints without those that have the key and effect of `gone`."""
-    return [t for t in taints if (t.get("key"), t.get("effect")) != (gone.key, gone.effect)]
+def without_taint(taints: list[Mapping[str, Any]], removed: Taint) -> list[Mapping[str, Any]]:
+    """Return the taints without those that have the key and effect of `removed`."""
+    return [t for t in taints if (t.get("key"), t.get("effect")) != (removed.key, removed.effect)]
 
 
 def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> InstanceType:
@@ -164,7 +164,7 @@ def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> Insta
 
 
 def _family(machine: Machine, bootstrap: Bootstrap) -> str:
-    """Return the image family; user data alone does not tell which Windows it is."""
+    """Return the image family; user data alone does not show which version of Windows it is."""
     return family_of_image(machine.image_name) or bootstrap.family
 
 
@@ -195,5 +195,5 @@ def _node_info(machine: Machine, family: str, arch: str, version: str) -> dict[s
 
 
 def _taint(taint: Taint) -> dict[str, str]:
-    written = {"key": taint.key, "effect": str(taint.effect)}
-    return {**written, "value": taint.value} if taint.value else written
+    taint_object = {"key": taint.key, "effect": str(taint.effect)}
+    return {**taint_object, "value": taint.value} if taint.value else taint_object

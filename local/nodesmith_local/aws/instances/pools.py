@@ -38,15 +38,15 @@ def parse_pattern(text: str) -> PoolPattern:
 
     Raises Rejected.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in text.split(":"):
         field = _field(part)
-        if not part or field in found:
+        if not part or field in fields:
             raise Rejected(
                 f"pool {text!r}: write [spot|on-demand:][TYPE:][ZONE], such as m5.large:us-east-1a or spot:c*"
             )
-        found[field] = part
-    return PoolPattern(text, **found)
+        fields[field] = part
+    return PoolPattern(text, **fields)
 
 
 def _field(part: str) -> str:

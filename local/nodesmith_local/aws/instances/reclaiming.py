@@ -34,13 +34,13 @@ class Reclaims:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Record the spot warnings among all events that are put on an event bus."""
-        put = EventsBackend.put_events
+        put_events = EventsBackend.put_events
 
         def noting(backend: EventsBackend, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            answers = put(backend, events)
+            results = put_events(backend, events)
             for event in (e for e in events if e.get("DetailType") == SPOT_WARNING):
                 self._note(event)
-            return answers
+            return results
 
         with patch.object(EventsBackend, "put_events", noting):
             yield
@@ -63,8 +63,8 @@ class Reclaims:
                 self._due[instance] = min(until, self._due.get(instance, until))
 
 
-def _time(given: object, now: datetime) -> datetime:
+def _time(value: object, now: datetime) -> datetime:
     """Parse a time from moto: seconds since 1970, or text. Anything else means `now`."""
-    if isinstance(given, str):
-        return parse_time(given)
-    return datetime.fromtimestamp(given, UTC) if isinstance(given, int | float) else now
+    if isinstance(value, str):
+        return parse_time(value)
+    return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else now

@@ -16,14 +16,17 @@ _MOST_IN_SLICE = 64
 
 def resource_slices(node: View, driver: str, devices: Devices) -> Iterator[Object]:
     """Yield a node's ResourceSlices for a driver: its counters, if there are any, and its devices."""
-    made = [
+    device_objects = [
         _device(kind, f"device-{row}-{number}")
         for row, (kind, many) in enumerate(devices)
         for number in range(many)
     ]
     counters = {name: total for kind, _ in devices for name, (_, total) in kind.counters.items()}
     parts: list[Object] = [{"sharedCounters": _sets(counters, "name")}] if counters else []
-    parts += [{"devices": made[at : at + _MOST_IN_SLICE]} for at in range(0, len(made), _MOST_IN_SLICE)]
+    parts += [
+        {"devices": device_objects[start : start + _MOST_IN_SLICE]}
+        for start in range(0, len(device_objects), _MOST_IN_SLICE)
+    ]
     owner = {"apiVersion": "v1", "kind": "Node", "name": name_of(node), "uid": node["metadata"]["uid"]}
     pool = {"name": name_of(node), "generation": 1, "resourceSliceCount": len(parts)}
     for number, part in enumerate(parts):
@@ -33,9 +36,9 @@ def resource_slices(node: View, driver: str, devices: Devices) -> Iterator[Objec
 
 
 def _device(kind: DeviceKind, name: str) -> Object:
-    capacity: dict[str, Any] = {each: {"value": text} for each, text in kind.capacity.items()}
-    for each, policy in kind.policies.items():
-        capacity[each]["requestPolicy"] = json.loads(policy)
+    capacity: dict[str, Any] = {dimension: {"value": text} for dimension, text in kind.capacity.items()}
+    for dimension, policy in kind.policies.items():
+        capacity[dimension]["requestPolicy"] = json.loads(policy)
     device: Object = {"name": name, "attributes": {n: dict(v) for n, v in kind.attributes.items()}}
     if kind.is_shared:
         device["allowMultipleAllocations"] = True
@@ -46,10 +49,10 @@ def _device(kind: DeviceKind, name: str) -> Object:
 
 def _sets(amounts: dict[str, int], key: str) -> list[Object]:
     """Return amounts by counter (`driver/entry/device/counter`) as counter sets, one for each device."""
-    found: dict[str, dict[str, Any]] = {}
+    counter_sets: dict[str, dict[str, Any]] = {}
     for name, amount in sorted(amounts.items()):
         device, _, counter = name.rpartition("/")
         _, entry, number = device.rsplit("/", 2)
-        counters = found.setdefault(f"set-{entry.strip('[]')}-{number}", {})
+        counters = counter_sets.setdefault(f"set-{entry.strip('[]')}-{number}", {})
         counters[counter] = {"value": f"{amount}m" if amount % 1000 else str(amount // 1000)}
-    return [{key: name, "counters": counters} for name, counters in found.items()]
+    return [{key: name, "counters": counters} for name, counters in counter_sets.items()]

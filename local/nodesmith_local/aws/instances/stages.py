@@ -72,6 +72,6 @@ class Delays:
 
 USUAL = Delays()
 RESTARTED = Delays(running=6.0, registered=6.0, ready=3.0)
-"""The usual delays after a start. docs/warm-capacity.md has the sources and what is assumed."""
+"""The usual delays after a start. docs/warm-capacity.md has the sources and assumptions."""
 STOPPING = timedelta(seconds=20)
 """The time that an instance takes to stop."""

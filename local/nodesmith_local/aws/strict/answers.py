@@ -63,9 +63,9 @@ def unprocessed_keys(count: int) -> Change:
     The answer lists them as UnprocessedKeys.
     """
 
-    def split(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        keys = asked["Keys"]
-        return {**asked, "Keys": keys[:-count]}, {**asked, "Keys": keys[-count:]}
+    def split(requested: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        keys = requested["Keys"]
+        return {**requested, "Keys": keys[:-count]}, {**requested, "Keys": keys[-count:]}
 
     return _left_over("UnprocessedKeys", split)
 
@@ -75,7 +75,7 @@ def cancelled(*reasons: str) -> Change:
 
     The code of an item without fault is `None`.
     """
-    listed = [(None, None, None) if each == "None" else (each, "On demand.", None) for each in reasons]
+    listed = [(None, None, None) if reason == "None" else (reason, "On demand.", None) for reason in reasons]
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
         raise TransactionCanceledException(listed)
@@ -94,10 +94,10 @@ def fleet_answer(*errors: Mapping[str, Any]) -> Change:
 
 def _left_over(name: str, split: Callable[[Any], tuple[Any, Any]]) -> Change:
     def change(response: Any, carry_out: CarryOut) -> ActionResult:
-        asked = response.params["RequestItems"]
-        parts = {table: split(listed) for table, listed in asked.items()}
+        requested = response.params["RequestItems"]
+        parts = {table: split(listed) for table, listed in requested.items()}
         response.params["RequestItems"] = {t: done for t, (done, _) in parts.items() if _filled(done)}
-        result: Any = carry_out().result if response.params["RequestItems"] else _nothing(asked)
+        result: Any = carry_out().result if response.params["RequestItems"] else _nothing(requested)
         return ActionResult({**result, name: {table: left for table, (_, left) in parts.items()}})
 
     return change
@@ -107,5 +107,5 @@ def _filled(done: Any) -> bool:
     return bool(done["Keys"] if isinstance(done, Mapping) else done)
 
 
-def _nothing(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {"Responses": {table: [] for table in asked}}
+def _nothing(requested: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Responses": {table: [] for table in requested}}

@@ -32,21 +32,23 @@ def check_dynamodb(request: AwsRequest, region: str) -> None:
     """Raise Refusal for a DynamoDB request that exceeds a limit."""
     if request.service != "dynamodb":
         return
-    asked = request.parameters
+    parameters = request.parameters
     if request.operation == "TransactWriteItems":
-        writes = [next(iter(each.values())) for each in asked["TransactItems"]]
+        writes = [next(iter(item.values())) for item in parameters["TransactItems"]]
         require(limits.TRANSACTION_BYTES, sum(map(_written_bytes, writes)), "Size of the transaction")
         for write in writes:
             _check_write(write, region)
     elif request.operation == "BatchWriteItem":
-        _check_batch_write(asked["RequestItems"], region)
+        _check_batch_write(parameters["RequestItems"], region)
     elif request.operation == "BatchGetItem":
-        found = [(table, key) for table, each in asked["RequestItems"].items() for key in each["Keys"]]
-        require(limits.BATCH_GET, len(found), "Items requested")
-        for table, key in found:
+        keys_by_table = [
+            (table, key) for table, keys in parameters["RequestItems"].items() for key in keys["Keys"]
+        ]
+        require(limits.BATCH_GET, len(keys_by_table), "Items requested")
+        for table, key in keys_by_table:
             _check_keys(table, key, region)
     else:
-        _check_write(asked, region)
+        _check_write(parameters, region)
 
 
 class PartitionWrites:
@@ -74,23 +76,28 @@ class PartitionWrites:
 
 def write_units(request: AwsRequest) -> dict[tuple[str, str], int]:
     """Return the write units of a call by table and partition. An update counts by its values alone."""
-    asked = request.parameters
+    parameters = request.parameters
     match request.operation:
         case "PutItem" | "UpdateItem" | "DeleteItem":
-            writes, each = [asked], 1
+            writes, units_per_write = [parameters], 1
         case "TransactWriteItems":
-            writes, each = [next(iter(write.values())) for write in asked["TransactItems"]], 2
+            writes, units_per_write = [next(iter(write.values())) for write in parameters["TransactItems"]], 2
         case "BatchWriteItem":
-            listed = ((table, write) for table, of in asked["RequestItems"].items() for write in of)
-            writes, each = [{"TableName": table, **next(iter(write.values()))} for table, write in listed], 1
+            listed = ((table, write) for table, of in parameters["RequestItems"].items() for write in of)
+            writes, units_per_write = (
+                [{"TableName": table, **next(iter(write.values()))} for table, write in listed],
+                1,
+            )
         case _:
             return {}
-    found: dict[tuple[str, str], int] = {}
+    units_by_partition: dict[tuple[str, str], int] = {}
     for write in writes:
         key = (write.get("Item") or write.get("Key") or {}).get("pk", {}).get("S", "")
         partition = str(write.get("TableName", "")), key
-        found[partition] = found.get(partition, 0) + each * -(-_written_bytes(write) // limits.KIB)
-    return found
+        units_by_partition[partition] = units_by_partition.get(partition, 0) + units_per_write * -(
+            -_written_bytes(write) // limits.KIB
+        )
+    return units_by_partition
 
 
 def item_bytes(item: Item) -> int:
@@ -119,7 +126,7 @@ def _stored_bytes(attribute: tuple[str, Any]) -> int:
 
 
 def _check_batch_write(tables: Mapping[str, Any], region: str) -> None:
-    writes = [(table, next(iter(each.values()))) for table, listed in tables.items() for each in listed]
+    writes = [(table, next(iter(request.values()))) for table, listed in tables.items() for request in listed]
     require(limits.BATCH_WRITE, len(writes), "Items of the batch")
     for table, write in writes:
         _check_write({"TableName": table, **write}, region)
@@ -161,9 +168,9 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
         case "B":
             return len(inner)
         case "SS" | "NS" | "BS":
-            return sum(len(each) for each in inner)
+            return sum(len(item) for item in inner)
         case "L":
-            return _CONTAINER_BYTES + sum(1 + _value_bytes(each) for each in inner)
+            return _CONTAINER_BYTES + sum(1 + _value_bytes(item) for item in inner)
         case "M":
             return _CONTAINER_BYTES + len(inner) + item_bytes(inner)
         case _:

@@ -61,10 +61,10 @@ _READING = ("Describe", "List", "Search", "Get")
 
 def rate_of(request: AwsRequest) -> Rate:
     """Return the size of the request bucket that an EC2 call uses. Each action has its own bucket."""
-    operation, asked = request.operation, request.parameters
+    operation, parameters = request.operation, request.parameters
     if operation in UNCATEGORIZED:
         return UNCATEGORIZED[operation]
-    if operation in _UNFILTERED and not (asked.get("Filters") or asked.get("MaxResults")):
+    if operation in _UNFILTERED and not (parameters.get("Filters") or parameters.get("MaxResults")):
         return UNFILTERED
     if operation.startswith(_READING):
         return NON_MUTATING
@@ -100,13 +100,13 @@ class Ec2Buckets:
 
 def _resources(request: AwsRequest) -> tuple[str, int]:
     """Return the resource bucket that a call uses, and its number of tokens; ("", 0) for none."""
-    asked = request.parameters
+    parameters = request.parameters
     match request.operation:
         case "CreateFleet":
-            return "RunInstances", int(asked["TargetCapacitySpecification"]["TotalTargetCapacity"])
+            return "RunInstances", int(parameters["TargetCapacitySpecification"]["TotalTargetCapacity"])
         case "RunInstances":
-            return "RunInstances", int(asked.get("MaxCount") or 1)
+            return "RunInstances", int(parameters.get("MaxCount") or 1)
         case "StartInstances" | "StopInstances" | "TerminateInstances" as operation:
-            return operation, len(asked.get("InstanceIds") or ())
+            return operation, len(parameters.get("InstanceIds") or ())
         case _:
             return "", 0

@@ -62,16 +62,16 @@ def check_ec2(request: AwsRequest) -> None:
     """Raise Refusal for an EC2 request that exceeds a limit."""
     if request.service != "ec2":
         return
-    asked, operation = request.parameters, request.operation
+    parameters, operation = request.parameters, request.operation
     if operation in _IDS:
-        require(_IDS[operation], len(asked.get("InstanceIds") or ()), "InstanceIds")
-    _check_page(operation, asked)
-    _check_filters(asked.get("Filters") or ())
-    for specification in asked.get("TagSpecifications") or ():
+        require(_IDS[operation], len(parameters.get("InstanceIds") or ()), "InstanceIds")
+    _check_page(operation, parameters)
+    _check_filters(parameters.get("Filters") or ())
+    for specification in parameters.get("TagSpecifications") or ():
         check_tags(specification.get("Tags") or ())
     more = _BY_OPERATION.get(operation)
     if more:
-        more(asked)
+        more(parameters)
 
 
 def check_tags(tags: Sequence[Parameters]) -> None:
@@ -86,27 +86,27 @@ def check_tags(tags: Sequence[Parameters]) -> None:
         raise Refusal("InvalidParameterValue", f"Duplicate tag key specified: {sorted(keys)}.")
 
 
-def _check_page(operation: str, asked: Parameters) -> None:
-    results = asked.get("MaxResults")
+def _check_page(operation: str, parameters: Parameters) -> None:
+    results = parameters.get("MaxResults")
     if results is None:
         return
     if operation in _WITH_PAGES_OF_AT_LEAST_5:
         require(limits.PAGE, int(results), "MaxResults")
     ids = _NO_PAGES_OF.get(operation, "")
-    if ids and asked.get(ids):
+    if ids and parameters.get(ids):
         raise Refusal("InvalidParameterCombination", f"{ids} cannot be used with the parameter maxResults")
 
 
 def _check_filters(filters: Sequence[Parameters]) -> None:
-    values = [str(value) for each in filters for value in each.get("Values") or ()]
+    values = [str(value) for filter_ in filters for value in filter_.get("Values") or ()]
     require(limits.FILTERS, len(filters), "Filters")
     require(limits.FILTER_VALUES, len(values), "Filter values of the call")
     require(limits.FILTER_VALUE, max(map(len, values), default=0), "Filter value")
 
 
-def _check_template(asked: Parameters) -> None:
-    name, data = str(asked.get("LaunchTemplateName", "")), asked.get("LaunchTemplateData") or {}
-    check_token(limits.TEMPLATE_CLIENT_TOKEN, asked)
+def _check_template(parameters: Parameters) -> None:
+    name, data = str(parameters.get("LaunchTemplateName", "")), parameters.get("LaunchTemplateData") or {}
+    check_token(limits.TEMPLATE_CLIENT_TOKEN, parameters)
     require(limits.TEMPLATE_NAME, len(name), "LaunchTemplateName")
     if not _TEMPLATE_NAME.fullmatch(name):
         raise Refusal(limits.TEMPLATE_NAME.code, f"The launch template name {name!r} is invalid.")
@@ -119,9 +119,9 @@ def _check_template(asked: Parameters) -> None:
         require(limits.HOP_LIMIT, int(hops), "HttpPutResponseHopLimit")
 
 
-def _check_new_tags(asked: Parameters) -> None:
-    require(limits.TAGGED_RESOURCES, len(asked.get("Resources") or ()), "Resources")
-    check_tags(asked.get("Tags") or ())
+def _check_new_tags(parameters: Parameters) -> None:
+    require(limits.TAGGED_RESOURCES, len(parameters.get("Resources") or ()), "Resources")
+    check_tags(parameters.get("Tags") or ())
 
 
 def groups_of(data: Parameters) -> Iterator[Sequence[str]]:
@@ -131,19 +131,19 @@ def groups_of(data: Parameters) -> Iterator[Sequence[str]]:
         yield interface.get("Groups") or ()
 
 
-def check_fleet(asked: Parameters) -> None:
+def check_fleet(parameters: Parameters) -> None:
     """Raise Refusal for a CreateFleet request that EC2 does not accept."""
-    kind = str(asked.get("Type") or "maintain")
-    configs = asked.get("LaunchTemplateConfigs") or ()
-    check_token(limits.CLIENT_TOKEN, asked)
+    kind = str(parameters.get("Type") or "maintain")
+    configs = parameters.get("LaunchTemplateConfigs") or ()
+    check_token(limits.CLIENT_TOKEN, parameters)
     if kind != "instant":
         overrides = sum(len(config.get("Overrides") or ()) for config in configs)
         require(limits.FLEET_OVERRIDES, overrides, "Overrides across all launch templates")
     for config in configs:
         _check_named(config.get("LaunchTemplateSpecification") or {})
-    _check_target(asked)
-    _check_options(kind, asked)
-    for specification in asked.get("TagSpecifications") or ():
+    _check_target(parameters)
+    _check_options(kind, parameters)
+    for specification in parameters.get("TagSpecifications") or ():
         tagged = specification.get("ResourceType")
         if tagged not in _TAGGED[kind]:
             raise Refusal(
@@ -151,9 +151,9 @@ def check_fleet(asked: Parameters) -> None:
             )
 
 
-def check_token(limit: limits.Limit, asked: Parameters) -> None:
+def check_token(limit: limits.Limit, parameters: Parameters) -> None:
     """Raise Refusal for a client token that is too long or not ASCII."""
-    token = str(asked.get("ClientToken") or "")
+    token = str(parameters.get("ClientToken") or "")
     require(limit, len(token), "ClientToken")
     if not token.isascii():
         raise Refusal(limit.code, "ClientToken must be ASCII.")
@@ -168,37 +168,37 @@ def _check_named(template: Parameters) -> None:
         raise Refusal("MissingParameter", "You must specify a launch template version.")
 
 
-def _check_target(asked: Parameters) -> None:
-    target = asked["TargetCapacitySpecification"]
+def _check_target(parameters: Parameters) -> None:
+    target = parameters["TargetCapacitySpecification"]
     require(limits.FLEET_TARGET, int(target["TotalTargetCapacity"]), "TotalTargetCapacity")
     parts = [target[part] for part in ("OnDemandTargetCapacity", "SpotTargetCapacity") if target.get(part)]
     if sum(map(int, parts)) > int(target["TotalTargetCapacity"]):
         raise Refusal("InvalidParameterValue", "The parts of the target capacity exceed TotalTargetCapacity.")
 
 
-def _check_options(kind: str, asked: Parameters) -> None:
-    market = asked["TargetCapacitySpecification"].get("DefaultTargetCapacityType")
-    reserved = asked.get("ReservedCapacityOptions")
-    if market == "capacity-block" and (asked.get("OnDemandOptions") or asked.get("SpotOptions")):
+def _check_options(kind: str, parameters: Parameters) -> None:
+    market = parameters["TargetCapacitySpecification"].get("DefaultTargetCapacityType")
+    reserved = parameters.get("ReservedCapacityOptions")
+    if market == "capacity-block" and (parameters.get("OnDemandOptions") or parameters.get("SpotOptions")):
         raise _combination("OnDemandOptions and SpotOptions", "DefaultTargetCapacityType capacity-block")
     if reserved and (market != "reserved-capacity" or kind != "instant"):
         raise _combination(
             "ReservedCapacityOptions", "anything but reserved-capacity in fleets of type instant"
         )
-    if kind == "instant" and (asked.get("SpotOptions") or {}).get("MaintenanceStrategies"):
+    if kind == "instant" and (parameters.get("SpotOptions") or {}).get("MaintenanceStrategies"):
         raise _combination("MaintenanceStrategies", "Type instant")
-    if kind == "instant" and (asked.get("ValidFrom") or asked.get("ValidUntil")):
+    if kind == "instant" and (parameters.get("ValidFrom") or parameters.get("ValidUntil")):
         raise _combination("ValidFrom and ValidUntil", "Type instant")
-    if kind != "maintain" and any(asked.get(name) for name in _ONLY_MAINTAIN):
+    if kind != "maintain" and any(parameters.get(name) for name in _ONLY_MAINTAIN):
         raise _combination(" and ".join(_ONLY_MAINTAIN), f"Type {kind}")
     if kind != "instant":
         for options, names in _ONLY_INSTANT.items():
-            if any((asked.get(options) or {}).get(name) for name in names):
+            if any((parameters.get(options) or {}).get(name) for name in names):
                 raise _combination(f"{', '.join(names)} of {options}", f"Type {kind}")
 
 
-def _combination(what: str, other: str) -> Refusal:
-    return Refusal("InvalidParameterCombination", f"{what} cannot be used with {other}.")
+def _combination(parameter: str, other: str) -> Refusal:
+    return Refusal("InvalidParameterCombination", f"{parameter} cannot be used with {other}.")
 
 
 def check_volumes(mappings: Sequence[Mapping[str, Any]]) -> None:

@@ -29,10 +29,10 @@ def check_filters(request: AwsRequest) -> None:
     filters = request.parameters.get("Filters")
     if request.service != "ec2" or not filters:
         return
-    known = documented_filters(request.operation)
-    for each in filters:
-        name = str(each.get("Name", ""))
-        if name not in known and not (name.startswith("tag:") and known & _BY_TAG):
+    documented = documented_filters(request.operation)
+    for filter_ in filters:
+        name = str(filter_.get("Name", ""))
+        if name not in documented and not (name.startswith("tag:") and documented & _BY_TAG):
             raise Refusal("InvalidParameterValue", f"The filter '{name}' is invalid")
 
 

@@ -43,11 +43,11 @@ def _check_of(service: str, operation: str) -> Check | None:
     return _compiled(shape, ()) if shape else None
 
 
-def _compiled(shape: Shape, above: tuple[str, ...]) -> Check | None:
-    """Return the check of a shape, or None if the shape has no constraints. `above` are the enclosing shapes."""
-    if shape.name in above:
+def _compiled(shape: Shape, ancestors: tuple[str, ...]) -> Check | None:
+    """Return the check of a shape, or None if the shape has no constraints. `ancestors` are the enclosing shapes."""
+    if shape.name in ancestors:
         return None  # a recursive shape: DynamoDB's attribute values, which models do not constrain
-    inside = (*above, shape.name)
+    inside = (*ancestors, shape.name)
     if isinstance(shape, StructureShape):
         return _structure(shape, inside)
     checks = [check for check in (_size(shape), _enum(shape), _pattern(shape)) if check]
@@ -59,7 +59,11 @@ def _compiled(shape: Shape, above: tuple[str, ...]) -> Check | None:
 
 
 def _structure(shape: StructureShape, inside: tuple[str, ...]) -> Check | None:
-    members = {name: found for name, member in shape.members.items() if (found := _compiled(member, inside))}
+    members = {
+        name: member_check
+        for name, member in shape.members.items()
+        if (member_check := _compiled(member, inside))
+    }
     required = tuple(shape.required_members)
     if not members and not required:
         return None
@@ -119,24 +123,24 @@ def _pattern(shape: Shape) -> Check | None:
 
 
 def _in_python(pattern: str) -> str:
-    for named, written in _CLASSES.items():
-        pattern = pattern.replace(named, written)
+    for posix_class, python_class in _CLASSES.items():
+        pattern = pattern.replace(posix_class, python_class)
     return pattern
 
 
 def _of_each(check: Check) -> Check:
-    def each(value: Any, path: str) -> str | None:
-        for number, one in enumerate(value):
-            if trouble := check(one, f"{path}[{number}]"):
+    def check_items(value: Any, path: str) -> str | None:
+        for number, item in enumerate(value):
+            if trouble := check(item, f"{path}[{number}]"):
                 return trouble
         return None
 
-    return each
+    return check_items
 
 
 def _of_values(check: Check) -> Check:
     return lambda value, path: next(
-        (trouble for key, one in value.items() if (trouble := check(one, f"{path}.{key}"))), None
+        (trouble for key, item in value.items() if (trouble := check(item, f"{path}.{key}"))), None
     )
 
 

@@ -27,11 +27,13 @@ class Refusal(ServiceException):
         super().__init__(code, message)
 
 
-def require(limit: Limit, found: float, what: str) -> None:
-    """Raise Refusal with the limit's code if `found` is outside the limit. `what` names the quantity."""
-    if found > limit.maximum:
-        raise Refusal(limit.code, f"{what}: {found:g} is more than the {limit.maximum} {limit.unit} allowed.")
-    if limit.minimum is not None and found < limit.minimum:
+def require(limit: Limit, value: float, quantity: str) -> None:
+    """Raise Refusal with the limit's code if `value` is outside the limit. `quantity` names it."""
+    if value > limit.maximum:
         raise Refusal(
-            limit.code, f"{what}: {found:g} is less than the {limit.minimum} {limit.unit} required."
+            limit.code, f"{quantity}: {value:g} is more than the {limit.maximum} {limit.unit} allowed."
+        )
+    if limit.minimum is not None and value < limit.minimum:
+        raise Refusal(
+            limit.code, f"{quantity}: {value:g} is less than the {limit.minimum} {limit.unit} required."
         )

@@ -1,4 +1,4 @@
-"""The gate in front of moto: it checks each request before moto carries it out, in process and as a server."""
+"""Checks of each request before moto carries it out, in process and as a server."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class StrictAws:
         operation = response._get_action()  # noqa: SLF001
         method = _underscored(operation) if operation else ""
         carry_out = getattr(response, method, None) if method else None
-        asked = _parameters(response)
-        if carry_out is not None and asked is not None:
-            request = AwsRequest(response.boto3_service_name, operation, asked)
+        parameters = _parameters(response)
+        if carry_out is not None and parameters is not None:
+            request = AwsRequest(response.boto3_service_name, operation, parameters)
             setattr(response, method, lambda: self._answer(request, response, carry_out))
 
     def _answer(self, request: AwsRequest, response: Any, carry_out: Callable[[], Any]) -> Any:
@@ -140,6 +140,6 @@ def _parameters(response: Any) -> Mapping[str, Any] | None:
     """Return the request's parameters by the model's names, or None for services that are not checked."""
     service = response.boto3_service_name
     if service in _PARSED:
-        found: Mapping[str, Any] = response.params
-        return found
+        parameters: Mapping[str, Any] = response.params
+        return parameters
     return json.loads(response.body or "{}") if service in _OF_JSON else None

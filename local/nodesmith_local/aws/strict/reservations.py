@@ -19,22 +19,28 @@ _FIELDS = {
 }
 
 
-def describe(asked: Mapping[str, Any], known: Sequence[Reservation]) -> ActionResult:
-    """Answer with the known reservations that match; `known` has the form of the answer.
+def describe(parameters: Mapping[str, Any], reservations: Sequence[Reservation]) -> ActionResult:
+    """Answer with the reservations that match; `reservations` has the form of the answer.
 
     Raises Refusal for an unknown id, and for ids together with a page size.
     """
-    ids = asked.get("CapacityReservationIds") or ()
-    if ids and asked.get("MaxResults"):
+    ids = parameters.get("CapacityReservationIds") or ()
+    if ids and parameters.get("MaxResults"):
         raise Refusal("InvalidParameterCombination", "Ids cannot be used with the parameter maxResults")
-    missing = sorted(set(ids) - {each["CapacityReservationId"] for each in known})
+    missing = sorted(set(ids) - {reservation["CapacityReservationId"] for reservation in reservations})
     if missing:
         code = "InvalidCapacityReservationId.NotFound"
         raise Refusal(code, f"The capacity reservation ID '{missing[0]}' does not exist")
-    found = [each for each in known if not ids or each["CapacityReservationId"] in ids]
-    for one in asked.get("Filters") or ():
-        found = [each for each in found if _fits(each, str(one["Name"]), one.get("Values") or ())]
-    return ActionResult({"CapacityReservations": found})
+    matching = [
+        reservation for reservation in reservations if not ids or reservation["CapacityReservationId"] in ids
+    ]
+    for filter_ in parameters.get("Filters") or ():
+        matching = [
+            reservation
+            for reservation in matching
+            if _fits(reservation, str(filter_["Name"]), filter_.get("Values") or ())
+        ]
+    return ActionResult({"CapacityReservations": matching})
 
 
 def _fits(reservation: Reservation, name: str, values: Sequence[str]) -> bool:

@@ -24,20 +24,20 @@ def check_sqs(request: AwsRequest) -> None:
     """Raise Refusal for an SQS request that exceeds a limit."""
     if request.service != "sqs":
         return
-    asked = request.parameters
-    _check_numbers(asked)
+    parameters = request.parameters
+    _check_numbers(parameters)
     if request.operation == "SendMessage":
-        _check_body(asked)
+        _check_body(parameters)
     elif request.operation in _BATCHES:
-        _check_batch(asked)
+        _check_batch(parameters)
     elif request.operation == "CreateQueue":
-        require(limits.QUEUE_NAME, len(str(asked.get("QueueName", ""))), "QueueName")
+        require(limits.QUEUE_NAME, len(str(parameters.get("QueueName", ""))), "QueueName")
 
 
-def _check_numbers(asked: Parameters) -> None:
+def _check_numbers(parameters: Parameters) -> None:
     for name, limit in _NUMBERS.items():
-        if asked.get(name) is not None:
-            require(limit, int(asked[name]), name)
+        if parameters.get(name) is not None:
+            require(limit, int(parameters[name]), name)
 
 
 def _check_body(message: Parameters) -> int:
@@ -50,8 +50,8 @@ def _check_body(message: Parameters) -> int:
     return size
 
 
-def _check_batch(asked: Parameters) -> None:
-    entries = asked.get("Entries") or ()
+def _check_batch(parameters: Parameters) -> None:
+    entries = parameters.get("Entries") or ()
     if not entries:
         raise Refusal("AWS.SimpleQueueService.EmptyBatchRequest", "There should be at least one entry.")
     require(limits.MESSAGE_BATCH, len(entries), "Entries")

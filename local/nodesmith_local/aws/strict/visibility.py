@@ -42,51 +42,55 @@ class Visibility:
         return made <= self._settled_at or self.now() - made >= after
 
     def describe_instances(
-        self, asked: Mapping[str, Any], answer: Callable[[], ActionResult]
+        self, parameters: Mapping[str, Any], describe: Callable[[], ActionResult]
     ) -> ActionResult:
         """Answer DescribeInstances without instances that are too new.
 
         Raises Refusal if the request names one by id.
         """
-        found: Any = answer().result
-        wanted = set(asked.get("InstanceIds") or ())
-        shown = []
-        for reservation in found["Reservations"]:
-            seen = [i for i in reservation.instances if self.shows(i.launch_time, self.instances_after)]
-            hidden = wanted & ({i.id for i in reservation.instances} - {i.id for i in seen})
+        result: Any = describe().result
+        requested_ids = set(parameters.get("InstanceIds") or ())
+        reservations = []
+        for reservation in result["Reservations"]:
+            visible_instances = [
+                i for i in reservation.instances if self.shows(i.launch_time, self.instances_after)
+            ]
+            hidden = requested_ids & (
+                {i.id for i in reservation.instances} - {i.id for i in visible_instances}
+            )
             if hidden:
                 name = min(hidden)
                 raise Refusal("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
-            if seen:
+            if visible_instances:
                 visible = copy.copy(reservation)
-                visible.instances = seen
-                shown.append(visible)
-        return ActionResult({**found, "Reservations": shown})
+                visible.instances = visible_instances
+                reservations.append(visible)
+        return ActionResult({**result, "Reservations": reservations})
 
-    def check_fleet(self, asked: Mapping[str, Any], backend: Any) -> None:
+    def check_fleet(self, parameters: Mapping[str, Any], backend: Any) -> None:
         """Raise Refusal if CreateFleet names a launch template that is too new."""
-        for config in asked.get("LaunchTemplateConfigs") or ():
-            named = config.get("LaunchTemplateSpecification") or {}
-            template = _template(backend, named)
+        for config in parameters.get("LaunchTemplateConfigs") or ():
+            specification = config.get("LaunchTemplateSpecification") or {}
+            template = _template(backend, specification)
             if template is not None and not self.shows(template.create_time, self.templates_after):
                 code = "InvalidLaunchTemplateName.NotFoundException"
                 raise Refusal(code, f"The launch template {template.name} does not exist.")
 
-    def check_profiles(self, asked: Mapping[str, Any], backend: Any) -> None:
+    def check_profiles(self, parameters: Mapping[str, Any], backend: Any) -> None:
         """Raise Refusal if the launch template of a CreateFleet request names a profile that is too new."""
-        known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
-        made = {profile.name: profile.create_date for profile in known}
-        for config in asked.get("LaunchTemplateConfigs") or ():
+        profiles = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
+        created_at = {profile.name: profile.create_date for profile in profiles}
+        for config in parameters.get("LaunchTemplateConfigs") or ():
             template = _template(backend, config.get("LaunchTemplateSpecification") or {})
             data = template.latest_version().data if template is not None else {}
             name = str((data.get("IamInstanceProfile") or {}).get("Name", ""))
-            if name in made and not self.shows(made[name], self.profiles_after):
-                found = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
-                raise Refusal("InvalidParameterValue", f"{found} Invalid IAM Instance Profile name")
+            if name in created_at and not self.shows(created_at[name], self.profiles_after):
+                detail = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
+                raise Refusal("InvalidParameterValue", f"{detail} Invalid IAM Instance Profile name")
 
 
-def _template(backend: Any, named: Mapping[str, Any]) -> Any:
-    id_ = named.get("LaunchTemplateId") or backend.launch_template_name_to_ids.get(
-        named.get("LaunchTemplateName")
+def _template(backend: Any, specification: Mapping[str, Any]) -> Any:
+    id_ = specification.get("LaunchTemplateId") or backend.launch_template_name_to_ids.get(
+        specification.get("LaunchTemplateName")
     )
     return backend.launch_templates.get(id_)

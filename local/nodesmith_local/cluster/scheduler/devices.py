@@ -49,10 +49,10 @@ def device_filters(pod: View, store: Store) -> Iterator[Filter]:
     """Yield the filter of a pod with claims: the node has their devices, or can give them."""
     if not pod["spec"].get("resourceClaims"):
         return
-    known = _Devices(store)
+    device_state = _Devices(store)
 
     def reason(room: NodeRoom) -> str:
-        return "" if known.allocations(pod, room.node) is not None else _CANNOT
+        return "" if device_state.allocations(pod, room.node) is not None else _CANNOT
 
     yield reason
 
@@ -67,14 +67,18 @@ def reserve(pod: View, store: Store, node: View) -> bool:
     user = {"resource": "pods", "name": name_of(pod), "uid": pod["metadata"]["uid"]}
     for name, allocation in allocations.items():
         claim = store.get(CLAIMS, name, namespace_of(pod))
-        users = [each for each in dig(claim, "status", "reservedFor") or () if each["uid"] != user["uid"]]
+        users = [
+            consumer
+            for consumer in dig(claim, "status", "reservedFor") or ()
+            if consumer["uid"] != user["uid"]
+        ]
         status = {"allocation": allocation, "reservedFor": [*users, user]}
         store.patch(CLAIMS, name, {"status": status}, namespace_of(pod), subresource="status")
     return True
 
 
 class _Devices:
-    """The devices of a cluster as they are now, and what claims have taken of them."""
+    """The current devices of a cluster, and their allocations to claims."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,8 +91,10 @@ class _Devices:
                 used = self._used.setdefault(device, {})
                 used[name] = used.get(name, 0) + amount
         classes = {
-            name_of(each): [str(s["cel"]["expression"]) for s in dig(each, "spec", "selectors") or ()]
-            for each in store.list(DEVICE_CLASSES)
+            name_of(device_class): [
+                str(s["cel"]["expression"]) for s in dig(device_class, "spec", "selectors") or ()
+            ]
+            for device_class in store.list(DEVICE_CLASSES)
         }
         self._matcher = Matcher(classes)
         self._pools: dict[tuple[str, str], list[tuple[View, ReducedSlice]]] = {}
@@ -98,7 +104,7 @@ class _Devices:
 
     def allocations(self, pod: View, node: View) -> dict[str, Object] | None:
         """Return the allocation of each claim of a pod on a node, by name; None if it cannot run there."""
-        found: dict[str, Object] = {}
+        allocated_claims: dict[str, Object] = {}
         opened: list[tuple[str, PodClaim]] = []
         for name in claim_names(pod):
             claim = self._store.find(CLAIMS, name, namespace_of(pod))
@@ -108,7 +114,7 @@ class _Devices:
             if allocation and not _reaches(allocation.get("nodeSelector"), node):
                 return None
             if allocation:
-                found[name] = dict(allocation)
+                allocated_claims[name] = dict(allocation)
             elif name not in dict(opened):
                 opened.append((name, _read(claim)[1]))
         rows = list(self._rows(node))
@@ -116,29 +122,40 @@ class _Devices:
         if opened and not allocator.allocate([claim for _, claim in opened]):
             return None
         results: dict[str, list[Object]] = {name: [] for name, _ in opened}
-        for taken in allocator.taken:
-            (driver, pool, device), _, _ = rows[taken.row]
-            request = f"{taken.request}/{taken.want}" if taken.want else taken.request
+        for allocated_device in allocator.taken:
+            (driver, pool, device), _, _ = rows[allocated_device.row]
+            request = (
+                f"{allocated_device.request}/{allocated_device.want}"
+                if allocated_device.want
+                else allocated_device.request
+            )
             result: Object = {"request": request, "driver": driver, "pool": pool, "device": device}
-            if taken.consumed:
-                result["consumedCapacity"] = {name: _quantity(a) for name, a in taken.consumed.items()}
-            results[opened[taken.claim][0]].append(result)
-        return found | {name: _allocation(each, name_of(node)) for name, each in results.items()}
+            if allocated_device.consumed:
+                result["consumedCapacity"] = {
+                    name: _quantity(a) for name, a in allocated_device.consumed.items()
+                }
+            results[opened[allocated_device.claim][0]].append(result)
+        return allocated_claims | {
+            name: _allocation(allocated, name_of(node)) for name, allocated in results.items()
+        }
 
     def _rows(self, node: View) -> Iterator[tuple[Device, DeviceKind, bool]]:
         """Yield the devices that a node reaches, each with whether it is free."""
-        for (driver, pool), pieces in sorted(self._pools.items()):
-            newest = max(read.generation for _, read in pieces)
-            current = [piece for piece in pieces if piece[1].generation == newest]
+        for (driver, pool), slices in sorted(self._pools.items()):
+            newest = max(read.generation for _, read in slices)
+            current = [slice_ for slice_ in slices if slice_[1].generation == newest]
             if len(current) != current[0][1].total:
                 continue
             counters = self._counters(driver, pool, [read for _, read in current])
             for manifest, read in current:
                 if not _is_near(manifest["spec"], node):
                     continue
-                for each in read.devices:
-                    kind, device = parse_kind(json.loads(each.text)), (driver, pool, each.name)
-                    if not each.why_not and kind.consumes.keys() <= counters.keys():
+                for listed_device in read.devices:
+                    kind, device = (
+                        parse_kind(json.loads(listed_device.text)),
+                        (driver, pool, listed_device.name),
+                    )
+                    if not listed_device.why_not and kind.consumes.keys() <= counters.keys():
                         yield device, self._with_state(kind, device, counters), self._is_free(kind, device)
 
     def _is_free(self, kind: DeviceKind, device: Device) -> bool:
@@ -157,13 +174,13 @@ class _Devices:
 
     def _counters(self, driver: str, pool: str, slices: Iterable[ReducedSlice]) -> dict[str, tuple[int, int]]:
         slices = list(slices)
-        totals = {name: amount for each in slices for name, amount in each.counters}
-        left = dict(totals)
-        for device in (device for each in slices for device in each.devices):
+        totals = {name: amount for slice_ in slices for name, amount in slice_.counters}
+        remaining = dict(totals)
+        for device in (device for slice_ in slices for device in slice_.devices):
             if (driver, pool, device.name) in self._taken:
                 for name, amount in json.loads(device.text).get("consumes", {}).items():
-                    left[name] = left.get(name, 0) - amount
-        return {name: (left[name], total) for name, total in totals.items()}
+                    remaining[name] = remaining.get(name, 0) - amount
+        return {name: (remaining[name], total) for name, total in totals.items()}
 
 
 def _read(claim: View) -> tuple[ReducedDeviceClaim, PodClaim]:

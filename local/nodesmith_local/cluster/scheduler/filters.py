@@ -28,17 +28,17 @@ def static_reason(pod: View, node: View) -> str:
     return "" if node_matches(spec, node) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def resource_reasons(waiting: Waiting, room: NodeRoom, kept: Collection[Waiting]) -> list[str]:
+def resource_reasons(waiting: Waiting, room: NodeRoom, reserved: Collection[Waiting]) -> list[str]:
     """Return the reasons against a node's free host ports and resources; every resource that is short is listed.
 
-    Room is reserved for the pods in `kept`.
+    Room is reserved for the pods in `reserved`.
     """
-    taken = frozenset[Port]().union(*(other.ports for other in kept))
-    if any(room.ports[port] > 0 or port in taken for port in waiting.ports):
+    used_ports = frozenset[Port]().union(*(other.ports for other in reserved))
+    if any(room.ports[port] > 0 or port in used_ports for port in waiting.ports):
         return ["node(s) didn't have free ports for the requested pod ports"]
     short = []
     for name, amount in waiting.needs.items():
-        used = room.used.get(name, 0) + sum(other.needs.get(name, 0) for other in kept)
+        used = room.used.get(name, 0) + sum(other.needs.get(name, 0) for other in reserved)
         if used + amount > room.allocatable.get(name, 0):
             short.append("Too many pods" if name == "pods" else f"Insufficient {name}")
     return short
@@ -49,21 +49,21 @@ def social_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
     for constraint in spread_constraints(pod, "DoNotSchedule"):
         yield _spread_filter(pod, constraint, census)
     for existing_term in census.aversions_to(pod):
-        held = census.by_topology(existing_term.holders, existing_term.topology_key)
+        counts = census.by_topology(existing_term.holders, existing_term.topology_key)
         yield _blocked(
-            held, existing_term.topology_key, "node(s) didn't satisfy existing pods anti-affinity rules"
+            counts, existing_term.topology_key, "node(s) didn't satisfy existing pods anti-affinity rules"
         )
     for term in required_terms(pod, "podAntiAffinity"):
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)
-        held = census.by_topology(group.on_node, term["topologyKey"])
-        yield _blocked(held, term["topologyKey"], "node(s) didn't match pod anti-affinity rules")
+        counts = census.by_topology(group.on_node, term["topologyKey"])
+        yield _blocked(counts, term["topologyKey"], "node(s) didn't match pod anti-affinity rules")
     yield from _affinity_filters(pod, census)
 
 
 def spread_constraints(pod: View, action: str) -> list[View]:
     """Return the pod's topology spread constraints with this whenUnsatisfiable."""
     constraints = dig(pod, "spec", "topologySpreadConstraints") or ()
-    return [each for each in constraints if each.get("whenUnsatisfiable") == action]
+    return [constraint for constraint in constraints if constraint.get("whenUnsatisfiable") == action]
 
 
 def spread_selector(pod: View, constraint: View) -> View:
@@ -100,7 +100,7 @@ def _counts(pod: View, constraint: View, node: View) -> bool:
         return True
     tolerations = pod["spec"].get("tolerations") or ()
     taints = dig(node, "spec", "taints") or ()
-    return all(tolerates(tolerations, each) for each in taints if each.get("effect") != "PreferNoSchedule")
+    return all(tolerates(tolerations, taint) for taint in taints if taint.get("effect") != "PreferNoSchedule")
 
 
 def _spread_filter(pod: View, constraint: View, census: PodCounts) -> Filter:
@@ -120,13 +120,13 @@ def _spread_filter(pod: View, constraint: View, census: PodCounts) -> Filter:
     return reason
 
 
-def _blocked(held: Mapping[str, int], key: str, words: str) -> Filter:
-    taken = {value for value, count in held.items() if count > 0}
-    return lambda room: words if room.labels.get(key) in taken else ""
+def _blocked(counts: Mapping[str, int], key: str, reason: str) -> Filter:
+    occupied = {value for value, count in counts.items() if count > 0}
+    return lambda room: reason if room.labels.get(key) in occupied else ""
 
 
 def _affinity_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
-    words = "node(s) didn't match pod affinity rules"
+    message = "node(s) didn't match pod affinity rules"
     for term in required_terms(pod, "podAffinity"):
         key = term["topologyKey"]
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)
@@ -136,6 +136,6 @@ def _affinity_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
 
         def reason(room: NodeRoom, key: str = key, held: set[str] = held, first: bool = first) -> str:
             value = room.labels.get(key)
-            return "" if value is not None and (first or value in held) else words
+            return "" if value is not None and (first or value in held) else message
 
         yield reason

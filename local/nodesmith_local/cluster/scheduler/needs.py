@@ -40,8 +40,8 @@ def ports_of(spec: View) -> frozenset[Port]:
     containers = [*(spec.get("containers") or ()), *sidecars]
     return frozenset(
         (port.get("protocol", "TCP"), int(port["hostPort"]))
-        for each in containers
-        for port in each.get("ports") or ()
+        for container in containers
+        for port in container.get("ports") or ()
         if port.get("hostPort")
     )
 
@@ -49,18 +49,18 @@ def ports_of(spec: View) -> frozenset[Port]:
 def claims_of(spec: View) -> list[str]:
     """Return the names of the PersistentVolumeClaims that a pod spec mounts."""
     volumes = spec.get("volumes") or ()
-    return [str(name) for each in volumes if (name := dig(each, "persistentVolumeClaim", "claimName"))]
+    return [str(name) for volume in volumes if (name := dig(volume, "persistentVolumeClaim", "claimName"))]
 
 
 def amounts(quantities: Mapping[str, Any]) -> Amounts:
     """Parse a resource list; an invalid quantity counts as zero."""
-    found: Amounts = {}
+    parsed: Amounts = {}
     for name, value in quantities.items():
         try:
-            found[name] = cpu_milli(value) if name == "cpu" else whole_units(value)
+            parsed[name] = cpu_milli(value) if name == "cpu" else whole_units(value)
         except QuantityError:
-            found[name] = 0
-    return found
+            parsed[name] = 0
+    return parsed
 
 
 def _requests(container: View) -> Amounts:

@@ -70,7 +70,7 @@ class AntiAffinityTerm:
 
 
 class PodCounts:
-    """Keeps nodes, residents and groups up to date as pods come and go."""
+    """Keeps nodes, residents and groups up to date as pods are added and removed."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, NodeRoom] = {}
@@ -81,16 +81,16 @@ class PodCounts:
     def set_node(self, node: View) -> None:
         """Add a node, or update its state."""
         name = node["metadata"]["name"]
-        known = self.rooms.get(name)
+        known_room = self.rooms.get(name)
         offered = amounts(dig(node, "status", "allocatable") or {})
         taints = dig(node, "spec", "taints") or ()
         soft = [taint for taint in taints if taint.get("effect") == "PreferNoSchedule"]
         room = NodeRoom(node, name, labels_of(node), offered, soft)
-        if known is not None:
-            room.used, room.ports = known.used, known.ports
+        if known_room is not None:
+            room.used, room.ports = known_room.used, known_room.ports
         self.rooms[name] = room
-        if known is None:
-            for resident in [each for each in self.residents.values() if each.node == name]:
+        if known_room is None:
+            for resident in [placed for placed in self.residents.values() if placed.node == name]:
                 self._fill(room, resident, 1)
 
     def drop_node(self, name: str) -> None:
@@ -116,30 +116,34 @@ class PodCounts:
     ) -> Group:
         """Return the group of pods that a selector matches; the census keeps it up to date from then on."""
         key = json.dumps([sorted(namespaces), selector, with_leaving], sort_keys=True)
-        found = self._groups.get(key)
-        if found is None:
+        existing = self._groups.get(key)
+        if existing is None:
             if len(self._groups) >= _GROUPS:
                 self._groups.clear()
-            found = Group(namespaces, selector_matcher(selector), with_leaving)
+            existing = Group(namespaces, selector_matcher(selector), with_leaving)
             for resident in self.residents.values():
-                if found.takes(resident.pod):
-                    found.on_node[resident.node] += 1
-            self._groups[key] = found
-        return found
+                if existing.takes(resident.pod):
+                    existing.on_node[resident.node] += 1
+            self._groups[key] = existing
+        return existing
 
     def aversions_to(self, pod: View) -> list[AntiAffinityTerm]:
         """Return the anti-affinity terms of pods on nodes that repel `pod`."""
-        return [each for each in self._aversions.values() if +each.holders and each.group.takes(pod)]
+        return [
+            aversion
+            for aversion in self._aversions.values()
+            if +aversion.holders and aversion.group.takes(pod)
+        ]
 
     def by_topology(self, on_node: Mapping[str, int], key: str) -> Counter[str]:
         """Sum counts by node into counts by the nodes' values of a label."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, count in on_node.items():
             room = self.rooms.get(name)
             value = room.labels.get(key) if room else None
             if value is not None and count:
-                found[value] += count
-        return found
+                counts[value] += count
+        return counts
 
     def _count(self, resident: PlacedPod, by: int) -> None:
         room = self.rooms.get(resident.node)

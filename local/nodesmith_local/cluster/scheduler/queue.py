@@ -50,10 +50,10 @@ class Queue:
 
     def put(self, key: Key, pod: View) -> Waiting:
         """Add a pod, or update its state; a change of its status alone does not cause another try."""
-        known = self._pods.get(key)
+        queued = self._pods.get(key)
         new = _waiting(key, pod)
         self._pods[key] = new
-        if known is None or known.equivalence_key != new.equivalence_key or known.order != new.order:
+        if queued is None or queued.equivalence_key != new.equivalence_key or queued.order != new.order:
             self._ready.add(key)
         return new
 
@@ -64,12 +64,12 @@ class Queue:
 
     def retry(self, *, social_only: bool = False) -> None:
         """Schedule another try for all pods, or only for social ones, after a change that may help them."""
-        self._ready.update(key for key, each in self._pods.items() if each.social or not social_only)
+        self._ready.update(key for key, pod in self._pods.items() if pod.social or not social_only)
 
     def take(self, limit: int) -> Iterator[Waiting]:
         """Yield up to `limit` pods to try now; they count as tried."""
-        first = sorted((self._pods[key] for key in self._ready), key=lambda each: each.order)[:limit]
-        for each in first:
+        taken_pods = sorted((self._pods[key] for key in self._ready), key=lambda each: each.order)[:limit]
+        for each in taken_pods:
             self._ready.discard(each.key)
             yield each
 
@@ -89,8 +89,8 @@ def _waiting(key: Key, pod: View) -> Waiting:
     parts = [key[0], labels, priority, sorted(needs.items()), sorted(ports), claims_of(spec)]
     equivalence_key = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
     spread = any(
-        each.get("whenUnsatisfiable") == "DoNotSchedule"
-        for each in spec.get("topologySpreadConstraints") or ()
+        constraint.get("whenUnsatisfiable") == "DoNotSchedule"
+        for constraint in spec.get("topologySpreadConstraints") or ()
     )
     social = spread or any(dig(spec, "affinity", kind) for kind in _SOCIAL)
     nominated = str(dig(pod, "status", "nominatedNodeName") or "")

@@ -63,14 +63,14 @@ class Scheduler:
 
     def step(self) -> bool:
         """Try the waiting pods; return whether anything was written or pods are left to try."""
-        wrote = self._explain_gates()
+        has_written = self._explain_gates()
         placed = False
         for waiting in self._queue.take(_BATCH):
-            done = self._try(waiting)
-            wrote, placed = wrote or done is not None, placed or done is True
+            outcome = self._try(waiting)
+            has_written, placed = has_written or outcome is not None, placed or outcome is True
         if placed:
             self._queue.retry(social_only=True)
-        return wrote or self._queue.has_work
+        return has_written or self._queue.has_work
 
     def _try(self, waiting: Waiting) -> bool | None:
         """Place one pod.
@@ -90,8 +90,8 @@ class Scheduler:
 
     def _try_nominated(self, waiting: Waiting) -> bool | None:
         """Place a pod on its nominated node, else on any; if no node fits, clear the nomination."""
-        wanted = self._census.rooms.get(waiting.nominated)
-        room = wanted and self._place(waiting, [wanted])[0]
+        nominated_room = self._census.rooms.get(waiting.nominated)
+        room = nominated_room and self._place(waiting, [nominated_room])[0]
         if not room:
             room, verdict = self._place(waiting)
             if not room:
@@ -134,10 +134,10 @@ class Scheduler:
             reason = static[room.name] = static_reason(waiting.pod, room.node)
         if reason:
             return [reason]
-        kept = tuple(self._promises.kept_from(waiting, room.name))
-        if short := resource_reasons(waiting, room, kept):
+        reserved = tuple(self._promises.kept_from(waiting, room.name))
+        if short := resource_reasons(waiting, room, reserved):
             return short
-        return next(([words] for each in filters if (words := each(room))), [])
+        return next(([reasons] for filter_ in filters if (reasons := filter_(room))), [])
 
     def _in_turn(self) -> Iterator[NodeRoom]:
         """Yield all nodes, from a different start each time, so that a search that ends early is fair."""
@@ -176,8 +176,8 @@ class Scheduler:
 
     def _refuse(self, waiting: Waiting, message: str) -> bool:
         pod = waiting.pod
-        known = condition_of(pod, "PodScheduled")
-        is_reported = known is not None and (known.get("reason"), known.get("message")) == (
+        existing = condition_of(pod, "PodScheduled")
+        is_reported = existing is not None and (existing.get("reason"), existing.get("message")) == (
             "Unschedulable",
             message,
         )
@@ -194,9 +194,9 @@ class Scheduler:
             self._write_condition(pod, {"reason": "SchedulingGated", "message": _GATED})
         return bool(gated)
 
-    def _write_condition(self, pod: View, words: Object, **more: None) -> None:
-        condition = {"type": "PodScheduled", "status": "False", **words}
-        status = {"conditions": with_condition(pod, condition, timestamp(self.store.now())), **more}
+    def _write_condition(self, pod: View, condition_fields: Object, **fields: None) -> None:
+        condition = {"type": "PodScheduled", "status": "False", **condition_fields}
+        status = {"conditions": with_condition(pod, condition, timestamp(self.store.now())), **fields}
         try:
             self.store.patch(
                 "pods", name_of(pod), {"status": status}, pod["metadata"]["namespace"], subresource="status"
@@ -213,8 +213,8 @@ class Scheduler:
             if before is not None and _placing(before) == _placing(after):
                 return
         name = name_of(after or before or {})
-        for known in self._static.values():
-            known.pop(name, None)
+        for reasons_by_node in self._static.values():
+            reasons_by_node.pop(name, None)
         self._something_changed()
 
     def _pod_changed(self, before: View | None, after: View | None) -> None:
@@ -245,8 +245,8 @@ class Scheduler:
             self._something_changed()
 
     def _settle(self, pod: View, uid: str) -> None:
-        known = self._census.residents.get(uid)
-        if known and _counted(known.pod) == _counted(pod):
+        existing = self._census.residents.get(uid)
+        if existing and _counted(existing.pod) == _counted(pod):
             return
         self._census.settle(PlacedPod(pod, node_name(pod), needs_of(pod["spec"]), ports_of(pod["spec"])))
         self._something_changed()

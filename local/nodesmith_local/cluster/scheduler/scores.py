@@ -55,7 +55,7 @@ def _preferred(pod: View, rooms: Sequence[NodeRoom]) -> Mapping[str, float]:
 
     def liking(room: NodeRoom) -> float:
         return float(
-            sum(each["weight"] for each in terms if term_matches(each.get("preference") or {}, room.node))
+            sum(term["weight"] for term in terms if term_matches(term.get("preference") or {}, room.node))
         )
 
     return _more_is_better(rooms, liking)
@@ -73,33 +73,33 @@ def _spread(pod: View, rooms: Sequence[NodeRoom], census: PodCounts) -> Mapping[
     for constraint in constraints:
         counts, _ = spread_counts(pod, constraint, census)
         key, weight = constraint["topologyKey"], log(len(counts) + 2)
-        most = max(counts.values(), default=0) + 1
+        highest = max(counts.values(), default=0) + 1
         for room in rooms:
             value = room.labels.get(key)
-            matching[room.name] += weight * (counts[value] if value is not None else most)
+            matching[room.name] += weight * (counts[value] if value is not None else highest)
     return _less_is_better(rooms, lambda room: matching[room.name])
 
 
 def _company(pod: View, rooms: Sequence[NodeRoom], census: PodCounts) -> Mapping[str, float]:
     """Score preferred affinity and anti-affinity to other pods."""
-    weighted = [(each, 1) for each in preferred_terms(pod, "podAffinity")]
-    weighted += [(each, -1) for each in preferred_terms(pod, "podAntiAffinity")]
+    weighted = [(preference, 1) for preference in preferred_terms(pod, "podAffinity")]
+    weighted += [(preference, -1) for preference in preferred_terms(pod, "podAntiAffinity")]
     if not weighted:
         return {}
     liked = {room.name: 0.0 for room in rooms}
-    for each, sign in weighted:
-        term = each["podAffinityTerm"]
+    for preferred, sign in weighted:
+        term = preferred["podAffinityTerm"]
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)
-        held = census.by_topology(group.on_node, term["topologyKey"])
+        counts = census.by_topology(group.on_node, term["topologyKey"])
         for room in rooms:
-            liked[room.name] += sign * each["weight"] * held[room.labels.get(term["topologyKey"], "")]
+            liked[room.name] += sign * preferred["weight"] * counts[room.labels.get(term["topologyKey"], "")]
     return _more_is_better(rooms, lambda room: liked[room.name])
 
 
 def _more_is_better(rooms: Sequence[NodeRoom], value: Callable[[NodeRoom], float]) -> Mapping[str, float]:
     values = {room.name: value(room) for room in rooms}
     low, high = min(values.values()), max(values.values())
-    return {name: 100 * (each - low) / (high - low) for name, each in values.items()} if high > low else {}
+    return {name: 100 * (raw - low) / (high - low) for name, raw in values.items()} if high > low else {}
 
 
 def _less_is_better(rooms: Sequence[NodeRoom], value: Callable[[NodeRoom], float]) -> Mapping[str, float]:

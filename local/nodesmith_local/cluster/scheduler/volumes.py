@@ -46,11 +46,15 @@ def volume_filters(pod: View, mirrors: Mirrors) -> Iterator[Filter]:
         if required:
             yield _reachable(required, _CONFLICT)
         elif allowed and not volume:
-            yield _reachable({"nodeSelectorTerms": [_term(each) for each in allowed]}, _NOT_ALLOWED)
+            yield _reachable({"nodeSelectorTerms": [_term(topology) for topology in allowed]}, _NOT_ALLOWED)
 
 
 def _term(topology: View) -> View:
-    return {"matchExpressions": [{**each, "operator": "In"} for each in topology["matchLabelExpressions"]]}
+    return {
+        "matchExpressions": [
+            {**expression, "operator": "In"} for expression in topology["matchLabelExpressions"]
+        ]
+    }
 
 
 def _reachable(required: View, otherwise: str) -> Filter:
@@ -63,18 +67,23 @@ def _reachable(required: View, otherwise: str) -> Filter:
 
 
 def _unbound_reason(claim: View, mirrors: Mirrors) -> str:
-    known, name = class_of(claim, mirrors), dig(claim, "spec", "storageClassName")
-    if name and known is None:
+    storage_class, name = class_of(claim, mirrors), dig(claim, "spec", "storageClassName")
+    if name and storage_class is None:
         return f'storageclass.storage.k8s.io "{name}" not found'
-    return "" if known and known.get("volumeBindingMode") == "WaitForFirstConsumer" else _UNBOUND
+    return (
+        "" if storage_class and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer" else _UNBOUND
+    )
 
 
 def class_of(claim: View, mirrors: Mirrors) -> View | None:
     """Return a claim's StorageClass, or None; a claim that names none gets the default class."""
-    classes = {str(each["metadata"]["name"]): each for each in mirrors[CLASSES].objects.values()}
+    classes = {
+        str(storage_class["metadata"]["name"]): storage_class
+        for storage_class in mirrors[CLASSES].objects.values()
+    }
     name = dig(claim, "spec", "storageClassName")
     if name is None:
-        return next((each for each in classes.values() if _is_default(each)), None)
+        return next((storage_class for storage_class in classes.values() if _is_default(storage_class)), None)
     return classes.get(name)
 
 

@@ -65,38 +65,40 @@ class Budgets(Controller):
         expected = self._expected(pods)
         if least is not None:
             return expected, share(least, expected, up=True)
-        most = spec.get("maxUnavailable")
-        return expected, max(0, expected - share(1 if most is None else most, expected, up=True))
+        max_unavailable = spec.get("maxUnavailable")
+        return expected, max(
+            0, expected - share(1 if max_unavailable is None else max_unavailable, expected, up=True)
+        )
 
     def _expected(self, pods: list[View]) -> int:
         """Return the number of replicas that the pods' controllers ask for; a pod without one counts as one."""
-        asked: dict[str, int] = {}
+        expected_counts: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod)
             kind = _SCALED.get(owner["kind"]) if owner else None
             if owner is None or kind is None:
-                asked[pod["metadata"]["uid"]] = 1
+                expected_counts[pod["metadata"]["uid"]] = 1
                 continue
-            found = self.mirrors[kind].objects.get((pod["metadata"]["namespace"], owner["name"]))
-            above = controller_of(found) if found is not None else None
-            if above is not None and above["kind"] == "Deployment":
-                owner = above
-                found = self.mirrors["deployments.apps"].objects.get(
-                    (pod["metadata"]["namespace"], above["name"])
+            owner_object = self.mirrors[kind].objects.get((pod["metadata"]["namespace"], owner["name"]))
+            parent = controller_of(owner_object) if owner_object is not None else None
+            if parent is not None and parent["kind"] == "Deployment":
+                owner = parent
+                owner_object = self.mirrors["deployments.apps"].objects.get(
+                    (pod["metadata"]["namespace"], parent["name"])
                 )
-            asked[owner["uid"]] = int(dig(found, "spec", "replicas") or 0)
-        return sum(asked.values())
+            expected_counts[owner["uid"]] = int(dig(owner_object, "spec", "replicas") or 0)
+        return sum(expected_counts.values())
 
     def _disrupted(self, key: Key, budget: View, pods: list[View]) -> Object:
         """Return the recorded evictions whose pods still exist and are not being deleted."""
         present = {pod["metadata"]["name"] for pod in pods}
-        kept: Object = {}
-        for name, at in (dig(budget, "status", "disruptedPods") or {}).items():
-            moment = parse_timestamp(at)
+        disrupted: Object = {}
+        for name, evicted_at in (dig(budget, "status", "disruptedPods") or {}).items():
+            moment = parse_timestamp(evicted_at)
             if name in present and moment and self.store.now() < moment + _FORGOTTEN_AFTER:
-                kept[name] = at
+                disrupted[name] = evicted_at
                 self.look_again(key, moment + _FORGOTTEN_AFTER)
-        return kept
+        return disrupted
 
     def _write(
         self, budget: View, expected: int, desired: int, healthy: int, allowed: int, disrupted: Object

@@ -108,7 +108,7 @@ def _tolerations(spec: View) -> list[Object]:
     if spec.get("hostNetwork"):
         added.append({"key": f"{_PREFIX}network-unavailable", "operator": "Exists", "effect": "NoSchedule"})
     given = list(spec.get("tolerations") or ())
-    return given + [each for each in added if each not in given]
+    return given + [toleration for toleration in added if toleration not in given]
 
 
 def _pinned(spec: View, node: str) -> Object:

@@ -31,22 +31,22 @@ class Deployments(Controller):
             return False
         sets = list(self._sets.get(deployment["metadata"]["uid"], {}).values())
         name = f"{name_of(deployment)}-{template_hash(deployment['spec']['template'])}"
-        new = next((each for each in sets if name_of(each) == name), None)
-        old = [each for each in sets if each is not new]
+        new = next((replicaset for replicaset in sets if name_of(replicaset) == name), None)
+        old = [replicaset for replicaset in sets if replicaset is not new]
         if new is None:
             self._create_set(deployment, name, old)
             return True
-        moved = self._moved(deployment, new, old)
-        forgot = self._forget(deployment, old)
-        return self._write_status(deployment, new, sets) or moved or forgot
+        has_scaled = self._moved(deployment, new, old)
+        has_forgotten = self._forget(deployment, old)
+        return self._write_status(deployment, new, sets) or has_scaled or has_forgotten
 
     def _create_set(self, deployment: View, name: str, old: list[View]) -> None:
-        mark = name.rpartition("-")[2]
+        hash_value = name.rpartition("-")[2]
         template, spec = deployment["spec"]["template"], deployment["spec"]
         metadata = template.get("metadata") or {}
-        labels = {**(metadata.get("labels") or {}), "pod-template-hash": mark}
+        labels = {**(metadata.get("labels") or {}), "pod-template-hash": hash_value}
         selector = spec["selector"]
-        revision = 1 + max((_revision(each) for each in old), default=0)
+        revision = 1 + max((_revision(replicaset) for replicaset in old), default=0)
         replica_set: Object = {
             "metadata": {
                 "name": name,
@@ -59,7 +59,10 @@ class Deployments(Controller):
                 "replicas": 0,
                 "selector": {
                     **selector,
-                    "matchLabels": {**(selector.get("matchLabels") or {}), "pod-template-hash": mark},
+                    "matchLabels": {
+                        **(selector.get("matchLabels") or {}),
+                        "pod-template-hash": hash_value,
+                    },
                 },
                 "template": {**template, "metadata": {**metadata, "labels": labels}},
             },
@@ -69,33 +72,35 @@ class Deployments(Controller):
         self.store.patch(_KIND, name_of(deployment), annotations, deployment["metadata"]["namespace"])
 
     def _moved(self, deployment: View, new: View, old: list[View]) -> bool:
-        wanted = int(deployment["spec"].get("replicas", 1))
+        desired = int(deployment["spec"].get("replicas", 1))
         if deployment["spec"].get("paused") and old:
             return False
         if dig(deployment, "spec", "strategy", "type") == "Recreate":
-            gone = all(_asked(each) == 0 and _have(each) == 0 for each in old)
-            downs = [self._scale(deployment, each, 0) for each in old]
-            return self._scale(deployment, new, wanted if gone else _asked(new)) or any(downs)
+            is_old_gone = all(_asked(replicaset) == 0 and _have(replicaset) == 0 for replicaset in old)
+            downs = [self._scale(deployment, replicaset, 0) for replicaset in old]
+            return self._scale(deployment, new, desired if is_old_gone else _asked(new)) or any(downs)
         rolling = dig(deployment, "spec", "strategy", "rollingUpdate") or {}
-        surge = share(rolling.get("maxSurge", "25%"), wanted, up=True)
-        unavailable = share(rolling.get("maxUnavailable", "25%"), wanted, up=False)
+        surge = share(rolling.get("maxSurge", "25%"), desired, up=True)
+        unavailable = share(rolling.get("maxUnavailable", "25%"), desired, up=False)
         if surge == unavailable == 0:
             unavailable = 1
-        others = sum(_asked(each) for each in old)
-        room = max(0, wanted + surge - _asked(new) - others)
-        up = self._scale(deployment, new, min(wanted, _asked(new) + room) if _asked(new) < wanted else wanted)
-        return self._scale_down(deployment, new, old, wanted - unavailable) or up
+        old_replicas = sum(_asked(replicaset) for replicaset in old)
+        room = max(0, desired + surge - _asked(new) - old_replicas)
+        up = self._scale(
+            deployment, new, min(desired, _asked(new) + room) if _asked(new) < desired else desired
+        )
+        return self._scale_down(deployment, new, old, desired - unavailable) or up
 
     def _scale_down(self, deployment: View, new: View, old: list[View], least: int) -> bool:
         """Scale the old sets down as far as ready replicas allow, starting with replicas that are not ready."""
-        spare = sum(_ready(each) for each in (new, *old)) - least
-        wrote = False
-        for each in sorted(old, key=_revision):
-            unready = _asked(each) - min(_asked(each), _ready(each))
-            take = min(_asked(each), unready + max(0, spare))
+        spare = sum(_ready(replicaset) for replicaset in (new, *old)) - least
+        has_scaled = False
+        for replicaset in sorted(old, key=_revision):
+            unready = _asked(replicaset) - min(_asked(replicaset), _ready(replicaset))
+            take = min(_asked(replicaset), unready + max(0, spare))
             spare -= max(0, take - unready)
-            wrote = self._scale(deployment, each, _asked(each) - take) or wrote
-        return wrote
+            has_scaled = self._scale(deployment, replicaset, _asked(replicaset) - take) or has_scaled
+        return has_scaled
 
     def _scale(self, deployment: View, replica_set: View, replicas: int) -> bool:
         before = _asked(replica_set)
@@ -103,40 +108,48 @@ class Deployments(Controller):
             return False
         namespace = replica_set["metadata"]["namespace"]
         self.store.patch(_SETS, name_of(replica_set), {"spec": {"replicas": replicas}}, namespace)
-        way = "up" if replicas > before else "down"
-        message = f"Scaled {way} replica set {name_of(replica_set)} from {before} to {replicas}"
+        direction = "up" if replicas > before else "down"
+        message = f"Scaled {direction} replica set {name_of(replica_set)} from {before} to {replicas}"
         record(self.store, deployment, "deployment-controller", "ScalingReplicaSet", message)
         return True
 
     def _forget(self, deployment: View, old: list[View]) -> bool:
-        empty = [each for each in sorted(old, key=_revision) if _asked(each) == _have(each) == 0]
+        empty = [
+            replicaset
+            for replicaset in sorted(old, key=_revision)
+            if _asked(replicaset) == _have(replicaset) == 0
+        ]
         extra = empty[: max(0, len(empty) - int(deployment["spec"].get("revisionHistoryLimit", 10)))]
-        for each in extra:
-            self.store.delete(_SETS, name_of(each), each["metadata"]["namespace"])
+        for replicaset in extra:
+            self.store.delete(_SETS, name_of(replicaset), replicaset["metadata"]["namespace"])
         return bool(extra)
 
     def _write_status(self, deployment: View, new: View, sets: list[View]) -> bool:
-        wanted, now = int(deployment["spec"].get("replicas", 1)), timestamp(self.store.now())
-        ready, total = sum(_ready(each) for each in sets), sum(_have(each) for each in sets)
+        desired, now = int(deployment["spec"].get("replicas", 1)), timestamp(self.store.now())
+        ready, total = (
+            sum(_ready(replicaset) for replicaset in sets),
+            sum(_have(replicaset) for replicaset in sets),
+        )
         rolling = dig(deployment, "spec", "strategy", "rollingUpdate") or {}
-        enough = ready >= wanted - share(rolling.get("maxUnavailable", "25%"), wanted, up=False)
+        enough = ready >= desired - share(rolling.get("maxUnavailable", "25%"), desired, up=False)
         available: Object = {
             "type": "Available",
             "status": "True" if enough else "False",
             "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
             "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
         }
-        done = _ready(new) >= wanted and total == _have(new) == wanted
+        is_complete = _ready(new) >= desired and total == _have(new) == desired
+        progress = "has successfully progressed" if is_complete else "is progressing"
         progressing: Object = {
             "type": "Progressing",
             "status": "True",
-            "reason": "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
-            "message": f'ReplicaSet "{name_of(new)}" {"has successfully progressed" if done else "is progressing"}.',
+            "reason": "NewReplicaSetAvailable" if is_complete else "ReplicaSetUpdated",
+            "message": f'ReplicaSet "{name_of(new)}" {progress}.',
         }
         conditions = with_condition(deployment, available, now)
         conditions = with_condition({"status": {"conditions": conditions}}, progressing, now)
         counts = {"replicas": total, "updatedReplicas": _have(new), "readyReplicas": ready}
-        counts |= {"availableReplicas": ready, "unavailableReplicas": max(0, max(wanted, total) - ready)}
+        counts |= {"availableReplicas": ready, "unavailableReplicas": max(0, max(desired, total) - ready)}
         return set_status(self.store, _KIND, deployment, {**counts, "conditions": conditions})
 
     def _index_set(self, before: View | None, after: View | None) -> None:

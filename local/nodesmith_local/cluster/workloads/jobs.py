@@ -98,7 +98,12 @@ class Jobs(PodOwner):
     def _expire(self, key: Key, job: View) -> bool:
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         ended: Object = next(
-            (each for each in dig(job, "status", "conditions") or () if each.get("status") == "True"), {}
+            (
+                condition
+                for condition in dig(job, "status", "conditions") or ()
+                if condition.get("status") == "True"
+            ),
+            {},
         )
         since = parse_timestamp(ended.get("lastTransitionTime"))
         if seconds is None or since is None:

@@ -1,4 +1,4 @@
-"""What all workload controllers share: changes of their pods, pods from templates, surplus pods, statuses."""
+"""The code that all workload controllers share: changes of their pods, pods from templates, surplus pods, statuses."""
 
 from __future__ import annotations
 

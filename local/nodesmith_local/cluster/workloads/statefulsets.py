@@ -76,7 +76,9 @@ class StatefulSets(PodOwner):
         pod = pod_from(stateful, stateful["spec"]["template"], name=name, labels=labels)
         claims = stateful["spec"].get("volumeClaimTemplates") or ()
         volumes = [
-            each for each in pod["spec"].get("volumes") or () if each["name"] not in map(name_of, claims)
+            volume
+            for volume in pod["spec"].get("volumes") or ()
+            if volume["name"] not in map(name_of, claims)
         ]
         for claim in claims:
             self._claim(stateful, claim, f"{name_of(claim)}-{name}")

@@ -1,4 +1,4 @@
-"""How a machine joins: what its user data tells the kubelet."""
+"""How a machine joins: the kubelet settings in its user data."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Bootstrap:
         return ":" in self.cidr
 
 
-def required(found: Mapping[str, Any], names: Iterable[str], what: str) -> None:
+def required(settings: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     """Raise Unusable for the names without a value."""
-    missing = [name for name in names if not found.get(name)]
+    missing = [name for name in names if not settings.get(name)]
     if missing:
         raise Unusable(f"{what} lacks {', '.join(missing)}")
 
@@ -54,5 +54,5 @@ def permitted(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 def pairs(text: str, sign: str = "=") -> dict[str, str]:
     """Return the pairs of a flag's value: `a=1,b=2`."""
-    split = (each.partition(sign) for each in text.split(",") if each)
+    split = (pair.partition(sign) for pair in text.split(",") if pair)
     return {key: value for key, _, value in split}

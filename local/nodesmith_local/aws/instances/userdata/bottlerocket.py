@@ -56,8 +56,8 @@ def bottlerocket_bootstrap(text: str) -> Bootstrap:
     )
 
 
-def _taints(written: Mapping[str, list[str]]) -> tuple[Taint, ...]:
-    split = ((key, each.rpartition(":")) for key, values in written.items() for each in values)
+def _taints(settings: Mapping[str, list[str]]) -> tuple[Taint, ...]:
+    split = ((key, taint.rpartition(":")) for key, values in settings.items() for taint in values)
     return tuple(Taint(key, effect, value) for key, (value, _, effect) in split)
 
 

@@ -67,11 +67,11 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     """Return two NodeConfigs merged by nodeadm's rule: objects merge, flags append, anything else is replaced."""
     merged = dict(first)
     for key, value in second.items():
-        known = merged.get(key)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(known, value)
-        elif key == "flags" and isinstance(known, list):
-            merged[key] = [*known, *value]
+        existing = merged.get(key)
+        if isinstance(existing, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(existing, value)
+        elif key == "flags" and isinstance(existing, list):
+            merged[key] = [*existing, *value]
         else:
             merged[key] = value
     return merged
@@ -87,5 +87,5 @@ def _labels(flags: Any) -> Mapping[str, str]:
     return permitted(labels)
 
 
-def _taint(raw: Mapping[str, Any]) -> Taint:
-    return Taint(str(raw.get("key", "")), str(raw.get("effect", "")), str(raw.get("value") or ""))
+def _taint(entry: Mapping[str, Any]) -> Taint:
+    return Taint(str(entry.get("key", "")), str(entry.get("effect", "")), str(entry.get("value") or ""))

@@ -34,37 +34,37 @@ _MAP_FLAGS = {
 
 
 def bash_bootstrap(text: str) -> Bootstrap:
-    """Read what a shell script passes to the bootstrap script. Raises Unusable."""
-    words = next(_calls(text), None)
-    if words is None:
+    """Read the arguments that a shell script passes to the bootstrap script. Raises Unusable."""
+    arguments = next(_calls(text), None)
+    if arguments is None:
         raise Unusable(f"no script calls {BOOTSTRAP}")
-    named: dict[str, str] = {}
-    rest = iter(words[2:])
-    for word in rest:
-        named[word.removeprefix("--")] = next(rest, "")
-    required(named, ("apiserver-endpoint", "b64-cluster-ca"), BOOTSTRAP)
-    config, labels, taints = _kubelet_flags(shlex.split(named.get("kubelet-extra-args", "")))
-    if named.get("dns-cluster-ip"):
-        config["clusterDNS"] = [named["dns-cluster-ip"]]
-    storage = "RAID0" if named.get("local-disks") == "raid0" else ""
-    return Bootstrap(words[1], named["apiserver-endpoint"], config, labels, taints, storage, AL2)
+    options: dict[str, str] = {}
+    remaining = iter(arguments[2:])
+    for argument in remaining:
+        options[argument.removeprefix("--")] = next(remaining, "")
+    required(options, ("apiserver-endpoint", "b64-cluster-ca"), BOOTSTRAP)
+    config, labels, taints = _kubelet_flags(shlex.split(options.get("kubelet-extra-args", "")))
+    if options.get("dns-cluster-ip"):
+        config["clusterDNS"] = [options["dns-cluster-ip"]]
+    storage = "RAID0" if options.get("local-disks") == "raid0" else ""
+    return Bootstrap(arguments[1], options["apiserver-endpoint"], config, labels, taints, storage, AL2)
 
 
 def powershell_bootstrap(text: str) -> Bootstrap:
-    """Read what a PowerShell script passes to the bootstrap script. Raises Unusable."""
+    """Read the arguments that a PowerShell script passes to the bootstrap script. Raises Unusable."""
     script = _POWERSHELL.search(text)
     if script is None:
         raise Unusable("no <powershell> script in the user data")
-    named = {name: _DOUBLED.sub(r"\1", value) for name, value in _PARAMETER.findall(script[1])}
+    parameters = {name: _DOUBLED.sub(r"\1", value) for name, value in _PARAMETER.findall(script[1])}
     required(
-        named,
+        parameters,
         ("EKSClusterName", "APIServerEndpoint", "Base64ClusterCA"),
         "the call of Start-EKSBootstrap.ps1",
     )
-    config, labels, taints = _kubelet_flags(shlex.split(named.get("KubeletExtraArgs", "")))
-    if named.get("DNSClusterIP"):
-        config["clusterDNS"] = [named["DNSClusterIP"]]
-    cluster, endpoint = named["EKSClusterName"], named["APIServerEndpoint"]
+    config, labels, taints = _kubelet_flags(shlex.split(parameters.get("KubeletExtraArgs", "")))
+    if parameters.get("DNSClusterIP"):
+        config["clusterDNS"] = [parameters["DNSClusterIP"]]
+    cluster, endpoint = parameters["EKSClusterName"], parameters["APIServerEndpoint"]
     return Bootstrap(cluster, endpoint, config, labels, taints, "", WINDOWS_FAMILIES[0])
 
 
@@ -78,13 +78,13 @@ def _calls(text: str) -> Iterator[list[str]]:
                 yield shlex.split(line)
 
 
-def _kubelet_flags(words: Iterable[str]) -> tuple[dict[str, Any], Mapping[str, str], tuple[Taint, ...]]:
+def _kubelet_flags(arguments: Iterable[str]) -> tuple[dict[str, Any], Mapping[str, str], tuple[Taint, ...]]:
     """Return the flags as configuration, labels and taints. Raises Unusable for an unknown flag."""
     config: dict[str, Any] = {}
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    for word in words:
-        name, _, value = word.removeprefix("--").partition("=")
+    for argument in arguments:
+        name, _, value = argument.removeprefix("--").partition("=")
         if name in _NUMBER_FLAGS:
             config[_NUMBER_FLAGS[name]] = int(value)
         elif name in _MAP_FLAGS:
@@ -95,9 +95,9 @@ def _kubelet_flags(words: Iterable[str]) -> tuple[dict[str, Any], Mapping[str, s
         elif name == "node-labels":
             labels |= pairs(value)
         elif name == "register-with-taints":
-            taints = tuple(_taint(each) for each in value.split(",") if each)
+            taints = tuple(_taint(taint) for taint in value.split(",") if taint)
         else:
-            raise Unusable(f"the kubelet has no flag {word!r}")
+            raise Unusable(f"the kubelet has no flag {argument!r}")
     return config, permitted(labels), taints
 
 
