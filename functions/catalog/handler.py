@@ -1,4 +1,4 @@
-"""On a schedule: collect what AWS sells in the region, and at what price."""
+"""On a schedule: collect the region's offerings and their prices."""
 
 from nodesmith.composition import regionruntime
 

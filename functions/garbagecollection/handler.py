@@ -1,4 +1,4 @@
-"""On a tick: find what AWS or the cluster holds without need, and delete it."""
+"""On a tick: find and delete resources in AWS and the cluster that are no longer needed."""
 
 from nodesmith.composition import runtime
 

@@ -1,4 +1,4 @@
-"""When EC2 takes an instance or will take it: launch the replacement before anything else."""
+"""When EC2 reclaims an instance, or announces it: launch the replacement before anything else."""
 
 from nodesmith.composition import runtime
 

@@ -1,4 +1,4 @@
-"""On a hint or tick: let the shadows of an observed cluster live on."""
+"""On a hint or tick: advance the shadows of an observed cluster."""
 
 from nodesmith.composition import runtime
 

@@ -69,12 +69,12 @@ def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
 def pins(name: str) -> dict[str, str]:
     """Read requirements/NAME.txt: return project → its pin with hashes, verbatim."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
-    return {found[1]: found[0] for found in re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)}
+    return {match[1]: match[0] for match in re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)}
 
 
-def wheels_layer(layer: Path, wanted: dict[str, str], machine: Machine = LAMBDA) -> Path:
+def wheels_layer(layer: Path, pinned: dict[str, str], machine: Machine = LAMBDA) -> Path:
     """Fill a layer with the pinned wheels for a machine, without the files that are never read there."""
-    requirements = "".join(wanted.values())
+    requirements = "".join(pinned.values())
     sources = f"{machine}\n{requirements}"
     if is_current(layer, sources, machine):
         return layer
@@ -123,7 +123,7 @@ def prune(folder: Path) -> None:
 
 @cache
 def compiler(machine: Machine) -> Path | None:
-    """Return a Python of the machine's version, or None if there is none here."""
+    """Return a Python of the machine's version, or None if this machine has none."""
     return Path(sys.executable) if machine.python == THIS_MACHINE.python else find(machine.python)
 
 
@@ -171,8 +171,10 @@ def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
     shutil.rmtree(layer, ignore_errors=True)
     draft.rename(layer)
     stamp_of(layer).write_text(stamp_text(sources, compiled=python is not None))
-    how = "compiled" if python else f"NOT compiled, cold starts are slower: no Python {machine.python} here"
-    print(f"layer {layer.name}: {size_mib(layer):.1f} MiB, {how}", file=sys.stderr)
+    compilation = (
+        "compiled" if python else f"NOT compiled, cold starts are slower: no Python {machine.python} here"
+    )
+    print(f"layer {layer.name}: {size_mib(layer):.1f} MiB, {compilation}", file=sys.stderr)
     return layer
 
 
@@ -188,7 +190,7 @@ def check_size(layers: dict[str, Path]) -> None:
         sys.exit(f"layers of {sizes} MiB exceed Lambda's limit of {LIMIT_MIB} MiB: prune more, or pin less")
 
 
-def shown() -> AbstractContextManager[object]:
+def shown_progress() -> AbstractContextManager[object]:
     """Return a context that shows progress on a terminal, if the command line is installed beside the build."""
     try:
         from nodesmith_cli.output.progress import progress
@@ -198,6 +200,6 @@ def shown() -> AbstractContextManager[object]:
 
 
 if __name__ == "__main__":
-    with shown():
+    with shown_progress():
         provide(LAMBDA.python, again="again" in sys.argv)
         build()

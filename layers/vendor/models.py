@@ -76,8 +76,8 @@ def cut_models(data: Path) -> None:
         for newest in versions[-1:]:
             path = newest / "service-2.json.gz"
             model = json.loads(gzip.decompress(path.read_bytes()))
-            kept = json.dumps(trimmed(model, operations), separators=(",", ":")).encode()
-            path.write_bytes(gzip.compress(kept, 9, mtime=0))
+            reduced = json.dumps(trimmed(model, operations), separators=(",", ":")).encode()
+            path.write_bytes(gzip.compress(reduced, 9, mtime=0))
 
 
 def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, Any]:
@@ -85,10 +85,10 @@ def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, An
 
     Raises KeyError for an operation that the service does not have.
     """
-    kept = {name: _plain(model["operations"][name]) for name in sorted(operations)}
-    reached = _reached(kept.values(), model["shapes"])
+    selected = {name: _plain(model["operations"][name]) for name in sorted(operations)}
+    reached = _reached(selected.values(), model["shapes"])
     shapes = {name: _plain(model["shapes"][name]) for name in sorted(reached)}
-    return {**model, "operations": kept, "shapes": shapes}
+    return {**model, "operations": selected, "shapes": shapes}
 
 
 def _reached(roots: Iterable[Any], shapes: Mapping[str, Any]) -> set[str]:
