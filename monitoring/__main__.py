@@ -24,11 +24,11 @@ _KUSTOMIZATION = """# kubectl apply -k monitoring/
 """
 
 
-def written(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
+def rendered_files(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
     """Return the files: path within this folder → text. `runbooks` is the page that alerts link to."""
     files = {
-        f"grafana/{each.name}.json": json.dumps(document(each), indent=2) + "\n"
-        for each in (*DASHBOARDS, OPERATION)
+        f"grafana/{dashboard.name}.json": json.dumps(document(dashboard), indent=2) + "\n"
+        for dashboard in (*DASHBOARDS, OPERATION)
     }
     groups = rules(runbooks)
     files[RULES] = _yaml(groups)
@@ -61,11 +61,11 @@ def kustomization() -> dict[str, Any]:
         "resources": ["prometheus-operator/podmonitor.yaml", "prometheus-operator/prometheusrule.yaml"],
         "configMapGenerator": [
             {
-                "name": each.name.replace("nodesmith-", "nodesmith-dashboard-"),
-                "files": [f"grafana/{each.name}.json"],
+                "name": dashboard.name.replace("nodesmith-", "nodesmith-dashboard-"),
+                "files": [f"grafana/{dashboard.name}.json"],
                 "options": {"disableNameSuffixHash": True, "labels": {"grafana_dashboard": "1"}},
             }
-            for each in (*DASHBOARDS, OPERATION)
+            for dashboard in (*DASHBOARDS, OPERATION)
         ],
     }
 
@@ -104,16 +104,20 @@ def cases(alert: Alert) -> list[dict[str, Any]]:
     firing = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}}) or vector(0)'
     return [
         {
-            "name": f"{alert.name} {word}",
+            "name": f"{alert.name} {outcome}",
             "interval": "1m",
             "input_series": [
-                {"series": series, "values": values} for series, values in sorted(given.items())
+                {"series": series, "values": values} for series, values in sorted(series_values.items())
             ],
             "promql_expr_test": [
-                {"expr": firing, "eval_time": alert.after, "exp_samples": [{"labels": "{}", "value": count}]}
+                {
+                    "expr": firing,
+                    "eval_time": alert.duration,
+                    "exp_samples": [{"labels": "{}", "value": count}],
+                }
             ],
         }
-        for word, given, count in (("fires", alert.firing, 1), ("does not fire", alert.quiet, 0))
+        for outcome, series_values, count in (("fires", alert.firing, 1), ("does not fire", alert.quiet, 0))
     ]
 
 
@@ -128,7 +132,7 @@ def main() -> None:
         "--docs", default="", help="address of the documentation site, for the alerts' links"
     )
     docs = options.parse_args().docs.rstrip("/")
-    files = written(f"{docs}/runbooks.html" if docs else RUNBOOKS)
+    files = rendered_files(f"{docs}/runbooks.html" if docs else RUNBOOKS)
     for path in (HERE / "grafana").glob("*.json"):
         if f"grafana/{path.name}" not in files:
             path.unlink()

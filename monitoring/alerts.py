@@ -13,7 +13,7 @@ class Alert:
     """One alert.
 
     `expression` is PromQL, without the selection of clusters. `lasting` is how long it must hold. `firing` and `quiet`
-    map series to values in promtool's notation, one value a minute. They run for as long as `after` says.
+    map series to values in promtool's notation, one value a minute. They run for as long as `duration` says.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Alert:
     summary: str
     firing: dict[str, str]
     quiet: dict[str, str]
-    after: str
+    duration: str
 
 
 _SCHEDULING = 'karpenter_scheduler_scheduling_duration_seconds_bucket{controller="provisioner",le='

@@ -176,8 +176,8 @@ MONEY = Dashboard(
                 Panel(
                     "CPU and memory that nobody requests",
                     tuple(
-                        Query(f"100 - avg({selected('cluster_utilization_percent', each)})", legend)
-                        for each, legend in ((CPU, "CPU"), (MEMORY, "memory"))
+                        Query(f"100 - avg({selected('cluster_utilization_percent', capacity_kind)})", legend)
+                        for capacity_kind, legend in ((CPU, "CPU"), (MEMORY, "memory"))
                     ),
                     "percent",
                 ),
@@ -275,7 +275,7 @@ LATENCY = Dashboard(
                     "Mean time that a NodeClaim's condition takes to change",
                     (mean("operator_nodeclaim_status_condition_transition_seconds", "type"),),
                     "s",
-                    about="Launched, Registered and Initialized: from the instance to the ready node.",
+                    description="Launched, Registered and Initialized: from the instance to the ready node.",
                 ),
                 Panel(
                     "NodeClaims that are not initialized, longest first",

@@ -20,7 +20,7 @@ GB_SECOND_USD, RUN_USD = 0.0000133334, 0.20e-6
 READ_USD, WRITE_USD = 0.125e-6, 0.625e-6
 """List prices of us-east-1: Lambda on arm64, and DynamoDB's request units on demand."""
 _MEMORY_MIB = {
-    **{each.name: each.memory_mib for each in CLUSTER_CONCERNS},
+    **{spec.name: spec.memory_mib for spec in CLUSTER_CONCERNS},
     "catalog": CATALOG_MEMORY_MIB,
     "dispatch": DISPATCH_MEMORY_MIB,
     "routing": ROUTING_MEMORY_MIB,
@@ -51,12 +51,12 @@ def _table(name: str, legend: str = "", id_: str = "", *, hidden: bool = False) 
 def _bill() -> Iterator[Metric]:
     """Yield what functions and table cost an interval, and the hidden metrics that these are computed from."""
     functions: list[str] = []
-    for at, (concern, memory_mib) in enumerate(_MEMORY_MIB.items()):
+    for index, (concern, memory_mib) in enumerate(_MEMORY_MIB.items()):
         function = (("FunctionName", names.function_name(concern)),)
-        yield Metric(LAMBDA, "Duration", function, id=f"d{at}", hidden=True)
-        yield Metric(LAMBDA, "Invocations", function, id=f"i{at}", hidden=True)
+        yield Metric(LAMBDA, "Duration", function, id=f"d{index}", hidden=True)
+        yield Metric(LAMBDA, "Invocations", function, id=f"i{index}", hidden=True)
         functions.append(
-            f"d{at} / 1000 * {memory_mib / 1024:g} * {GB_SECOND_USD:.10f} + i{at} * {RUN_USD:.7f}"
+            f"d{index} / 1000 * {memory_mib / 1024:g} * {GB_SECOND_USD:.10f} + i{index} * {RUN_USD:.7f}"
         )
     yield Metric(legend="Lambda", id="lambda", formula=" + ".join(functions))
     yield _table("ConsumedReadCapacityUnits", id_="reads", hidden=True)
@@ -75,9 +75,13 @@ OPERATION = Dashboard(
                 Panel(
                     "Findings that no retry fixes",
                     (Metric(NAMESPACE, "Unhealthy", (("concern", "dispatch"),), "Maximum", "findings"),),
-                    about="`nodesmith doctor` names them. Written even if cdk.json enables no metrics.",
+                    description="`nodesmith doctor` names them. Written even if cdk.json enables no metrics.",
                 ),
-                Panel("Inputs that were rejected", _own("Rejected"), about="Needs `dashboard` in cdk.json."),
+                Panel(
+                    "Inputs that were rejected",
+                    _own("Rejected"),
+                    description="Needs `dashboard` in cdk.json.",
+                ),
             ),
         ),
         (
@@ -91,7 +95,9 @@ OPERATION = Dashboard(
                     "Age of events when a function gets them", _of_functions("AsyncEventAge", "Maximum"), "ms"
                 ),
                 Panel(
-                    "Runs that failed and are retried", _own("Failed"), about="Needs `dashboard` in cdk.json."
+                    "Runs that failed and are retried",
+                    _own("Failed"),
+                    description="Needs `dashboard` in cdk.json.",
                 ),
             ),
         ),
@@ -127,7 +133,9 @@ OPERATION = Dashboard(
                     "USD in each interval",
                     tuple(_bill()),
                     "currencyUSD",
-                    about="Without S3, SQS, logs and alarms, which docs/operations.md lists, and without allowances.",
+                    description=(
+                        "Without S3, SQS, logs and alarms, which docs/operations.md lists, and without allowances."
+                    ),
                     stacked=True,
                 ),
             ),

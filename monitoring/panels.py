@@ -73,13 +73,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: `queries` in one `kind` of picture, in a `unit` of Grafana's. `about` says what it shows."""
+    """One panel: `queries` in one `kind` of picture, in a `unit` of Grafana's. `description` says what it shows."""
 
     title: str
     queries: tuple[Query | Metric, ...]
     unit: str = "short"
     kind: Literal["timeseries", "stat", "table", "bargauge"] = "timeseries"
-    about: str = ""
+    description: str = ""
     stacked: bool = False
 
 
@@ -89,7 +89,7 @@ class Dashboard:
 
     name: str
     title: str
-    about: str
+    description: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
     has_cloudwatch: bool = False
 
@@ -99,7 +99,7 @@ def document(dashboard: Dashboard) -> dict[str, Any]:
     return {
         "uid": dashboard.name,
         "title": dashboard.title,
-        "description": dashboard.about,
+        "description": dashboard.description,
         "tags": ["nodesmith", "kubernetes"],
         "schemaVersion": SCHEMA_VERSION,
         "editable": True,
@@ -161,12 +161,12 @@ def _source_variable(kind: str) -> dict[str, Any]:
 
 
 def _panels(rows: Sequence[tuple[str, Sequence[Panel]]]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     top = 0
     for title, panels in rows:
-        made.append(
+        documents.append(
             {
-                "id": len(made) + 1,
+                "id": len(documents) + 1,
                 "type": "row",
                 "title": title,
                 "collapsed": False,
@@ -177,12 +177,12 @@ def _panels(rows: Sequence[tuple[str, Sequence[Panel]]]) -> list[dict[str, Any]]
         top += 1
         stats = all(panel.kind == "stat" for panel in panels)
         columns, height = (len(panels), _HEIGHT // 2) if stats else (_COLUMNS, _HEIGHT)
-        for at, panel in enumerate(panels):
+        for index, panel in enumerate(panels):
             width = _WIDTH // columns
-            place = _place(top + at // columns * height, at % columns * width, width, height)
-            made.append(_panel(len(made) + 1, panel, place))
+            place = _place(top + index // columns * height, index % columns * width, width, height)
+            documents.append(_panel(len(documents) + 1, panel, place))
         top += -(-len(panels) // columns) * height
-    return made
+    return documents
 
 
 def _place(top: int, left: int, width: int, height: int) -> dict[str, int]:
@@ -195,10 +195,10 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "id": number,
         "type": panel.kind,
         "title": panel.title,
-        "description": panel.about,
+        "description": panel.description,
         "datasource": source(kind),
         "gridPos": place,
-        "targets": [query.target(chr(ord("A") + at)) for at, query in enumerate(panel.queries)],
+        "targets": [query.target(chr(ord("A") + index)) for index, query in enumerate(panel.queries)],
         "fieldConfig": {"defaults": {"unit": panel.unit, "custom": _custom(panel)}, "overrides": []},
         "options": _OPTIONS[panel.kind],
     }

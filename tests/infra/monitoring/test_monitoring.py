@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from infra.functions.concerns import function_names
-from monitoring.__main__ import HERE, written
+from monitoring.__main__ import HERE, rendered_files
 from monitoring.alerts import ALERTS, GROUPS, Alert
 from monitoring.cloudwatch import DYNAMODB, LAMBDA, SQS
 from monitoring.panels import Metric, document
@@ -50,8 +50,8 @@ series = cache(exported)
 
 
 def test_the_files_are_what_the_descriptions_say() -> None:
-    found = {name: (HERE / name).read_text() for name in written()}
-    assert found == dict(written()), "run `python -m monitoring`"
+    found = {name: (HERE / name).read_text() for name in rendered_files()}
+    assert found == dict(rendered_files()), "run `python -m monitoring`"
     assert {path.name for path in (HERE / "grafana").iterdir()} == {
         Path(name).name for name in found if name.startswith("grafana/")
     }
