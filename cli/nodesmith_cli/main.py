@@ -254,8 +254,8 @@ def completion_command(
 
 def _only(first: Sequence[str]) -> typer.Typer:
     """Return the app with only the subcommand that the first argument names: making all of them takes time."""
-    commands = [each for each in app.registered_commands if each.name in first]
-    groups = [each for each in app.registered_groups if each.name in first]
+    commands = [command for command in app.registered_commands if command.name in first]
+    groups = [group for group in app.registered_groups if group.name in first]
     if VARIABLE in os.environ or not (commands or groups):
         return app
     found = copy(app)

@@ -57,7 +57,7 @@ def kinds_with(
         if kind is CAPACITY_BUFFERS:
             referred = watched_kinds(map(reduce_buffer, items), ())
         if kind is PODS:
-            claiming = any((each.get("spec") or {}).get("resourceClaims") for each in items)
+            claiming = any((item.get("spec") or {}).get("resourceClaims") for item in items)
         yield kind, items
 
 

@@ -95,7 +95,7 @@ def _logged_errors() -> Iterator[list[str]]:
 
 def _files() -> list[Path]:
     return [
-        path for each in usual_kubeconfig().split(os.pathsep) if (path := Path(each).expanduser()).is_file()
+        path for name in usual_kubeconfig().split(os.pathsep) if (path := Path(name).expanduser()).is_file()
     ]
 
 

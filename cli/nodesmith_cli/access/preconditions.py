@@ -77,8 +77,8 @@ def require_clusters(clusters: int, port: int) -> None:
         raise Rejected(f"--clusters {clusters}: must be between 1 and {MOST_CLUSTERS}")
     last = _LAST_PORT - clusters + 1
     if not 0 <= port <= last:
-        why = f", because {clusters} clusters need as many ports" if clusters > 1 else ""
-        raise Rejected(f"--port {port}: must be between 0 and {last}{why}")
+        reason = f", because {clusters} clusters need as many ports" if clusters > 1 else ""
+        raise Rejected(f"--port {port}: must be between 0 and {last}{reason}")
 
 
 def require_region(region: str) -> None:
@@ -99,7 +99,7 @@ def require_kubeconfig(context: str) -> None:
     is_name = isinstance(context, ContextName)
     option = f"{'--context' if is_name else '--kubeconfig'} {context}".rstrip()
     usual = usual_kubeconfig()
-    files = [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]
+    files = [path for part in usual.split(os.pathsep) if (path := Path(part).expanduser()).is_file()]
     if not files:
         there = f" {context!r} is not a file, and" if context and not is_name else ""
         raise Rejected(f"{option}:{there} there is no kubeconfig at {usual}")
@@ -124,7 +124,7 @@ def _contexts(kubeconfig: Path) -> Iterator[str]:
         return
     contexts = found.get("contexts") if isinstance(found, dict) else None
     listed = contexts if isinstance(contexts, list) else ()
-    yield from (str(each["name"]) for each in listed if isinstance(each, dict) and "name" in each)
+    yield from (str(entry["name"]) for entry in listed if isinstance(entry, dict) and "name" in entry)
 
 
 def require_simulator() -> None:

@@ -44,7 +44,7 @@ class Selection:
 
     def has(self, labels: Mapping[str, str], namespace: str = "") -> bool:
         """Return whether an object is selected; nodes have no namespace."""
-        return self.namespace in {"", namespace} and all(each.matches(labels) for each in self.clauses)
+        return self.namespace in {"", namespace} and all(clause.matches(labels) for clause in self.clauses)
 
 
 EVERYTHING = Selection()
@@ -76,7 +76,7 @@ def _clause(found: re.Match[str]) -> Clause:
     if found["absent"]:
         return Clause(found["not"], None, negated=True)
     if found["of"]:
-        values = frozenset(each.strip() for each in found["values"].split(","))
+        values = frozenset(value.strip() for value in found["values"].split(","))
         return Clause(found["key"], values, negated=found["of"] == "notin")
     if found["is"]:
         return Clause(found["key"], frozenset((found["value"],)), negated=found["is"] == "!=")

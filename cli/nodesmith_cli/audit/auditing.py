@@ -31,7 +31,7 @@ def audit(
     """Check a plan (the JSON of `nodesmith plan`) against the objects and the catalogue that it was made from.
 
     `manifests` are as an API server returns them, with workloads already expanded to pods. Returns the violations,
-    sorted, or nothing if the plan is correct. Never raises, whatever plans and manifests contain.
+    sorted, or nothing if the plan is correct. Never raises, even for malformed plans and manifests.
     """
     rules = settings or NodeSettings()
     cluster = read_cluster(manifests, _default_spreads(rules))
@@ -57,9 +57,9 @@ def audit(
 def _default_spreads(rules: NodeSettings) -> list[Mapping[str, Any]]:
     return [
         {
-            "topologyKey": each.topology_key,
-            "maxSkew": each.max_skew,
-            "whenUnsatisfiable": "DoNotSchedule" if each.hard else "ScheduleAnyway",
+            "topologyKey": spread.topology_key,
+            "maxSkew": spread.max_skew,
+            "whenUnsatisfiable": "DoNotSchedule" if spread.hard else "ScheduleAnyway",
         }
-        for each in rules.default_spreads
+        for spread in rules.default_spreads
     ]

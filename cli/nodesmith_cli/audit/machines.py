@@ -53,8 +53,8 @@ def machine(
     labels = {**node_labels(found.labels), ZONE: zone, **_sold_as(capacity_type), **more, **_READY}
     clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
     if clash:
-        why = f"the NodePool's label {clash}={pool.labels[clash]} does not match this type"
-        return Refusal(Kind.REQUIREMENTS, why)
+        reason = f"the NodePool's label {clash}={pool.labels[clash]} does not match this type"
+        return Refusal(Kind.REQUIREMENTS, reason)
     return _allowed(pool, found, price, {**pool.labels, **labels})
 
 
@@ -65,28 +65,34 @@ def _sold_as(capacity_type: str) -> Mapping[str, str]:
 
 
 def _sold(
-    pool: Pool, found: InstanceType, zone: str, capacity_type: str, reservation: str
+    pool: Pool, instance_type: InstanceType, zone: str, capacity_type: str, reservation: str
 ) -> tuple[float, Mapping[str, str]] | None:
     """Return the price in USD an hour, and the labels of the offering, or None if it does not exist.
 
     A reservation has the price 0.
     """
-    here = [o for o in found.offerings if o.zone == zone and o.available]
+    here = [o for o in instance_type.offerings if o.zone == zone and o.available]
     zone_id = max((o.zone_id for o in here), default="")
     ids = {ZONE_ID: zone_id} if zone_id else {}
     if reservation:
         held = pool.reservations.get(reservation)
-        suits = held and (held.instance_type, held.zone, RESERVED) == (found.name, zone, capacity_type)
+        suits = held and (held.instance_type, held.zone, RESERVED) == (
+            instance_type.name,
+            zone,
+            capacity_type,
+        )
         return (0.0, {**ids, **held.labels}) if held and suits else None
     prices = [o.price_hourly_usd for o in here if o.capacity_type == capacity_type]
     return (min(prices), ids) if prices else None
 
 
-def _allowed(pool: Pool, found: InstanceType, price: float, labels: dict[str, str]) -> Machine | Refusal:
+def _allowed(
+    pool: Pool, instance_type: InstanceType, price: float, labels: dict[str, str]
+) -> Machine | Refusal:
     choices: dict[str, Sequence[str]] = {
-        key: sorted(one.values)
-        for key, one in found.requirements.items()
-        if key not in labels and one.values and not one.complement
+        key: sorted(allowed.values)
+        for key, allowed in instance_type.requirements.items()
+        if key not in labels and allowed.values and not allowed.complement
     }
     for requirement in pool.requirements:
         key, operator = today(requirement["key"]), requirement["operator"]
@@ -95,21 +101,23 @@ def _allowed(pool: Pool, found: InstanceType, price: float, labels: dict[str, st
             choices[key] = [value for value in choices[key] if holds(operator, values, value)]
             if choices[key]:
                 continue
-        elif key not in labels and key not in found.requirements:
+        elif key not in labels and key not in instance_type.requirements:
             continue  # the NodePool itself sets this label on its nodes
         elif holds(operator, values, labels.get(key)):
             continue
-        why = f"the NodePool's requirement {key} {operator} {list(values)} does not allow {labels.get(key)!r}"
-        return Refusal(Kind.REQUIREMENTS, why)
-    return Machine(found, price, labels, choices)
+        reason = (
+            f"the NodePool's requirement {key} {operator} {list(values)} does not allow {labels.get(key)!r}"
+        )
+        return Refusal(Kind.REQUIREMENTS, reason)
+    return Machine(instance_type, price, labels, choices)
 
 
 def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
     """Return the labels that only the NodePool's requirements define. Each node has one of the allowed values."""
-    settled = {key for each in machines for key in (*each.labels, *each.type.requirements)}
+    settled = {key for other in machines for key in (*other.labels, *other.type.requirements)}
     return sorted({today(r["key"]) for r in pool.requirements} - settled)
 
 
-def capacity_of(found: InstanceType, name: str) -> int:
+def capacity_of(instance_type: InstanceType, name: str) -> int:
     """Return what a node of a type uses of a limit."""
-    return 1 if name == "nodes" else found.capacity.of(name)
+    return 1 if name == "nodes" else instance_type.capacity.of(name)

@@ -105,8 +105,8 @@ class _PurchaseCache:
         is_static = pool is not None and pool.closed == FIXED
         is_owed = pool is not None and is_static and self._bought[node.pool] <= (pool.replicas or 0)
         if pool is None or (pool.closed and not is_owed):
-            why = f"launches nothing: {pool.closed}" if pool else "does not exist, or is unreadable"
-            result.report(Kind.NODEPOOL, node.name, f"NodePool {node.pool} {why}")
+            reason = f"launches nothing: {pool.closed}" if pool else "does not exist, or is unreadable"
+            result.report(Kind.NODEPOOL, node.name, f"NodePool {node.pool} {reason}")
         if node.instance_type not in node.instance_types:
             result.report(
                 Kind.INSTANCE_TYPE, node.name, f"{node.instance_type} is not among its instanceTypes"
@@ -126,11 +126,11 @@ class _PurchaseCache:
         key = (pool.name, names, node.zone, node.capacity_type, frozenset(placings), stated)
         if key not in self._purchases:
             made = {name: self._machine(pool, name, node) for name in names}
-            machines = [each for each in made.values() if isinstance(each, Machine)]
+            machines = [result for result in made.values() if isinstance(result, Machine)]
             bought = purchase(pool, machines, placings.values(), node.labels, self._result.cluster.daemons)
-            refused = ((name, each) for name, each in made.items() if isinstance(each, Refusal))
+            refused = ((name, result) for name, result in made.items() if isinstance(result, Refusal))
             bought.misfits = [
-                *(Mismatch("", name, kind, why) for name, (kind, why) in refused),
+                *(Mismatch("", name, kind, reason) for name, (kind, reason) in refused),
                 *bought.misfits,
             ]
             self._purchases[key] = bought

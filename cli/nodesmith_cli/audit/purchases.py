@@ -59,12 +59,14 @@ def purchase(
     tried: list[tuple[Labels, list[Mismatch]]] = []
     for combination in islice(product(*options), _MOST_COMBINATIONS):
         own = dict(zip(keys, combination, strict=True))
-        tried.append((own, [misfit for each in machines for misfit in _misfits(pool, each, own, pods)]))
+        tried.append((own, [misfit for machine in machines for misfit in _misfits(pool, machine, own, pods)]))
     good = [own for own, misfits in tried if not misfits]
     if not tried:
         return Purchase(pool, machines, misfits=_contradiction(pool, machines, keys, options))
     certain, unsettled = _settled_labels(machines, good or [tried[0][0]])
-    running = {each.type.name: _daemons(pool, each, good or [tried[0][0]], daemons) for each in machines}
+    running = {
+        machine.type.name: _daemons(pool, machine, good or [tried[0][0]], daemons) for machine in machines
+    }
     misfits = [] if good else min((misfits for _, misfits in tried), key=len)
     misfits = [*_misstated(pool, machines, stated), *misfits]
     return Purchase(pool, machines, certain, unsettled, running, misfits)
@@ -99,9 +101,9 @@ def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> 
     looked_at = {key for pod in pods for key in selecting_keys(pod.spec)}
     for labels in _labellings(machine, own, looked_at):
         found = [
-            Mismatch(pod.placing, machine.type.name, kind, why)
+            Mismatch(pod.placing, machine.type.name, kind, reason)
             for pod in pods
-            for kind, why in refusals(pod.spec, labels, pool.taints, None)
+            for kind, reason in refusals(pod.spec, labels, pool.taints, None)
         ]
         if best is None or len(found) < len(best):
             best = found
@@ -131,11 +133,11 @@ def _settled_labels(
 ) -> tuple[dict[str, str], frozenset[str]]:
     """Return the labels that are the same for all machines and all choices, and the keys of the others."""
     sets = [dict(machine.labels) for machine in machines] or [{}]
-    shared = {k: v for k, v in sets[0].items() if all(each.get(k) == v for each in sets)}
-    own = {k: v for k, v in good[0].items() if v is not None and all(each[k] == v for each in good)}
-    every = {key for each in sets for key in each} | {key for each in good for key in each}
+    shared = {k: v for k, v in sets[0].items() if all(labels.get(k) == v for labels in sets)}
+    own = {k: v for k, v in good[0].items() if v is not None and all(labels[k] == v for labels in good)}
+    every = {key for labels in sets for key in labels} | {key for labels in good for key in labels}
     every |= {key for machine in machines for key in machine.open}
-    absent = {k for k in good[0] if all(each[k] is None for each in good)}
+    absent = {k for k in good[0] if all(labels[k] is None for labels in good)}
     return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
 
 
@@ -144,13 +146,13 @@ def _misstated(pool: Pool, machines: Sequence[Machine], stated: Mapping[str, str
     for machine in machines:
         for key, value in sorted(stated.items()):
             if not allows(pool, key, value) or machine.labels.get(key, value) != value:
-                why = f"the plan sets the label {key}={value}, which it cannot have"
-                yield Mismatch("", machine.type.name, Kind.REQUIREMENTS, why)
+                reason = f"the plan sets the label {key}={value}, which it cannot have"
+                yield Mismatch("", machine.type.name, Kind.REQUIREMENTS, reason)
 
 
 def _contradiction(
     pool: Pool, machines: Sequence[Machine], keys: Sequence[str], options: Sequence[Sequence[object]]
 ) -> list[Mismatch]:
     empty = next((key for key, values in zip(keys, options, strict=True) if not values), "")
-    why = f"no value of label {empty} satisfies the requirements of NodePool {pool.name}"
-    return [Mismatch("", machine.type.name, Kind.REQUIREMENTS, why) for machine in machines]
+    reason = f"no value of label {empty} satisfies the requirements of NodePool {pool.name}"
+    return [Mismatch("", machine.type.name, Kind.REQUIREMENTS, reason) for machine in machines]

@@ -38,7 +38,7 @@ def catalog_command(
     """List the instance types of a region. A ~ marks an estimated price."""
     from nodesmith_cli.views.catalog import CatalogRequest, print_json, print_table, read_catalog, select
 
-    wanted = CatalogRequest(tuple(patterns or ()), arch, zone, capacity_type, sort)
+    request = CatalogRequest(tuple(patterns or ()), arch, zone, capacity_type, sort)
     if source == "aws":
         from nodesmith_cli.output.progress import progress
 
@@ -50,7 +50,7 @@ def catalog_command(
         typer.echo(f"nodesmith: {warning}", err=True)
     if len(warnings) > PROBLEMS_SHOWN:
         typer.echo(f"nodesmith: and {len(warnings) - PROBLEMS_SHOWN} more", err=True)
-    listed = select(catalog, wanted)
+    listed = select(catalog, request)
     match output:
         case "table":
             print_table(catalog, listed)

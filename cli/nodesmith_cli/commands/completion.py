@@ -42,7 +42,7 @@ def contexts(incomplete: str) -> list[str]:
         except (OSError, ValueError, yaml.YAMLError):
             continue
         listed = found.get("contexts") if isinstance(found, dict) else None
-        names |= {str(each["name"]) for each in listed or () if isinstance(each, dict) and "name" in each}
+        names |= {str(entry["name"]) for entry in listed or () if isinstance(entry, dict) and "name" in entry}
     return sorted(name for name in names if name.startswith(incomplete))
 
 

@@ -111,7 +111,7 @@ def connect_command(
     from nodesmith_cli.connecting.images import push as push_image
     from nodesmith_cli.connecting.request import ConnectRequest
 
-    wanted = ConnectRequest(
+    request = ConnectRequest(
         cluster,
         vpc=vpc,
         node_role=node_role,
@@ -124,7 +124,7 @@ def connect_command(
     options = ConnectOptions(
         output, dry_run, not yes, patience, partial(push_image, push, printing.say) if push else None
     )
-    raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), options))
+    raise typer.Exit(connect(request, around(region, profile, kubeconfig, context), options))
 
 
 def around(region: str, profile: str, kubeconfig: str, context: str) -> Environment:

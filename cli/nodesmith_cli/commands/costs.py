@@ -89,10 +89,10 @@ def savings_command(
         raise Rejected(f"--seconds {seconds:g}: must be a number that is not negative")
     from nodesmith_cli.costs.savings.running import SavingsRequest, run
 
-    wanted = SavingsRequest(
+    request = SavingsRequest(
         kubeconfig, region, spot_prices, write_nodepools, seconds, commitments, selector, chosen
     )
-    raise typer.Exit(run(wanted, output))
+    raise typer.Exit(run(request, output))
 
 
 def ledger_command(
@@ -136,8 +136,8 @@ def ledger_command(
         raise Rejected("-o parquet: Parquet is binary, so --to must name a file, or be `bucket`")
     from nodesmith_cli.costs.showback.command import ShowbackRequest, run
 
-    wanted = ShowbackRequest(cluster, month, by, bucket, region, keep if keep is None else Path(keep), to)
-    raise typer.Exit(run(wanted, view, output, datetime.now(UTC)))
+    request = ShowbackRequest(cluster, month, by, bucket, region, keep if keep is None else Path(keep), to)
+    raise typer.Exit(run(request, view, output, datetime.now(UTC)))
 
 
 def shadow_command(

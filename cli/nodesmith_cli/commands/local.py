@@ -167,7 +167,7 @@ def local_up(
 def _kinds(incomplete: str) -> list[str]:
     from nodesmith_local.chaos.faults import FAULTS
 
-    return [each.value for each in FAULTS if each.startswith(incomplete)]
+    return [kind.value for kind in FAULTS if kind.startswith(incomplete)]
 
 
 def _services(incomplete: str) -> list[str]:
@@ -175,9 +175,9 @@ def _services(incomplete: str) -> list[str]:
 
     *before, last = incomplete.split(",")
     return [
-        ",".join([*before, each.value])
-        for each in FAULTS[FaultKind.SLOW].services
-        if each.startswith(last) and each not in before
+        ",".join([*before, service.value])
+        for service in FAULTS[FaultKind.SLOW].services
+        if service.startswith(last) and service not in before
     ]
 
 
@@ -185,12 +185,14 @@ def _functions(incomplete: str) -> list[str]:
     from nodesmith_local.chaos.faults import CALLERS
 
     *before, last = incomplete.split(",")
-    return [",".join([*before, each]) for each in CALLERS if each.startswith(last) and each not in before]
+    return [
+        ",".join([*before, caller]) for caller in CALLERS if caller.startswith(last) and caller not in before
+    ]
 
 
 def _names(lists: list[str] | None) -> list[str]:
     """Return the names in options that may be repeated and hold several names."""
-    return [name.strip() for each in lists or () for name in each.split(",") if name.strip()]
+    return [name.strip() for text in lists or () for name in text.split(",") if name.strip()]
 
 
 @chaos_app.command("list", short_help="List the faults.")

@@ -118,8 +118,8 @@ def migrate_command(
     from nodesmith_cli.migration.nodegroups.command import MigrateRequest, run
 
     session = AwsSession(region, profile)
-    wanted = MigrateRequest(cluster, tuple(group or ()), kubeconfig, one_per_group, write)
-    raise typer.Exit(run(wanted, session.client, session.region, output))
+    request = MigrateRequest(cluster, tuple(group or ()), kubeconfig, one_per_group, write)
+    raise typer.Exit(run(request, session.client, session.region, output))
 
 
 def adopt_command(

@@ -30,7 +30,7 @@ def with_jsonpath(formats: Sequence[str]) -> tuple[str, ...]:
 
 def _help_of(formats: Sequence[str]) -> str:
     """Return the help text of the option -o of a command that has these formats."""
-    return "; ".join(("Output format", *(_HELP[each] for each in formats if each in _HELP))) + "."
+    return "; ".join(("Output format", *(_HELP[choice] for choice in formats if choice in _HELP))) + "."
 
 
 def parser_of(formats: Sequence[str]) -> Callable[[str], str]:
@@ -45,7 +45,7 @@ def parser_of(formats: Sequence[str]) -> Callable[[str], str]:
                     "-o jsonpath=: the template is empty; an example: -o jsonpath='{.nodes[*].name}'"
                 )
             return given
-        hint = did_you_mean(given, [each.rstrip("=") for each in formats])
+        hint = did_you_mean(given, [choice.rstrip("=") for choice in formats])
         raise Rejected(f"-o {given}: must be one of {', '.join(formats)}{hint}")
 
     return parsed
@@ -156,8 +156,8 @@ def read_plainly(command: Any) -> Any:
         return found
 
     command.get_params = get_params
-    for each in getattr(command, "commands", {}).values():
-        read_plainly(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        read_plainly(subcommand)
     return command
 
 

@@ -125,7 +125,7 @@ def plan_command(
     from nodesmith_cli.planning.running import PlanRequest, run
 
     pools, zones = tuple(pool or ()), tuple(shifted or ())
-    wanted = PlanRequest(
+    request = PlanRequest(
         named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments, pods
     )
-    raise typer.Exit(run(wanted, output))
+    raise typer.Exit(run(request, output))

@@ -124,18 +124,18 @@ def simulate_command(
     from nodesmith_cli.views.explaining.commands import RecordSource
     from nodesmith_local.simulation.trace import Chances
 
-    asked = RequestedChanges(
+    requested_changes = RequestedChanges(
         tuple(change or ()), tuple(delete or ()), prices, tuple(price_factor or ()), tuple(policy or ())
     )
     chances = Chances(interruptions / 100, timedelta(seconds=seconds_of("--search-every", search_every)))
-    wanted = SimulateRequest(
+    request = SimulateRequest(
         RecordSource(cluster, bucket, region, keep),
         span,
         tuple(audit_log or ()),
         replay,
         tuple(files or ()),
         region,
-        asked,
+        requested_changes,
         nodesmith,
         arguments_of(sys.argv[2:]) if nodesmith else (),
         seeds,
@@ -144,7 +144,7 @@ def simulate_command(
         timedelta(seconds=seconds_of("--job-duration", job_duration)),
         only,
     )
-    raise typer.Exit(run(wanted, output))
+    raise typer.Exit(run(request, output))
 
 
 def _since(text: str) -> timedelta | None:

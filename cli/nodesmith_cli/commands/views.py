@@ -68,10 +68,10 @@ def top_command(
     from nodesmith_formats.localsystem.reaching import now_at
 
     shown = "plain" if output == "screen" and (plain or once or not sys.stdout.isatty()) else output
-    wanted = TopRequest(
+    request = TopRequest(
         kubeconfig, cluster, region, sort, words, every, int(once), compare and not once, only
     )
-    raise typer.Exit(run(wanted, shown, partial(now_at, kubeconfig)))
+    raise typer.Exit(run(request, shown, partial(now_at, kubeconfig)))
 
 
 def ui_command(
@@ -103,5 +103,5 @@ def ui_command(
     from nodesmith_cli.views.ui.running import UiRequest, run
     from nodesmith_formats.localsystem.reaching import now_at
 
-    wanted = UiRequest(RecordSource(cluster, bucket, region, keep), kubeconfig, port, opens, compare)
-    raise typer.Exit(run(wanted, partial(now_at, kubeconfig)))
+    request = UiRequest(RecordSource(cluster, bucket, region, keep), kubeconfig, port, opens, compare)
+    raise typer.Exit(run(request, partial(now_at, kubeconfig)))

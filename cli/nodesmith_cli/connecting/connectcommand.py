@@ -70,10 +70,10 @@ def _connect(request: ConnectRequest, environment: Environment, options: Connect
                 carrier.carry_out(row.action)
     mending = _PodReplacer(carrier, seen.server, environment.sleep)
     with printing.working("waiting for the first snapshot", options.timeout.total_seconds()):
-        written = wait_for_snapshot(
+        snapshot = wait_for_snapshot(
             snapshots, before, options.timeout, clock=environment.clock, sleep=mending.sleep
         )
-    if written is not None:
+    if snapshot is not None:
         mending.replace_pods()  # the snapshot may come from observation, not from the forwarder
         return _ended(seen, options, "connected")
     for line in missing_because(seen.server, registration(request, seen.account).reached_from):
@@ -114,17 +114,17 @@ def _confirm(cluster: str, due: Sequence[Row], options: ConnectOptions) -> None:
         raise Rejected("nothing was changed")
 
 
-def _ended(seen: Inspection, options: ConnectOptions, state: str) -> int:
-    is_fine = state == "connected" or (state == "planned" and not seen.is_blocked)
+def _ended(inspection: Inspection, options: ConnectOptions, state: str) -> int:
+    is_fine = state == "connected" or (state == "planned" and not inspection.is_blocked)
     report = {
-        "cluster": seen.account.cluster.name,
-        "region": seen.account.region,
+        "cluster": inspection.account.cluster.name,
+        "region": inspection.account.region,
         "state": state,
-        "rows": printing.row_items(seen.rows),
-        "findings": printing.as_items(seen.findings),
+        "rows": printing.row_items(inspection.rows),
+        "findings": printing.as_items(inspection.findings),
     }
     lines = {"connected": ["connected"], "hindered": [_HINDERED]}.get(state, [])
     if lines or options.output not in IS_TEXT:
-        names = (row.object for row in seen.rows)
+        names = (row.object for row in inspection.rows)
         print_report(report, lines, options.output, names=names, schema="connection")
     return CONNECTED if is_fine else NOT_CONNECTED

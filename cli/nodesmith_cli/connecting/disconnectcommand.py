@@ -53,7 +53,7 @@ _KEPT_NODES = (
 
 @dataclass(frozen=True, slots=True)
 class DisconnectOptions:
-    """How disconnect runs: what it keeps, output format, dry run, confirmation and timeout."""
+    """Options of disconnect: the resources to keep, output format, dry run, confirmation and timeout."""
 
     keep: KeepOptions = field(default_factory=KeepOptions)
     output: str = "table"
@@ -86,9 +86,9 @@ def _disconnect(name: str, environment: Environment, options: DisconnectOptions)
         )
     server, ownership = _look_inside(cluster, environment, reading)
     rows, theirs = removals(left, options.keep), _why_theirs(left, server)
-    nodes, why = _nodes(None if left.is_observed else ownership, left, environment.region)
+    nodes, reason = _nodes(None if left.is_observed else ownership, left, environment.region)
     if nodes and not options.keep.nodes:
-        return _refuse(name, nodes, options, why)
+        return _refuse(name, nodes, options, reason)
     _show(rows, ownership, options, theirs)
     if options.is_dry:
         return _ended(name, "planned", rows, options)
@@ -134,38 +134,40 @@ def _look_inside(
 
 
 def _nodes(
-    ownership: ClusterOwnership | None, left: Leftovers, region: str
+    ownership: ClusterOwnership | None, leftovers: Leftovers, region: str
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the nodes that are left, and why that stops disconnect, with what to do."""
     if ownership is not None and (nodes := awaited(ownership)):
-        return [str(each) for each in nodes], _NODES
-    why = _NODES_OF_NO_OBJECT if left.is_registered else f"nothing was changed: {_NODES_OF_NO_FUNCTION}"
-    why = _NODES_OF_NO_CLUSTER if ownership is None else why
-    return _named(left.instances), _terminating(why, left.instances, region)
+        return [str(node) for node in nodes], _NODES
+    reason = (
+        _NODES_OF_NO_OBJECT if leftovers.is_registered else f"nothing was changed: {_NODES_OF_NO_FUNCTION}"
+    )
+    reason = _NODES_OF_NO_CLUSTER if ownership is None else reason
+    return _named(leftovers.instances), _terminating(reason, leftovers.instances, region)
 
 
 def _named(instances: Sequence[str]) -> Sequence[str]:
-    return [f"Instance/{each}" for each in instances]
+    return [f"Instance/{instance}" for instance in instances]
 
 
-def _terminating(why: str, instances: Sequence[str], region: str) -> Sequence[str]:
-    return why, f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
+def _terminating(reason: str, instances: Sequence[str], region: str) -> Sequence[str]:
+    return reason, f"aws ec2 terminate-instances --region {region} --instance-ids {' '.join(instances)}"
 
 
-def _refuse(name: str, nodes: Sequence[str], options: DisconnectOptions, why: Sequence[str]) -> int:
-    lines = [*(f"still exists: {node}" for node in nodes), *why]
+def _refuse(name: str, nodes: Sequence[str], options: DisconnectOptions, reason: Sequence[str]) -> int:
+    lines = [*(f"still exists: {node}" for node in nodes), *reason]
     report = {"cluster": name, "state": "nodes", "nodes": list(nodes)}
     print_report(report, lines, options.output, names=nodes, schema="disconnection")
     return LEFT
 
 
-def _why_theirs(left: Leftovers, server: Applier | None) -> str:
+def _why_theirs(leftovers: Leftovers, server: Applier | None) -> str:
     """Return why NodePools and EC2NodeClasses are not nodesmith's; empty if they are."""
-    if left.is_released:
+    if leftovers.is_released:
         return "since the cluster was released to Karpenter"
-    if left.is_observed:
+    if leftovers.is_observed:
         return "since nodesmith only observed the cluster"
-    if server is not None and not left.is_registered and not is_installed(server):
+    if server is not None and not leftovers.is_registered and not is_installed(server):
         # An earlier run has removed the rest. Whose they are is not known any more.
         return "since nodesmith neither serves the cluster nor is installed there"
     return ""
@@ -179,7 +181,7 @@ def _show(
     printing.print_rows(rows, [])
     nodes = awaited(ownership) if ownership else []
     if nodes and options.keep.nodes:
-        print(f"stays            {some(str(each) for each in nodes)}")
+        print(f"stays            {some(str(node) for node in nodes)}")
         print(f"                 {_KEPT_NODES}")
     if ownership is not None:
         print(

@@ -39,24 +39,24 @@ def doctor(cluster: str, environment: Environment, output: str) -> int:
 
     Raises Rejected, Transient.
     """
-    wanted = ConnectRequest(cluster, observes=None)
+    request = ConnectRequest(cluster, observes=None)
     with printing.working("examining the account and the cluster"):
-        seen = look(wanted, environment, is_to_keep_image=True)
-        further = list(_further(wanted, seen, environment))
-        if is_observed(wanted, seen.account):
+        seen = look(request, environment, is_to_keep_image=True)
+        further = list(_further(request, seen, environment))
+        if is_observed(request, seen.account):
             further = of_observed(further, cluster)
-        found = worst_first([*seen.findings, *further])
-    if output in IS_TEXT and found:
-        printing.print_rows([], found, is_wide=output == WIDE)
+        findings = worst_first([*seen.findings, *further])
+    if output in IS_TEXT and findings:
+        printing.print_rows([], findings, is_wide=output == WIDE)
     else:
-        report = {"cluster": cluster, "region": environment.region, "findings": printing.as_items(found)}
-        names = dict.fromkeys(each.object for each in found)
+        report = {"cluster": cluster, "region": environment.region, "findings": printing.as_items(findings)}
+        names = dict.fromkeys(finding.object for finding in findings)
         print_report(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
-    return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
+    return FOUND if any(finding.severity is not Severity.INFO for finding in findings) else FINE
 
 
-def _further(request: ConnectRequest, seen: Inspection, environment: Environment) -> Iterator[Finding]:
-    account = seen.account
+def _further(request: ConnectRequest, inspection: Inspection, environment: Environment) -> Iterator[Finding]:
+    account = inspection.account
     parameter = account.parameter if account.parameter is not None else account.watched
     if parameter is None:
         yield error(
@@ -70,20 +70,22 @@ def _further(request: ConnectRequest, seen: Inspection, environment: Environment
         yield from _registration(
             request.cluster, parameter, parameter_name(request.cluster, observed=is_watched)
         )
-        yield from _disconnected(request.cluster, seen)
+        yield from _disconnected(request.cluster, inspection)
     yield from subnet_findings(account)
     yield from quota_findings(QuotaReading(environment.client, environment.region).quotas(), account.region)
-    if seen.reading is None:
+    if inspection.reading is None:
         return
-    yield from budget_findings(budgets_of(seen.server))
-    yield from pool_findings(seen.reading.ownership, account.region)
+    yield from budget_findings(budgets_of(inspection.server))
+    yield from pool_findings(inspection.reading.ownership, account.region)
     if parameter is None:
         return
-    yield from rights_findings(seen.server, [each.manifest for each in seen.reading.objects], request.cluster)
+    yield from rights_findings(
+        inspection.server, [obj.manifest for obj in inspection.reading.objects], request.cluster
+    )
     if account.stack is not None and account.stack.bucket:
         snapshots = Snapshots(environment.client, account.stack.bucket, request.cluster)
         reached_from = registration(request, account).reached_from
-        yield from _forwarder(seen, snapshots.newest(), reached_from, environment.clock())
+        yield from _forwarder(inspection, snapshots.newest(), reached_from, environment.clock())
         yield from _commitments(environment, account.stack.bucket)
         yield from _spending_limits(environment)
 
@@ -99,9 +101,13 @@ def _commitments(environment: Environment, bucket: str) -> Iterator[Finding]:
             "give the catalog function the right, or correct commitments in cdk.json; see docs/commitments.md"
         )
         yield warning("commitments", "commitments of the account", f"cannot be read: {fault}", remedy)
-    for each in book.commitments:
-        if now < each.ends <= now + EXPIRING:
-            yield info("commitments", f"{each.kind} {each.id}", f"ends at {each.ends:%Y-%m-%d %H:%M} UTC")
+    for commitment in book.commitments:
+        if now < commitment.ends <= now + EXPIRING:
+            yield info(
+                "commitments",
+                f"{commitment.kind} {commitment.id}",
+                f"ends at {commitment.ends:%Y-%m-%d %H:%M} UTC",
+            )
 
 
 def _spending_limits(environment: Environment) -> Iterator[Finding]:
@@ -111,16 +117,16 @@ def _spending_limits(environment: Environment) -> Iterator[Finding]:
         remedy = "let the caller read it (dynamodb:BatchGetItem)"
         yield warning("limits", "SpendingLimits", f"cannot be read: {why_not}", remedy)
         return
-    for each in limit_reports(region, environment.clock()):
-        (line,) = limit_lines([each])
-        said = line.removeprefix(each["name"]).removeprefix(":").strip()
-        if "fault" in each:
-            yield warning("limits", each["name"], said, "write its SSM parameter again; see docs/limits.md")
-        elif each["percent"] >= NEARLY_PERCENT:
+    for report in limit_reports(region, environment.clock()):
+        (line,) = limit_lines([report])
+        said = line.removeprefix(report["name"]).removeprefix(":").strip()
+        if "fault" in report:
+            yield warning("limits", report["name"], said, "write its SSM parameter again; see docs/limits.md")
+        elif report["percent"] >= NEARLY_PERCENT:
             remedy = "raise the limit, or see which nodes cost the most: nodesmith status"
-            yield warning("limits", each["name"], said, remedy)
+            yield warning("limits", report["name"], said, remedy)
         else:
-            yield info("limits", each["name"], said)
+            yield info("limits", report["name"], said)
 
 
 def _registration(cluster: str, text: str, name: str) -> Iterator[Finding]:
@@ -136,32 +142,36 @@ def _registration(cluster: str, text: str, name: str) -> Iterator[Finding]:
             yield warning("registration", where, str(fault), remedy)
 
 
-def _disconnected(cluster: str, seen: Inspection) -> Iterator[Finding]:
+def _disconnected(cluster: str, inspection: Inspection) -> Iterator[Finding]:
     """Yield an error for each resource that connect would create or change."""
-    for row in seen.due:
+    for row in inspection.due:
         state = "is missing" if row.standing is ResourceState.MADE else "differs from this release"
         found = f"{state}: {row.detail}" if row.detail else state
         yield error("connection", row.object, found, f"nodesmith connect {cluster}")
 
 
 def _forwarder(
-    seen: Inspection, written: SnapshotVersion | None, reached_from: str, now: datetime
+    inspection: Inspection, snapshot: SnapshotVersion | None, reached_from: str, now: datetime
 ) -> Iterator[Finding]:
     bucket = "snapshot of the cluster"
     log = log_of_observation(reached_from)
-    if written is None:
+    if snapshot is None:
         yield error("snapshot", bucket, "none has been written", f"check the observation function: {log}")
-    elif now - written.at > FRESH:
-        age = span(round((now - written.at).total_seconds()))
+    elif now - snapshot.at > FRESH:
+        age = span(round((now - snapshot.at).total_seconds()))
         found = f"the newest is {age} old: neither the forwarder nor the observation function updates it"
         yield error("snapshot", bucket, found, f"check the observation function: {log}")
-    if seen.reading is not None and seen.reading.image and not is_running(seen):
-        *said, remedy = missing_because(seen.server, reached_from)
+    if inspection.reading is not None and inspection.reading.image and not is_running(inspection):
+        *said, remedy = missing_because(inspection.server, reached_from)
         yield warning("forwarder", "forwarder", "; ".join(said) or "has no pod", remedy)
 
 
-def is_running(seen: Inspection) -> bool:
+def is_running(inspection: Inspection) -> bool:
     """Return whether a pod of the forwarder is ready."""
-    pods = forwarders_pods(seen.server)
-    conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    pods = forwarders_pods(inspection.server)
+    conditions = [
+        condition for pod in pods for condition in (pod.get("status") or {}).get("conditions") or ()
+    ]
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )

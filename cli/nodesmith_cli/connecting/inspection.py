@@ -66,7 +66,7 @@ class Inspection:
     @property
     def is_blocked(self) -> bool:
         """True if an error must be fixed first."""
-        return any(each.severity is Severity.ERROR for each in self.findings)
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def due(self) -> list[Row]:
@@ -79,10 +79,10 @@ def look(request: ConnectRequest, environment: Environment, *, is_to_keep_image:
 
     With `is_to_keep_image`, an installed forwarder may have any image.
     """
-    seen = _look(request, environment, is_to_keep_image=is_to_keep_image)
-    if not is_observed(request, seen.account):
-        return seen
-    return replace(seen, findings=of_observed(seen.findings, request.cluster))
+    inspection = _look(request, environment, is_to_keep_image=is_to_keep_image)
+    if not is_observed(request, inspection.account):
+        return inspection
+    return replace(inspection, findings=of_observed(inspection.findings, request.cluster))
 
 
 def _look(request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool) -> Inspection:

@@ -63,11 +63,11 @@ def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
 
     Without `shared_crds`, the CRDs of NodePool and NodeClaim are omitted.
     """
-    crds = [each for each in custom_resource_definitions() if shared_crds or name_of(each) not in SHARED_CRDS]
+    crds = [crd for crd in custom_resource_definitions() if shared_crds or name_of(crd) not in SHARED_CRDS]
     settings = _config_map(served)
-    base = [_of_cluster(each, served, name_of(settings)) for each in _base()]
+    base = [_of_cluster(manifest, served, name_of(settings)) for manifest in _base()]
     if served.is_observed:
-        crds, base = [], [each for each in base if not _is_of_writers(each)]
+        crds, base = [], [manifest for manifest in base if not _is_of_writers(manifest)]
     return sorted([*crds, *base, settings], key=lambda each: _ORDER.index(each["kind"]))
 
 

@@ -37,15 +37,19 @@ def print_rows(rows: Sequence[Row], findings: Sequence[Finding], *, is_wide: boo
     """Print the state of each resource, followed by the findings. A wide table names the check of each."""
     lines: list[Line] = [(row.standing, row.object, row.detail) for row in rows]
     lines += [
-        (each.severity, f"{each.object} ({each.check})" if is_wide else each.object, _said(each))
-        for each in findings
+        (
+            finding.severity,
+            f"{finding.object} ({finding.check})" if is_wide else finding.object,
+            _said(finding),
+        )
+        for finding in findings
     ]
     _print(lines)
 
 
 def as_items(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return findings as JSON data."""
-    return [asdict(each) for each in findings]
+    return [asdict(finding) for finding in findings]
 
 
 def row_items(rows: Iterable[Row]) -> list[dict[str, str]]:

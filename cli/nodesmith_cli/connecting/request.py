@@ -53,15 +53,17 @@ def readable(cluster: str, text: str | None) -> Registration | None:
 def registration(request: ConnectRequest, account: Account) -> Registration:
     """Return the new registration of the cluster: the current one, changed as requested."""
     observed = is_observed(request, account)
-    known = readable(request.cluster, account.parameter if account.parameter is not None else account.watched)
-    first = request.node_role or (known.node_roles[0] if known else default_node_role(request.cluster))
-    others = known.node_roles if known else ()
-    settings = {**(known.settings if known else {}), **request.settings}
+    existing = readable(
+        request.cluster, account.parameter if account.parameter is not None else account.watched
+    )
+    first = request.node_role or (existing.node_roles[0] if existing else default_node_role(request.cluster))
+    others = existing.node_roles if existing else ()
+    settings = {**(existing.settings if existing else {}), **request.settings}
     return Registration(
         request.cluster,
         account.cluster.vpc_id,
         tuple(dict.fromkeys([first, *others])),
-        request.vpc if request.vpc is not None else (known.reached_from if known else ""),
+        request.vpc if request.vpc is not None else (existing.reached_from if existing else ""),
         {name: value for name, value in settings.items() if value},
         observed,
     )

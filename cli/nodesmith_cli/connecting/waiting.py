@@ -112,8 +112,8 @@ def _state(pod: Manifest) -> str:
     if _is_without_node(pod):
         return _NO_NODE
     status: Mapping[str, Any] = pod.get("status") or {}
-    for each in status.get("containerStatuses") or ():
-        waiting = (each.get("state") or {}).get("waiting")
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
         if waiting:
             said = f": {waiting['message']}" if waiting.get("message") else ""
             return f"{waiting.get('reason', 'waits')}{said}"

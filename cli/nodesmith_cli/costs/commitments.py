@@ -57,9 +57,9 @@ def listed_in(
         raise Rejected(f"--commitments {file}: neither JSON nor YAML: {error}") from None
     listed, problems = parse_listed(_dated(entries), now)
     prices = {kind: price for (kind, _), price in sorted(on_demand_prices(catalog).items())}
-    made = [each.commitment(prices, _vcpus(catalog)) for each in listed]
-    found = [each for each in made if isinstance(each, Commitment)]
-    return found, [*problems, *(each for each in made if isinstance(each, Problem))]
+    made = [rule.commitment(prices, _vcpus(catalog)) for rule in listed]
+    found = [result for result in made if isinstance(result, Commitment)]
+    return found, [*problems, *(result for result in made if isinstance(result, Problem))]
 
 
 def _dated(entries: Any) -> Any:
@@ -67,10 +67,10 @@ def _dated(entries: Any) -> Any:
     if not isinstance(entries, list):
         return entries
     return [
-        {key: value.isoformat() if isinstance(value, datetime) else value for key, value in each.items()}
-        if isinstance(each, dict)
-        else each
-        for each in entries
+        {key: value.isoformat() if isinstance(value, datetime) else value for key, value in entry.items()}
+        if isinstance(entry, dict)
+        else entry
+        for entry in entries
     ]
 
 
@@ -99,9 +99,9 @@ def commitments_of(region: str, blobs: ObjectReader | None) -> Commitments:
         raise Rejected(f"{commitments_key(region)}: cannot be read ({error!r})") from error
 
 
-def with_commitments(inputs: Inputs, found: Commitments) -> Inputs:
+def with_commitments(inputs: Inputs, commitments: Commitments) -> Inputs:
     """Return the inputs with these commitments."""
-    return replace(inputs, ledger=replace(inputs.ledger, commitments=found))
+    return replace(inputs, ledger=replace(inputs.ledger, commitments=commitments))
 
 
 def commitments_report(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Any] | None:
@@ -110,42 +110,48 @@ def commitments_report(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[
     `coverage` is the part of the on-demand price of everything that runs on demand which commitments pay for.
     """
     book = ledger.commitments.book
-    found = applied_now(ledger, catalog, now)
-    if found is None and not book.faults:
+    applied = applied_now(ledger, catalog, now)
+    if applied is None and not book.faults:
         return None
-    pools = found.pools if found is not None else ()
-    total = found.covered_hourly_usd + found.uncovered_hourly_usd if found is not None else 0.0
+    pools = applied.pools if applied is not None else ()
+    total = applied.covered_hourly_usd + applied.uncovered_hourly_usd if applied is not None else 0.0
     return {
         "readAt": book.read_at.isoformat(),
         "isOld": now - book.read_at > _OLD,
-        "pools": [_pool(pool, found, book, now) for pool in pools if found is not None],
-        "coverage": round(found.covered_hourly_usd / total, 4) if found is not None and total else None,
-        "uncoveredHourly": round(found.uncovered_hourly_usd, 6) if found is not None else 0.0,
+        "pools": [_pool(pool, applied, book, now) for pool in pools if applied is not None],
+        "coverage": round(applied.covered_hourly_usd / total, 4) if applied is not None and total else None,
+        "uncoveredHourly": round(applied.uncovered_hourly_usd, 6) if applied is not None else 0.0,
         "faults": list(book.faults),
     }
 
 
-def _pool(pool: CommitmentPool, found: Applied, book: CommitmentBook, now: datetime) -> dict[str, Any]:
-    mine = [each for each in book.commitments if each.pool_name() == pool.name and each.ends > now]
-    used = pool.amount - found.left[pool.name]
-    soon = sorted((each for each in mine if each.ends - now <= EXPIRING), key=lambda each: each.ends)
+def _pool(pool: CommitmentPool, applied: Applied, book: CommitmentBook, now: datetime) -> dict[str, Any]:
+    mine = [
+        commitment
+        for commitment in book.commitments
+        if commitment.pool_name() == pool.name and commitment.ends > now
+    ]
+    used = pool.amount - applied.left[pool.name]
+    soon = sorted(
+        (commitment for commitment in mine if commitment.ends - now <= EXPIRING), key=lambda each: each.ends
+    )
     return {
         "name": pool.name,
         "kind": pool.kind.value,
-        "commitments": [each.id for each in mine],
-        "hourly": round(sum(each.hourly_usd for each in mine), 6),
+        "commitments": [commitment.id for commitment in mine],
+        "hourly": round(sum(commitment.hourly_usd for commitment in mine), 6),
         "amount": pool.in_words(pool.amount),
-        "unused": pool.in_words(found.left[pool.name]),
+        "unused": pool.in_words(applied.left[pool.name]),
         "utilization": round(used / pool.amount, 4) if pool.amount else None,
-        "ends": min(each.ends for each in mine).isoformat(),
-        "endingSoon": {each.id: each.ends.isoformat() for each in soon},
+        "ends": min(commitment.ends for commitment in mine).isoformat(),
+        "endingSoon": {commitment.id: commitment.ends.isoformat() for commitment in soon},
     }
 
 
 def covered_hourly_usd(inputs: Inputs) -> float:
     """Return the on-demand price of what runs and commitments pay for."""
-    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
-    return found.covered_hourly_usd if found is not None else 0.0
+    applied = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    return applied.covered_hourly_usd if applied is not None else 0.0
 
 
 def lines_of(report: Report) -> Iterator[str]:
@@ -176,12 +182,14 @@ def covered_of(
 
     AWS does not say which instance a commitment pays for, and all of them cost the same.
     """
-    found = applied_now(ledger, catalog, now)
-    if found is None:
+    applied = applied_now(ledger, catalog, now)
+    if applied is None:
         return None
-    share = found.share_of(instance_type, zone)
-    by = {name: round(count, 4) for name, count in sorted(found.paid.get((instance_type, zone), {}).items())}
-    return {"share": round(share, 4), "running": found.usage.get((instance_type, zone), 0.0), "by": by}
+    share = applied.share_of(instance_type, zone)
+    by = {
+        name: round(count, 4) for name, count in sorted(applied.paid.get((instance_type, zone), {}).items())
+    }
+    return {"share": round(share, 4), "running": applied.usage.get((instance_type, zone), 0.0), "by": by}
 
 
 def covered_line(report: Report) -> str:
@@ -194,11 +202,11 @@ def covered_line(report: Report) -> str:
 
 def paid_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:
     """Yield a line for each pool of commitments that pays for planned nodes."""
-    found: dict[str, list[PlannedNode]] = {}
+    planned_nodes: dict[str, list[PlannedNode]] = {}
     for node in nodes:
         if node.request.cheapest.commitment:
-            found.setdefault(node.request.cheapest.commitment, []).append(node)
-    for name, paid in sorted(found.items()):
+            planned_nodes.setdefault(node.request.cheapest.commitment, []).append(node)
+    for name, paid in sorted(planned_nodes.items()):
         listed = sum(node.claim.price_hourly_usd for node in paid)
         rest = sum(node.price_hourly_usd for node in paid)
         left = f", of which ${rest:.4f}/hour remain to be paid" if rest else ""

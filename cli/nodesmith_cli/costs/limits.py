@@ -33,7 +33,7 @@ def read_region(client: Any) -> tuple[Region | None, str]:
 
 def limit_reports(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Report]:
     """Return each limit of money with its use, sorted by name; `nodepools` say since when it is nearly used."""
-    return [each for limit in region.limits for each in _reports(region, limit, now, nodepools)]
+    return [report for limit in region.limits for report in _reports(region, limit, now, nodepools)]
 
 
 def _reports(
@@ -75,9 +75,9 @@ def _near_since(owner: str, nodepools: Sequence[Mapping[str, Any]]) -> str:
 
 def limit_lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield a line for each limit."""
-    for each in reports:
-        if "fault" in each:
-            yield f"{each['name']} cannot be read, so nothing is bought that it may select: {each['fault']}"
+    for report in reports:
+        if "fault" in report:
+            yield f"{report['name']} cannot be read, so nothing is bought that it may select: {report['fault']}"
             continue
-        since = f" since {each['since']}" if each["since"] else ""
-        yield f"{each['name']}: {each['used']} used ({each['percent']} %){since}"
+        since = f" since {report['since']}" if report["since"] else ""
+        yield f"{report['name']}: {report['used']} used ({report['percent']} %){since}"

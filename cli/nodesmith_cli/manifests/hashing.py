@@ -37,23 +37,28 @@ class Hash(NamedTuple):
 def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
     """Print hashes to standard output, and problems and notes to standard error. Returns the exit status."""
     found = list(read_documents(files))
-    faults = [each for each in found if isinstance(each, Fault)]
-    read = [each for each in found if isinstance(each, Document)]
-    documents = [each for each in read if not _is_foreign_nodepool(each)]
+    faults = [item for item in found if isinstance(item, Fault)]
+    read = [item for item in found if isinstance(item, Document)]
+    documents = [candidate for candidate in read if not _is_foreign_nodepool(candidate)]
     conversion = convert([document.manifest for document in documents])
     wrong = [
-        finding.fault for each in documents if _is_karpenters(each) for finding in version_findings(each)
+        finding.fault
+        for candidate in documents
+        if _is_karpenters(candidate)
+        for finding in version_findings(candidate)
     ]
     wrong += unreadable(documents, conversion)
     hashes = list(_hashes(conversion, ca_bundle))
     if output == "table":
         print(_table(hashes))
     else:
-        print_data([each._asdict() for each in hashes], output)
-    notes = [each.fault(said_of(each.manifest)) for each in read if _is_foreign_nodepool(each)]
+        print_data([entry._asdict() for entry in hashes], output)
+    notes = [
+        candidate.fault(said_of(candidate.manifest)) for candidate in read if _is_foreign_nodepool(candidate)
+    ]
     for fault in (*faults, *faults_of(documents, conversion), *notes, *wrong):
         print(printable(str(fault)), file=sys.stderr)
-    if not ca_bundle and any(each.kind == "EC2NodeClass" for each in hashes):
+    if not ca_bundle and any(entry.kind == "EC2NodeClass" for entry in hashes):
         print(_OF_NO_CLUSTER, file=sys.stderr)
     if faults:
         return BAD_INPUT

@@ -36,10 +36,10 @@ _Part = tuple[str, str]
 
 def _parts(template: str) -> Iterator[_Part]:
     at = 0
-    for found in _TOKEN.finditer(template):
-        yield from _plain(template[at : found.start()])
-        at = found.end()
-        yield _expression(found[1].strip())
+    for token in _TOKEN.finditer(template):
+        yield from _plain(template[at : token.start()])
+        at = token.end()
+        yield _expression(token[1].strip())
     yield from _plain(template[at:])
 
 
@@ -92,13 +92,13 @@ def _ranged(content: str, parts: Sequence[_Part], data: Any, depth: int) -> tupl
         raise Rejected(f"-o jsonpath: more than {_DEEPEST} {{range}} within each other")
     each = _found(content, data)
     texts: list[str] = []
-    rest: Sequence[_Part] = ()
+    remaining: Sequence[_Part] = ()
     for item in each or [None]:
-        text, rest = _filled(parts, item, depth + 1)
+        text, remaining = _filled(parts, item, depth + 1)
         texts += [text] if each else []
-    if not rest:
+    if not remaining:
         raise Rejected(f"-o jsonpath: {{range {content}}} has no {{end}}")
-    return "".join(texts), rest[1:]
+    return "".join(texts), remaining[1:]
 
 
 def _found(expression: str, data: Any) -> list[Any]:

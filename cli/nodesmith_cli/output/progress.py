@@ -54,18 +54,18 @@ def progress(
 
     console = to.console if isinstance(to, Messages) else to or SafeConsole(stderr=True)
     expected = expected_seconds or (_last(key) * size if key else 0.0)
-    shown = _shown(console)
+    display = _shown(console)
     began = time.monotonic()
-    task = shown.add_task(printable(what), total=total or None, expected=expected)
-    timer = threading.Timer(patience_seconds, shown.start)
+    task = display.add_task(printable(what), total=total or None, expected=expected)
+    timer = threading.Timer(patience_seconds, display.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda done: shown.advance(task, done)
+        yield lambda done: display.advance(task, done)
     finally:
         timer.cancel()
         timer.join()
-        shown.stop()
+        display.stop()
     took = time.monotonic() - began
     if took > patience_seconds:
         console.print(f"{printable(what)}: {took:.1f} s", style="dim", markup=False, highlight=False)

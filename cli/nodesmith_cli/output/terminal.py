@@ -34,7 +34,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 class Messages:
-    """What a command tells on standard error besides its result, which is often nothing."""
+    """A command's output on standard error besides its result; often empty."""
 
     def __init__(self) -> None:
         self.file: TextIO = sys.stderr

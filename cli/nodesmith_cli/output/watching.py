@@ -24,7 +24,7 @@ def repeated(
 ) -> int:
     """Run `look` once, or with `watch` until Ctrl-C, and print its output whenever it differs; return its status.
 
-    A look that fails for a passing reason is told on standard error, and tried again. `looks` limits their number.
+    A look that fails for a temporary reason is reported on standard error and tried again. `looks` limits their number.
     """
     if not watch:
         return look()

@@ -20,16 +20,16 @@ def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     with progress("reading the cluster", key="survey"):
         ownership = read_ownership(server, now)
     found, folder = findings(ownership), overlay(ownership)
-    report = {"overlay": folder, "findings": [asdict(each) for each in found]}
+    report = {"overlay": folder, "findings": [asdict(finding) for finding in found]}
     print_report(report, _lines(found, folder), output, schema="check")
-    return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK
+    return ERRORS if any(finding.severity is Severity.ERROR for finding in found) else OK
 
 
-def _lines(found: Sequence[Finding], folder: str) -> Iterator[str]:
-    for each in found:
-        yield f"{each.severity:<8} {each.message}"
-        if each.remedy:
-            yield f"         {each.remedy}"
-    if not found:
+def _lines(all_findings: Sequence[Finding], folder: str) -> Iterator[str]:
+    for finding in all_findings:
+        yield f"{finding.severity:<8} {finding.message}"
+        if finding.remedy:
+            yield f"         {finding.remedy}"
+    if not all_findings:
         yield "no other software serves NodePools in this cluster"
     yield f"to install or update: kubectl apply -k {folder}"

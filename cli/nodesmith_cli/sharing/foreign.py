@@ -17,4 +17,4 @@ def said_of(nodepool: Mapping[str, Any]) -> str:
 
 def foreign_nodepool(nodepools: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
     """Return the foreign NodePool of this name, or None."""
-    return next((each for each in nodepools if name_of(each) == name), None)
+    return next((nodepool for nodepool in nodepools if name_of(nodepool) == name), None)

@@ -72,17 +72,17 @@ class ClusterOwnership:
 def read_ownership(server: ApiServer, now: datetime) -> ClusterOwnership:
     """Read the cluster, without changing it. Raises Transient, Rejected."""
     pools, claims = listed(server, NODEPOOLS.path), listed(server, NODECLAIMS.path)
-    karpenters = tuple(each for each in claims if not is_foreign(each) and is_karpenters(each))
-    theirs = {provider_id(each) for each in karpenters} - {""}
+    karpenters = tuple(claim for claim in claims if not is_foreign(claim) and is_karpenters(claim))
+    theirs = {provider_id(nodepool) for nodepool in karpenters} - {""}
     return ClusterOwnership(
         crds=_crds(server),
         karpenter=tuple(_karpenter(server, now)),
-        nodepools=tuple(each for each in pools if not is_foreign(each)),
+        nodepools=tuple(pool for pool in pools if not is_foreign(pool)),
         foreign_nodepools=tuple(filter(is_foreign, pools)),
-        nodeclaims=tuple(each for each in claims if not is_foreign(each) and not is_karpenters(each)),
+        nodeclaims=tuple(claim for claim in claims if not is_foreign(claim) and not is_karpenters(claim)),
         karpenters_nodeclaims=karpenters,
         foreign_nodeclaims=tuple(filter(is_foreign, claims)),
-        nodes=tuple(each for each in listed(server, NODES.path) if _is_our_node(each, theirs)),
+        nodes=tuple(node for node in listed(server, NODES.path) if _is_our_node(node, theirs)),
         provisioners=listed(server, PROVISIONERS.path),
         nodeclasses=listed(server, NODECLASSES.path),
         nodetemplates=listed(server, NODE_TEMPLATES.path),
@@ -94,10 +94,10 @@ def observes(server: ApiServer) -> bool:
     """Return whether nodesmith's forwarder only observes the cluster, so that NodePools are not nodesmith's."""
     deployment = server.get(f"{_FORWARDER_DEPLOYMENTS}/{_FORWARDER}") or {}
     containers = dig(deployment, "spec", "template", "spec", "containers") or ()
-    sources = (source for each in containers for source in each.get("envFrom") or ())
+    sources = (source for container in containers for source in container.get("envFrom") or ())
     names = {name for source in sources if (name := (source.get("configMapRef") or {}).get("name"))}
     found = (server.get(f"{_FORWARDER_SETTINGS}/{name}") or {} for name in names)
-    return any((each.get("data") or {}).get("OBSERVE") == "true" for each in found)
+    return any((config_map.get("data") or {}).get("OBSERVE") == "true" for config_map in found)
 
 
 def is_installed(server: ApiServer) -> bool:
@@ -122,9 +122,9 @@ def _crds(server: ApiServer) -> dict[str, str]:
 def _karpenter(server: ApiServer, now: datetime) -> Iterator[str]:
     if karpenter_runs(server, now):
         yield LEASE_HELD
-    for each in listed(server, _DEPLOYMENTS, _KARPENTERS):
-        if (each.get("spec") or {}).get("replicas", 1):
-            yield f"is Deployment {each['metadata']['namespace']}/{name_of(each)}"
+    for deployment in listed(server, _DEPLOYMENTS, _KARPENTERS):
+        if (deployment.get("spec") or {}).get("replicas", 1):
+            yield f"is Deployment {deployment['metadata']['namespace']}/{name_of(deployment)}"
 
 
 def _is_our_node(node: Manifest, karpenters: set[str]) -> bool:

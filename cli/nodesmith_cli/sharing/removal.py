@@ -112,11 +112,11 @@ class Removal:
             self._delete([*buyers, *removalplan.claims(ownership)])
             ownership = self._read_ownership()
             left = awaited(ownership) or self._unseen()
-            kept = list(removalplan.buyers(ownership))
-            is_empty = not left and not kept
+            remaining_targets = list(removalplan.buyers(ownership))
+            is_empty = not left and not remaining_targets
             if is_empty and looks >= LAUNCH_LOOKS:
                 return True
-            if (text := "; ".join(map(str, left or kept)) or _LAUNCHES) != shown:
+            if (text := "; ".join(map(str, left or remaining_targets)) or _LAUNCHES) != shown:
                 self._say(f"waiting for {text}")
                 shown = text
             if self._clock() >= end:
@@ -125,21 +125,21 @@ class Removal:
 
     def _unseen(self) -> list[Awaited]:
         """Return the instances that run without an object, such as those that were launched a moment ago."""
-        return [Awaited("Instance", each, _NO_OBJECT) for each in self._instances()]
+        return [Awaited("Instance", instance, _NO_OBJECT) for instance in self._instances()]
 
-    def _give_up(self, ownership: ClusterOwnership, left: list[Awaited]) -> bool:
+    def _give_up(self, ownership: ClusterOwnership, still_awaited: list[Awaited]) -> bool:
         if not self._settings.lift_finalizers:
-            self.outcome.left = left
+            self.outcome.left = still_awaited
             return False
         for path, kind, objects in (
             (NODECLAIMS.path, "NodeClaim", ownership.nodeclaims),
             (NODES.path, "Node", ownership.nodes),
         ):
-            for each in objects:
-                spec = each.get("spec") or {}
-                self.outcome.instances.append(provider_id(each) or str(spec.get("providerID") or ""))
-                self._delete([Target(path, kind, name_of(each), each["metadata"]["uid"])])
-                self._lift(path, kind, name_of(each), TERMINATION_FINALIZER)
+            for obj in objects:
+                spec = obj.get("spec") or {}
+                self.outcome.instances.append(provider_id(obj) or str(spec.get("providerID") or ""))
+                self._delete([Target(path, kind, name_of(obj), obj["metadata"]["uid"])])
+                self._lift(path, kind, name_of(obj), TERMINATION_FINALIZER)
         self.outcome.instances = sorted(set(self.outcome.instances) - {""})
         return True
 
@@ -153,9 +153,9 @@ class Removal:
 
     def _installed(self) -> list[Target]:
         return [
-            Target(path, kind, name_of(each), str(each["metadata"].get("uid") or ""))
+            Target(path, kind, name_of(item), str(item["metadata"].get("uid") or ""))
             for path, kind in _INSTALLED
-            for each in listed(self._server, path, _LABELLED)
+            for item in listed(self._server, path, _LABELLED)
         ]
 
     def _read_ownership(self) -> ClusterOwnership:

@@ -1,4 +1,4 @@
-"""What a removal deletes, in which order, and what it keeps. Pure functions of a survey."""
+"""The objects that a removal deletes, in order, and those that it keeps. Pure functions of a survey."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ class KeptObject:
 
 def buyers(ownership: ClusterOwnership) -> list[Target]:
     """Return what launches nodes: our NodePools and all Provisioners."""
-    pools = [_target(NODEPOOLS.path, "NodePool", each, orphan=True) for each in ownership.nodepools]
-    old = [_target(PROVISIONERS.path, "Provisioner", each, orphan=True) for each in ownership.provisioners]
+    pools = [_target(NODEPOOLS.path, "NodePool", nodepool, orphan=True) for nodepool in ownership.nodepools]
+    old = [
+        _target(PROVISIONERS.path, "Provisioner", provisioner, orphan=True)
+        for provisioner in ownership.provisioners
+    ]
     return [*pools, *old]
 
 
 def claims(ownership: ClusterOwnership) -> list[Target]:
     """Return our NodeClaims, including those created by users, since nodesmith would launch them too."""
-    return [_target(NODECLAIMS.path, "NodeClaim", each) for each in ownership.nodeclaims]
+    return [_target(NODECLAIMS.path, "NodeClaim", nodeclaim) for nodeclaim in ownership.nodeclaims]
 
 
 def classes(ownership: ClusterOwnership) -> list[Target]:
@@ -61,13 +64,19 @@ def classes(ownership: ClusterOwnership) -> list[Target]:
     A NodeOverlay applies to the NodePools of every controller, so it stays if there is another.
     """
     used = set(map(nodeclass_name, ownership.karpenters_nodeclaims))
-    free = [each for each in ownership.nodeclasses if name_of(each) not in used]
+    free = [nodeclass for nodeclass in ownership.nodeclasses if name_of(nodeclass) not in used]
     shared = ownership.has_foreign_crds or ownership.karpenter or ownership.karpenters_nodeclaims
-    templates = [each for each in ownership.nodetemplates if name_of(each) not in used]
+    templates = [
+        nodetemplate for nodetemplate in ownership.nodetemplates if name_of(nodetemplate) not in used
+    ]
     return [
-        *(_target(NODECLASSES.path, "EC2NodeClass", each) for each in free),
-        *(_target(NODE_TEMPLATES.path, "AWSNodeTemplate", each) for each in templates),
-        *(_target(NODE_OVERLAYS.path, "NodeOverlay", each) for each in ownership.nodeoverlays if not shared),
+        *(_target(NODECLASSES.path, "EC2NodeClass", nodeclass) for nodeclass in free),
+        *(_target(NODE_TEMPLATES.path, "AWSNodeTemplate", template) for template in templates),
+        *(
+            _target(NODE_OVERLAYS.path, "NodeOverlay", nodeoverlay)
+            for nodeoverlay in ownership.nodeoverlays
+            if not shared
+        ),
     ]
 
 
@@ -93,9 +102,9 @@ def definitions(ownership: ClusterOwnership) -> tuple[list[Target], list[KeptObj
     for name, objects in left.items():
         if name not in ownership.crds:
             continue
-        why = _why_kept(name, ownership, len(objects))
-        if why:
-            kept.append(KeptObject(f"CustomResourceDefinition/{name}", why))
+        reason = _why_kept(name, ownership, len(objects))
+        if reason:
+            kept.append(KeptObject(f"CustomResourceDefinition/{name}", reason))
         else:
             targets.append(Target(CRDS, "CustomResourceDefinition", name))
     return targets, kept

@@ -71,11 +71,11 @@ def _planned(ownership: ClusterOwnership, output: str) -> int:
         ),
         *nodes,
     ]
-    kept = [asdict(each) for each in removalplan.others(ownership)]
+    kept = [asdict(other) for other in removalplan.others(ownership)]
     refused = [f"a Karpenter controller is running: it {reason}" for reason in ownership.karpenter]
     lines = [
         *(f"delete  {name}" for name in deleted),
-        *(f"keep    {each['name']}: {each['why']}" for each in kept),
+        *(f"keep    {other['name']}: {other['why']}" for other in kept),
         *(f"refused {reason}" for reason in refused),
         "then the forwarder, RBAC, and the CRDs that are no longer in use",
     ]

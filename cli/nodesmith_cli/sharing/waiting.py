@@ -26,10 +26,10 @@ def awaited(ownership: ClusterOwnership) -> list[Awaited]:
     """Return our remaining NodeClaims and Nodes, sorted by kind and name."""
     return [
         *(
-            Awaited("NodeClaim", name_of(each), _why(each))
-            for each in sorted(ownership.nodeclaims, key=name_of)
+            Awaited("NodeClaim", name_of(nodeclaim), _why(nodeclaim))
+            for nodeclaim in sorted(ownership.nodeclaims, key=name_of)
         ),
-        *(Awaited("Node", name_of(each)) for each in sorted(ownership.nodes, key=name_of)),
+        *(Awaited("Node", name_of(node)) for node in sorted(ownership.nodes, key=name_of)),
     ]
 
 

@@ -67,18 +67,20 @@ def select(catalog: Catalog, request: CatalogRequest) -> list[dict[str, Any]]:
                 f"{pattern!r}: no such instance type in {where}{did_you_mean(pattern, frozenset(catalog.facts))}"
             )
     types = list_types(catalog, instance_types(catalog, NodeConfiguration()))
-    zones = sorted({offer["zone"] for one in types for offer in one["offerings"]})
+    zones = sorted({offer["zone"] for instance_type in types for offer in instance_type["offerings"]})
     if request.zone and request.zone not in zones:
         hint = did_you_mean(request.zone, zones) or f"; zones: {', '.join(zones) or 'none'}"
         raise Rejected(f"--zone {request.zone}: no such zone in {where}{hint}")
     listed = []
-    for one in types:
-        if request.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in request.patterns):
+    for instance_type in types:
+        if request.patterns and not any(
+            fnmatchcase(instance_type["name"], pattern) for pattern in request.patterns
+        ):
             continue
-        offerings = [offer for offer in one["offerings"] if _offers(offer, request)]
+        offerings = [offer for offer in instance_type["offerings"] if _offers(offer, request)]
         restricted = request.zone or request.capacity_type
-        if request.arch in ("", one["arch"]) and (offerings or not restricted):
-            listed.append({**one, "offerings": offerings})
+        if request.arch in ("", instance_type["arch"]) and (offerings or not restricted):
+            listed.append({**instance_type, "offerings": offerings})
     if not listed:
         raise Rejected(f"no instance type in {where} matches")
     return sorted(listed, key=_by_price) if request.sort == "price" else listed
@@ -86,7 +88,7 @@ def select(catalog: Catalog, request: CatalogRequest) -> list[dict[str, Any]]:
 
 def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
     """Print a JSON list, one type per line."""
-    lines = ",\n ".join(json.dumps(one) for one in listed)
+    lines = ",\n ".join(json.dumps(instance_type) for instance_type in listed)
     sys.stdout.write(f"[{lines}]\n")
 
 
@@ -105,13 +107,13 @@ def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
     table.add_column("ZONES")
     table.add_column(f"ON-DEMAND {sign}/H", justify="right")
     table.add_column(f"SPOT {sign}/H", justify="right")
-    for one in listed:
-        table.add_row(*_row(one))
+    for instance_type in listed:
+        table.add_row(*_row(instance_type))
     console = SafeConsole(markup=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
     console.print(table)
     made = f"{catalog.region or 'file'}, prices of {catalog.made_at:%Y-%m-%d}"
     console.print(f"instance types: {len(listed)} · {made} · - not offered", style="dim", highlight=False)
-    if any(offer["estimated"] for one in listed for offer in one["offerings"]):
+    if any(offer["estimated"] for instance_type in listed for offer in instance_type["offerings"]):
         reason = "from another region's on-demand price, or for spot as 0.35 of the on-demand price"
         console.print(f"~ estimated {reason}", style="dim", highlight=False)
 

@@ -28,9 +28,9 @@ def check_pods(result: Outcome) -> None:
         if pod is None:
             result.report(Kind.POD_UNKNOWN, key, "is not in the manifests, or has finished")
             continue
-        why = _no_need(cluster, pod, placed=placed[key] > 0)
-        if why:
-            result.report(Kind.POD_NOT_PENDING, key, why)
+        reason = _no_need(cluster, pod, placed=placed[key] > 0)
+        if reason:
+            result.report(Kind.POD_NOT_PENDING, key, reason)
         if placed[key] and pod.fault:
             result.report(Kind.UNREADABLE, key, f"is placed, but is unreadable: {pod.fault}")
         if times > 1:
@@ -61,7 +61,7 @@ def check_prices(result: Outcome) -> None:
     for node in plan.nodes:
         offered = _machine_prices(result.purchases.get(node.name), node)
         if offered and not any(
-            isclose(node.price_hourly, each, rel_tol=1e-6, abs_tol=_ROUNDING) for each in offered
+            isclose(node.price_hourly, price, rel_tol=1e-6, abs_tol=_ROUNDING) for price in offered
         ):
             where = f"{node.instance_type} in {node.zone} as {node.capacity_type}"
             result.report(

@@ -49,18 +49,18 @@ class AdmittingMachines:
             daemons = self._result.cluster.daemons
             tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
             self._suited[key] = [
-                _suited(found, each.daemons[found.type.name])
+                _suited(candidate, each.daemons[candidate.type.name])
                 for each in tried
-                for found in each.machines
+                for candidate in each.machines
                 if not each.misfits
             ]
         return self._suited[key]
 
 
 def _machines(pool: Pool) -> Iterator[Machine]:
-    for found in pool.types.values():
-        for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in found.offerings}):
-            made = machine(pool, found.name, zone, capacity_type)
+    for choice in pool.types.values():
+        for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in choice.offerings}):
+            made = machine(pool, choice.name, zone, capacity_type)
             if isinstance(made, Machine):
                 yield made
 
@@ -110,16 +110,16 @@ def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -
         name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
         for name in bought.pool.limits
     }
-    for each in machines:
-        devices = (name for name in _ACCELERATORS if each.type.capacity.get(name))
-        plain = "metal" not in each.type.name and all(name in needs for name in devices)
-        if plain and all(capacity_of(each.type, name) <= amount for name, amount in most.items()):
-            yield each
+    for candidate in machines:
+        devices = (name for name in _ACCELERATORS if candidate.type.capacity.get(name))
+        plain = "metal" not in candidate.type.name and all(name in needs for name in devices)
+        if plain and all(capacity_of(candidate.type, name) <= amount for name, amount in most.items()):
+            yield candidate
 
 
 def _values(pool: Pool, machines: Iterable[Machine], key: str) -> set[str]:
     """Return the possible values of a label on these machines."""
-    return {value for each in machines for value in _possible(pool, each, key)}
+    return {value for candidate in machines for value in _possible(pool, candidate, key)}
 
 
 def _possible(pool: Pool, machine: Machine, key: str) -> Iterable[str]:

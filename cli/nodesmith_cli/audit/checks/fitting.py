@@ -40,7 +40,7 @@ def _check_machines(result: Outcome, place: Place, bought: Purchase) -> None:
         daemons = needs_of(bought.daemons.get(machine.type.name, ()))
         lack = _lacking(plus(needs, daemons), {}, machine.type.allocatable.amounts)
         _report_lack(result, place, lack, f" as {machine.type.name}")
-    _check_ports(result, place, {d.key: d for each in bought.daemons.values() for d in each}.values())
+    _check_ports(result, place, {d.key: d for daemon in bought.daemons.values() for d in daemon}.values())
 
 
 def _check_devices(result: Outcome, place: Place, bought: Purchase) -> None:
@@ -71,8 +71,8 @@ def _check_misfits(result: Outcome, place: Place, bought: Purchase) -> None:
 
 def _check_labels(result: Outcome, place: Place) -> None:
     for pod in place.pods:
-        for kind, why in refusals(pod.spec, place.labels, place.taints, place.node_name):
-            result.report(kind, pod.key, f"on {place.name}: {why}")
+        for kind, reason in refusals(pod.spec, place.labels, place.taints, place.node_name):
+            result.report(kind, pod.key, f"on {place.name}: {reason}")
 
 
 def _lacking(

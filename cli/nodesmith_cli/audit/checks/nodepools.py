@@ -36,7 +36,9 @@ def check_limits(result: Outcome) -> None:
 def check_reservations(result: Outcome) -> None:
     """Check that no more nodes are launched in a capacity reservation than it has free instances."""
     used = Counter(node.labels.get(RESERVATION_ID, "") for node in result.plan.nodes)
-    held = {id_: each for pool in result.pools.values() for id_, each in pool.reservations.items()}
+    held = {
+        id_: reservation for pool in result.pools.values() for id_, reservation in pool.reservations.items()
+    }
     for id_, count in sorted(used.items()):
         if id_ in held and count > held[id_].free:
             message = f"{count} nodes are launched in it, but only {held[id_].free} of its instances are free"
@@ -99,7 +101,7 @@ def _is_rooted(pod: Pod, aversions: AntiAffinityTerms) -> bool:
     affinity = [
         dig(spec, "affinity", kind) or {} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     ]
-    preferred = any(each.get(_PREFERRED) for each in affinity)
+    preferred = any(terms.get(_PREFERRED) for terms in affinity)
     apart = any(term["topologyKey"] != HOSTNAME for term in affinity[2].get(_REQUIRED) or ())
     shunned = any(aversion.term.topology_key != HOSTNAME for aversion in aversions.about(pod))
     return bool(spec.get("volumes") or soft or preferred or apart or shunned or affinity[1].get(_REQUIRED))
@@ -107,22 +109,22 @@ def _is_rooted(pod: Pod, aversions: AntiAffinityTerms) -> bool:
 
 def _affecting(result: Outcome, peers: Peers) -> set[int]:
     """Return the identities (see `Peers.alike`) of pods that affect others in domains wider than a node."""
-    found: dict[tuple[str, str], Sequence[EqualPods]] = {}
+    similar_pods: dict[tuple[str, str], Sequence[EqualPods]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
         constraints = dig(pod.spec, "topologySpreadConstraints") or ()
         hard = [c for c in constraints if c.get("whenUnsatisfiable") != "ScheduleAnyway"]
         terms = (*(peers.spread_term(pod, c) for c in hard), *peers.affinity_terms(pod, "podAffinity"))
         for term in terms:
-            if term.topology_key != HOSTNAME and (term.key, term.topology_key) not in found:
-                found[term.key, term.topology_key] = peers.selected(term)
-    return {id(alike) for selected in found.values() for alike in selected}
+            if term.topology_key != HOSTNAME and (term.key, term.topology_key) not in similar_pods:
+                similar_pods[term.key, term.topology_key] = peers.selected(term)
+    return {id(alike) for selected in similar_pods.values() for alike in selected}
 
 
 class _Judge:
     """Evaluates which NodePools could host the pods of a node within the rest of their limits."""
 
-    def __init__(self, suiting: AdmittingMachines, left: Mapping[str, Amounts]) -> None:
-        self._suiting, self._left = suiting, left
+    def __init__(self, suiting: AdmittingMachines, remaining: Mapping[str, Amounts]) -> None:
+        self._suiting, self._left = suiting, remaining
 
     def could_sell(self, pool: Pool, place: Place) -> bool:
         """Return whether a NodePool has a type within its limits that can host all pods of a node."""

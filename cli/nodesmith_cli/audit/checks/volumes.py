@@ -19,9 +19,9 @@ def check_volumes(result: Outcome) -> None:
     mounted: dict[str, list[tuple[Pod, Place]]] = {}
     for pod, place in result.placed():
         for claim in result.cluster.volumes.claims(pod):
-            why = result.cluster.volumes.refusal(claim, place.labels, place.node_name)
-            if why:
-                result.report(Kind.VOLUME, pod.key, f"on {place.name}: {why}")
+            reason = result.cluster.volumes.refusal(claim, place.labels, place.node_name)
+            if reason:
+                result.report(Kind.VOLUME, pod.key, f"on {place.name}: {reason}")
             mounted.setdefault(claim.key, []).append((pod, place))
     _check_shared(result, mounted)
     for place in result.places.values():

@@ -54,10 +54,10 @@ def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manife
     kinds: dict[str, list[Manifest]] = {}
     for manifest in filter(_is_readable, _opened(manifests)):
         kinds.setdefault(str(manifest.get("kind")), []).append(manifest)
-    found = with_default_spreads(read_pods(kinds.get("Pod", ())), default_spreads)
-    pods = {pod.key: pod for pod in found}
+    pod_list = with_default_spreads(read_pods(kinds.get("Pod", ())), default_spreads)
+    pods = {pod.key: pod for pod in pod_list}
     places, place_of = read_places(kinds.get("Node", ()), kinds.get("NodeClaim", ()))
-    daemons = [daemon_pod(each) for each in kinds.get("DaemonSet", ())]
+    daemons = [daemon_pod(daemonset) for daemonset in kinds.get("DaemonSet", ())]
     cluster = Cluster(
         pods,
         places,
@@ -66,8 +66,8 @@ def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manife
         _by_name(kinds.get("NodePool", ())),
         _by_name(kinds.get("EC2NodeClass", ())),
         {
-            name: {"kubernetes.io/metadata.name": name, **(each["metadata"].get("labels") or {})}
-            for name, each in _by_name(kinds.get("Namespace", ())).items()
+            name: {"kubernetes.io/metadata.name": name, **(namespace["metadata"].get("labels") or {})}
+            for name, namespace in _by_name(kinds.get("Namespace", ())).items()
         },
         Volumes(kinds),
         DeviceClaims(kinds),
@@ -115,7 +115,7 @@ _READERS: Mapping[str, Callable[[Manifest], object]] = {
 
 
 def _by_name(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
-    return {str(each["metadata"]["name"]): each for each in manifests}
+    return {str(manifest["metadata"]["name"]): manifest for manifest in manifests}
 
 
 def with_default_spreads(pods: Iterable[Pod], constraints: Sequence[Manifest]) -> Iterator[Pod]:
@@ -126,7 +126,7 @@ def with_default_spreads(pods: Iterable[Pod], constraints: Sequence[Manifest]) -
             continue
         mark = {_MARK: pod.owner}
         own = pod.spec.get("topologySpreadConstraints") or [
-            {**each, "labelSelector": {"matchLabels": mark}} for each in constraints
+            {**constraint, "labelSelector": {"matchLabels": mark}} for constraint in constraints
         ]
         spec = {**pod.spec, "topologySpreadConstraints": own}
         yield replace(pod, labels={**pod.labels, **mark}, spec=spec)

@@ -41,9 +41,13 @@ class DeviceClaims:
     def __init__(self, kinds: Mapping[str, Sequence[Manifest]]) -> None:
         self.is_published = bool(kinds.get("ResourceSlice"))
         self._asked = {
-            (kind, each["metadata"].get("namespace") or "default", each["metadata"]["name"]): each["spec"]
+            (
+                kind,
+                manifest["metadata"].get("namespace") or "default",
+                manifest["metadata"]["name"],
+            ): manifest["spec"]
             for kind in _KINDS.values()
-            for each in kinds.get(kind, ())
+            for manifest in kinds.get(kind, ())
         }
 
     def count(self, pods: Iterable[Pod]) -> int | None:

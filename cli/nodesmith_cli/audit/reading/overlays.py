@@ -45,12 +45,16 @@ def with_overlays(pools: Pools, manifests: Sequence[Manifest]) -> dict[str, Pool
 
     Unreadable NodeOverlays, and those that contradict an earlier one of the same weight, are left out.
     """
-    kept: list[tuple[_Overlay, frozenset[Place]]] = []
+    overlay_results: list[tuple[_Overlay, frozenset[Place]]] = []
     for overlay in sorted(_readable(manifests), key=_order):
         places = frozenset(_places(overlay, pools))
-        if not any(_contradict(overlay, places, *other) for other in kept):
-            kept.append((overlay, places))
-    return {name: _changed(pool, kept) for name, pool in pools.items()} if kept else dict(pools)
+        if not any(_contradict(overlay, places, *other) for other in overlay_results):
+            overlay_results.append((overlay, places))
+    return (
+        {name: _changed(pool, overlay_results) for name, pool in pools.items()}
+        if overlay_results
+        else dict(pools)
+    )
 
 
 def _order(overlay: _Overlay) -> tuple[int, list[int]]:
@@ -77,7 +81,7 @@ def _places(overlay: _Overlay, pools: Pools) -> Iterator[Place]:
         for kind in pool.types.values():
             known = {**pool.labels, **node_labels(kind.labels)}
             for offering in kind.offerings:
-                if all(_meets(each, known, kind, offering) for each in overlay.requirements):
+                if all(_meets(requirement, known, kind, offering) for requirement in overlay.requirements):
                     yield name, kind.name, offering.zone, offering.capacity_type
 
 
@@ -92,28 +96,34 @@ def _meets(requirement: Manifest, known: Mapping[str, str], kind: InstanceType, 
     found = sold.get(key, known.get(key))
     open_to = kind.requirements.get(key)
     if found is None and open_to is not None and not open_to.complement and open_to.values:
-        return any(holds(requirement["operator"], values, each) for each in open_to.values)
+        return any(holds(requirement["operator"], values, value) for value in open_to.values)
     return holds(requirement["operator"], values, found)
 
 
-def _contradict(one: _Overlay, here: frozenset[Place], other: _Overlay, there: frozenset[Place]) -> bool:
+def _contradict(
+    one: _Overlay, here: frozenset[Place], other: _Overlay, other_places: frozenset[Place]
+) -> bool:
     if one.weight != other.weight:
         return False
-    if one.price and other.price and here & there:
+    if one.price and other.price and here & other_places:
         return True
-    types, others = ({place[:2] for place in places} for places in (here, there))
+    types, others = ({place[:2] for place in places} for places in (here, other_places))
     return bool(one.capacity.keys() & other.capacity.keys()) and bool(types & others)
 
 
-def _changed(pool: Pool, kept: Sequence[tuple[_Overlay, frozenset[Place]]]) -> Pool:
-    return replace(pool, types={name: _type(pool.name, kind, kept) for name, kind in pool.types.items()})
+def _changed(pool: Pool, overlay_results: Sequence[tuple[_Overlay, frozenset[Place]]]) -> Pool:
+    return replace(
+        pool, types={name: _type(pool.name, kind, overlay_results) for name, kind in pool.types.items()}
+    )
 
 
-def _type(pool: str, kind: InstanceType, kept: Sequence[tuple[_Overlay, frozenset[Place]]]) -> InstanceType:
+def _type(
+    pool: str, kind: InstanceType, overlay_results: Sequence[tuple[_Overlay, frozenset[Place]]]
+) -> InstanceType:
     offerings, added = [], dict[str, int]()
     for offering in kind.offerings:
         place = pool, kind.name, offering.zone, offering.capacity_type
-        mine = [overlay for overlay, places in kept if place in places]
+        mine = [overlay for overlay, places in overlay_results if place in places]
         price = next((overlay.price for overlay in mine if overlay.price), "")
         changed = _priced(price, offering.price_hourly_usd) if price else offering.price_hourly_usd
         offerings.append(replace(offering, price_hourly_usd=changed))

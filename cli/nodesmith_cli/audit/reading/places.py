@@ -106,10 +106,10 @@ def _claim_place(claim: Manifest) -> Place:
 def _claim_labels(claim: Manifest) -> dict[str, str]:
     """Return the labels of a NodeClaim's future node: its own, and those with a single value in its requirements."""
     wanted: dict[str, set[str]] = {}
-    for each in dig(claim, "spec", "requirements") or ():
-        if each["operator"] == "In":
-            values = set(map(str, each["values"]))
-            wanted[each["key"]] = wanted.get(each["key"], values) & values
+    for requirement in dig(claim, "spec", "requirements") or ():
+        if requirement["operator"] == "In":
+            values = set(map(str, requirement["values"]))
+            wanted[requirement["key"]] = wanted.get(requirement["key"], values) & values
     settled = {key: min(values) for key, values in wanted.items() if len(values) == 1}
     return node_labels({**settled, **(claim["metadata"].get("labels") or {})})
 

@@ -166,11 +166,11 @@ def needs_of(pods: Iterable[Pod]) -> Amounts:
     return total
 
 
-def _container_needs(container: Manifest, held: Mapping[Any, Manifest]) -> Amounts:
+def _container_needs(container: Manifest, requirements: Mapping[Any, Manifest]) -> Amounts:
     """Return a container's requests. A limit without a request counts as one, as in the API server's defaults."""
     resources = container.get("resources") or {}
     asked = {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
-    status = held.get(container.get("name")) or {}
+    status = requirements.get(container.get("name")) or {}
     allocated = amounts(status.get("allocatedResources"))
     return largest(largest(asked, allocated), amounts(dig(status, "resources", "requests")))
 

@@ -36,15 +36,17 @@ class Reservation:
 def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
     """Return the usable reservations by id. Assumes one free instance if the number is unknown."""
     found: dict[str, Reservation] = {}
-    for each in dig(nodeclass, "status", "capacityReservations") or ():
-        if each.get("state") != "expiring":
+    for reservation in dig(nodeclass, "status", "capacityReservations") or ():
+        if reservation.get("state") != "expiring":
             labels = {
-                RESERVATION_ID: each["id"],
-                f"{_RESERVATION}-type": each.get("reservationType") or "default",
-                f"{_RESERVATION}-interruptible": "true" if each.get("interruptible") else "false",
+                RESERVATION_ID: reservation["id"],
+                f"{_RESERVATION}-type": reservation.get("reservationType") or "default",
+                f"{_RESERVATION}-interruptible": "true" if reservation.get("interruptible") else "false",
             }
-            free = int(each.get("availableInstanceCount", 1))
-            found[each["id"]] = Reservation(each["instanceType"], each["availabilityZone"], free, labels)
+            free = int(reservation.get("availableInstanceCount", 1))
+            found[reservation["id"]] = Reservation(
+                reservation["instanceType"], reservation["availabilityZone"], free, labels
+            )
     return found
 
 
@@ -54,19 +56,19 @@ def read_images(nodeclass: Manifest | None) -> Sequence[Sequence[Manifest]] | No
     return [image.get("requirements") or () for image in images] if images else None
 
 
-def boots(found: InstanceType, images: Sequence[Sequence[Manifest]]) -> bool:
+def boots(instance_type: InstanceType, images: Sequence[Sequence[Manifest]]) -> bool:
     """Return whether one of the images supports a type."""
-    return any(all(_meets(found, requirement) for requirement in image) for image in images)
+    return any(all(_meets(instance_type, requirement) for requirement in image) for image in images)
 
 
-def _meets(found: InstanceType, requirement: Manifest) -> bool:
+def _meets(instance_type: InstanceType, requirement: Manifest) -> bool:
     key, operator, values = (
         today(requirement["key"]),
         requirement["operator"],
         requirement.get("values") or (),
     )
-    label = node_labels(found.labels).get(key)
-    open_ = found.requirements.get(key)
+    label = node_labels(instance_type.labels).get(key)
+    open_ = instance_type.requirements.get(key)
     if label is None and open_ is not None and open_.values and not open_.complement:
         return any(holds(operator, values, value) for value in open_.values)
     return holds(operator, values, label)
@@ -113,8 +115,8 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     limits = dict(spec.get("limits") or {})
     nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
     subnets = dig(nodeclass, "status", "subnets")
-    for each in requirements:
-        holds(each["operator"], each.get("values") or (), today(each["key"]))
+    for requirement in requirements:
+        holds(requirement["operator"], requirement.get("values") or (), today(requirement["key"]))
     return Pool(
         about["name"],
         int(spec.get("weight") or 0),
@@ -131,9 +133,9 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     )
 
 
-def _divided(kind: InstanceType, about: Manifest) -> InstanceType:
+def _divided(kind: InstanceType, nodeclass: Manifest) -> InstanceType:
     """Return a type with what the device plugin of its nodes offers in place of whole GPUs, as its NodePool says."""
-    stated = dig(about, "annotations", _GPU_PARTS)
+    stated = dig(nodeclass, "annotations", _GPU_PARTS)
     gpus = kind.capacity.of(_GPU)
     pairs = [part.strip().partition("=") for part in stated.split(",")] if stated and gpus else []
     if not pairs or not all(number.isdecimal() for _, _, number in pairs):
@@ -149,9 +151,9 @@ def _divided(kind: InstanceType, about: Manifest) -> InstanceType:
 def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
     asked = [r for r in requirements if r["key"] == _TENANCY]
     return tuple(
-        each
-        for each in ("default", "dedicated")
-        if all(holds(r["operator"], r.get("values") or (), each) for r in asked)
+        tenancy
+        for tenancy in ("default", "dedicated")
+        if all(holds(r["operator"], r.get("values") or (), tenancy) for r in asked)
     )
 
 

@@ -110,4 +110,4 @@ def refusals(
 ) -> list[tuple[Kind, str]]:
     """Return the reasons why a pod may not run on a node, by labels and taints."""
     found = [(Kind.LABELS, label_refusal(spec, labels, name)), (Kind.TAINT, taint_refusal(spec, taints))]
-    return [(kind, why) for kind, why in found if why]
+    return [(kind, reason) for kind, reason in found if reason]

@@ -95,10 +95,14 @@ class Volumes:
     """PersistentVolumes, their claims and classes, and the attach limits of nodes."""
 
     def __init__(self, kinds: Mapping[str, Sequence[Manifest]]) -> None:
-        self._claims = {_key(each): each for each in kinds.get("PersistentVolumeClaim", ())}
-        self._volumes = {each["metadata"]["name"]: each for each in kinds.get("PersistentVolume", ())}
-        self._classes = {each["metadata"]["name"]: each for each in kinds.get("StorageClass", ())}
-        self.limits = {each["metadata"]["name"]: attachable(each) for each in kinds.get("CSINode", ())}
+        self._claims = {_key(manifest): manifest for manifest in kinds.get("PersistentVolumeClaim", ())}
+        self._volumes = {
+            manifest["metadata"]["name"]: manifest for manifest in kinds.get("PersistentVolume", ())
+        }
+        self._classes = {manifest["metadata"]["name"]: manifest for manifest in kinds.get("StorageClass", ())}
+        self.limits = {
+            manifest["metadata"]["name"]: attachable(manifest) for manifest in kinds.get("CSINode", ())
+        }
         """The number of attachable volumes, by node and driver."""
 
     def claims(self, pod: Pod) -> Iterator[Claim]:

@@ -55,7 +55,7 @@ class Batch:
 
     @property
     def harmed(self) -> list[Harm]:
-        """What removing one of these pods would make worse for other pods."""
+        """The rules of other pods that the removal of one of these pods would make worse."""
         own = {id(tally): rule for rule in self.rules for tally, _ in rule.seats}
         return [
             (affinity, id(tally))
@@ -218,8 +218,8 @@ def _complaints(batch: Batch) -> Iterator[BindingFailure]:
     more = f" (and {len(batch.pods) - 1} similar pods)" if len(batch.pods) > 1 else ""
     for rule in batch.rules:
         if rule.excess > 0:
-            kind, why = _words(rule)
-            yield BindingFailure(kind, batch.pods[0], f"{why}, in any order of binding{more}")
+            kind, reason = _words(rule)
+            yield BindingFailure(kind, batch.pods[0], f"{reason}, in any order of binding{more}")
 
 
 def _words(rule: Rule) -> tuple[Kind, str]:

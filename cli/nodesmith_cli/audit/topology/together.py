@@ -29,8 +29,8 @@ def check_company(result: Outcome, peers: Peers) -> None:
         batches.append(Batch(own, gives, [pod.key]))
         for tally, domain, _ in gives:
             tally.lasting[domain] -= 1
-    for kind, pod_key, why in complaints(batches):
-        result.report(kind, pod_key, why)
+    for kind, pod_key, reason in complaints(batches):
+        result.report(kind, pod_key, reason)
 
 
 class _Tallies:
@@ -73,7 +73,8 @@ class _Tallies:
             eligible = {
                 place.name: place.labels[term.topology_key]
                 for place in self._places
-                if all(each in place.labels for each in keys) and _is_counted(pod, place, *honours)
+                if all(topology_key in place.labels for topology_key in keys)
+                and _is_counted(pod, place, *honours)
             }
             self._spread[key] = Tally(eligible, least)
             self._count(self._spread[key], [term], leaving=False)

@@ -39,13 +39,13 @@ class Quotas:
 
 def subnet_findings(account: Account) -> Iterator[Finding]:
     """Yield a finding for each of the cluster's subnets with few free addresses."""
-    for each in account.subnets:
-        if each.discovery != account.cluster.name or each.free_addresses >= FEW_ADDRESSES:
+    for subnet in account.subnets:
+        if subnet.discovery != account.cluster.name or subnet.free_addresses >= FEW_ADDRESSES:
             continue
-        found = f"has {each.free_addresses} free addresses ({each.zone})"
+        found = f"has {subnet.free_addresses} free addresses ({subnet.zone})"
         remedy = "add a subnet with the tag karpenter.sh/discovery, or enable prefix delegation"
-        make = error if not each.free_addresses else warning
-        yield make("subnet-addresses", f"subnet {each.id}", found, remedy)
+        make = error if not subnet.free_addresses else warning
+        yield make("subnet-addresses", f"subnet {subnet.id}", found, remedy)
 
 
 def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
@@ -98,8 +98,8 @@ class QuotaReading(AwsCaller):
             pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=states)
             found = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
             used = dict.fromkeys(QUOTAS, 0)
-            for each in found:
-                used["spot" if each.get("InstanceLifecycle") == "spot" else "on-demand"] += _vcpus(each)
+            for finding in found:
+                used["spot" if finding.get("InstanceLifecycle") == "spot" else "on-demand"] += _vcpus(finding)
             return used
 
         return self.ask("ec2:DescribeInstances", "*", read, dict[str, int]())

@@ -43,4 +43,6 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def of_observed(findings: Iterable[Finding], cluster: str) -> list[Finding]:
     """Return the findings with remedies that leave the cluster observed: connect alone would have it served."""
     served = f"nodesmith connect {cluster}"
-    return [replace(each, remedy=each.remedy.replace(served, f"{served} --observe")) for each in findings]
+    return [
+        replace(finding, remedy=finding.remedy.replace(served, f"{served} --observe")) for finding in findings
+    ]

@@ -46,10 +46,10 @@ def cni_of(server: ApiServer) -> Cni | None:
         return None
     containers = (((found.get("spec") or {}).get("template") or {}).get("spec") or {}).get("containers") or ()
     environment = {
-        str(each["name"]): str(each.get("value") or "")
+        str(variable["name"]): str(variable.get("value") or "")
         for container in containers
         if container.get("name") == "aws-node"
-        for each in container.get("env") or ()
+        for variable in container.get("env") or ()
     }
     return Cni(environment, tuple(sorted(map(name_of, configs))), _config(server))
 
@@ -133,7 +133,7 @@ def _eni_configs(cni: Cni, account: Account) -> Iterator[Finding]:
         return
     if cni.environment.get(_BY_LABEL) not in _ZONE_LABELS:
         return
-    zones = {each.zone for each in account.subnets if each.discovery == account.cluster.name}
+    zones = {subnet.zone for subnet in account.subnets if subnet.discovery == account.cluster.name}
     missing = sorted(zones - {*cni.eni_configs})
     if missing:
         found = f"none is named {some(missing)}: pods on nodes of such a zone get no address"

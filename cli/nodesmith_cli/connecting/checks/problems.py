@@ -237,13 +237,13 @@ def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
 def _discovery(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     name = account.cluster.name
     for what, found in (("subnets", account.subnets), ("security groups", account.groups)):
-        if any(each.discovery == name for each in found):
+        if any(resource.discovery == name for resource in found):
             continue
-        others = [each for each in found if each.discovery]
+        others = [resource for resource in found if resource.discovery]
         if others:
             yield warning(
                 "discovery",
-                f"{what} {some(each.id for each in others)}",
+                f"{what} {some(resource.id for resource in others)}",
                 f"carry karpenter.sh/discovery={others[0].discovery}, the tag of another cluster",
                 "select them in EC2NodeClasses by id, or by another tag",
             )
@@ -259,11 +259,11 @@ def _discovery(request: ConnectRequest, account: Account) -> Iterator[Finding]:
 def inside_problems(account: Account, reading: ClusterReading) -> Iterator[Finding]:
     """Yield findings about other software in the cluster, and about objects that cannot be installed."""
     where = f"cluster {account.cluster.name}"
-    for each in sharing.findings(reading.ownership):
-        if each.check == _SHARED:
-            yield info(each.check, where, f"{each.message}: connect leaves them alone")
+    for finding in sharing.findings(reading.ownership):
+        if finding.check == _SHARED:
+            yield info(finding.check, where, f"{finding.message}: connect leaves them alone")
         else:
-            yield Finding(each.check, each.severity, where, each.message, each.remedy)
+            yield Finding(finding.check, finding.severity, where, finding.message, finding.remedy)
     if reading.autoscalers:
         yield warning(
             "cluster-autoscaler",
@@ -271,8 +271,8 @@ def inside_problems(account: Account, reading: ClusterReading) -> Iterator[Findi
             "scales node groups for the same pending pods, so that both may add a node for one pod",
             "scale it to zero replicas, or taint its node groups",
         )
-    unknown = [each for each in reading.objects if each.state is State.UNKNOWN_KIND]
-    if any(each.manifest["kind"] in ADMISSION for each in unknown):
+    unknown = [obj for obj in reading.objects if obj.state is State.UNKNOWN_KIND]
+    if any(obj.manifest["kind"] in ADMISSION for obj in unknown):
         yield warning(
             "admission-policies",
             where,

@@ -47,14 +47,16 @@ def budgets_of(server: ApiServer) -> tuple[Manifest, ...]:
 
 def pool_findings(ownership: ClusterOwnership, region: str) -> Iterator[Finding]:
     """Yield findings about NodePools that cannot launch nodes, and EC2NodeClasses that are not ready."""
-    classes = {name_of(each): each for each in ownership.nodeclasses}
+    classes = {name_of(manifest): manifest for manifest in ownership.nodeclasses}
     for name, nodeclass in classes.items():
         yield from _unready(f"EC2NodeClass {name}", nodeclass)
     sound = []
     for pool in ownership.nodepools:
         yield from _in_vain(pool)
         named = nodeclass_name(pool)
-        if named in classes or (named and any(name_of(each) == named for each in ownership.nodetemplates)):
+        if named in classes or (
+            named and any(name_of(nodetemplate) == named for nodetemplate in ownership.nodetemplates)
+        ):
             sound.append(pool)
             continue
         hint = did_you_mean(named, classes) or f"; existing: {', '.join(sorted(classes)) or 'none'}"
@@ -91,10 +93,10 @@ def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: s
     from nodesmith_cli.manifests.validating.command import check
 
     documents = [
-        *(_document("karpenter.sh/v1", "NodePool", each, number) for number, each in enumerate(pools)),
+        *(_document("karpenter.sh/v1", "NodePool", pool, number) for number, pool in enumerate(pools)),
         *(
-            _document("karpenter.k8s.aws/v1", "EC2NodeClass", each, number)
-            for number, each in enumerate(classes)
+            _document("karpenter.k8s.aws/v1", "EC2NodeClass", nodeclass, number)
+            for number, nodeclass in enumerate(classes)
         ),
     ]
     for finding in check(documents, region):

@@ -24,14 +24,14 @@ class AccountReading(AwsCaller):
         found = self._stack(f"nodesmith-{self.region}")
         if found is None:
             return None
-        outputs = {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs") or ()}
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs") or ()}
         roles = outputs.get("NodeRoles")
         return RegionStack(
             outputs.get("Version", ""),
             outputs.get("BucketName", ""),
             outputs.get("TableName", ""),
             outputs.get("ForwarderRoleArn", ""),
-            None if roles is None else tuple(filter(None, (each.strip() for each in roles.split(",")))),
+            None if roles is None else tuple(filter(None, (name.strip() for name in roles.split(",")))),
         )
 
     def cdk_stack(self, cluster: str) -> str:
@@ -48,7 +48,7 @@ class AccountReading(AwsCaller):
                 if error_code(error) == "ValidationError":
                     return None
                 raise
-            there = [each for each in stacks if not str(each["StackStatus"]).startswith("DELETE_COMPLETE")]
+            there = [stack for stack in stacks if not str(stack["StackStatus"]).startswith("DELETE_COMPLETE")]
             return there[0] if there else None
 
         return self.ask("cloudformation:DescribeStacks", f"stack/{name}", read, None)
@@ -76,7 +76,7 @@ class AccountReading(AwsCaller):
 
         def read() -> tuple[Tagged, ...]:
             pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=_of(cluster.vpc_id))
-            return tuple(_subnet(each, cluster.name) for page in pages for each in page["Subnets"])
+            return tuple(_subnet(subnet, cluster.name) for page in pages for subnet in page["Subnets"])
 
         return self.ask("ec2:DescribeSubnets", "*", read, ())
 
@@ -87,9 +87,9 @@ class AccountReading(AwsCaller):
             paginator = self.client("ec2").get_paginator("describe_security_groups")
             pages = paginator.paginate(Filters=_of(cluster.vpc_id))
             return tuple(
-                _tagged(each["GroupId"], each, cluster.name)
+                _tagged(security_group["GroupId"], security_group, cluster.name)
                 for page in pages
-                for each in page["SecurityGroups"]
+                for security_group in page["SecurityGroups"]
             )
 
         return self.ask("ec2:DescribeSecurityGroups", "*", read, ())
@@ -121,7 +121,7 @@ class AccountReading(AwsCaller):
             pages = (
                 self.client("iam").get_paginator("list_attached_role_policies").paginate(RoleName=bare(role))
             )
-            return [each["PolicyArn"] for page in pages for each in page["AttachedPolicies"]]
+            return [policy["PolicyArn"] for page in pages for policy in page["AttachedPolicies"]]
 
         return self.ask("iam:ListAttachedRolePolicies", f"role/{role}", read, list[str]())
 
@@ -147,13 +147,15 @@ def _tagged(id_: str, found: Mapping[str, Any], cluster: str, free: int = 0, zon
 
 def _trusts_ec2(policy: Mapping[str, Any]) -> bool:
     statements = policy.get("Statement") or []
-    for each in statements if isinstance(statements, list) else [statements]:
+    for statement in statements if isinstance(statements, list) else [statements]:
         principals = (
-            (each.get("Principal") or {}).get("Service", [])
-            if isinstance(each.get("Principal"), dict)
+            (statement.get("Principal") or {}).get("Service", [])
+            if isinstance(statement.get("Principal"), dict)
             else []
         )
         named = [principals] if isinstance(principals, str) else principals
-        if each.get("Effect") == "Allow" and any(str(name).startswith("ec2.amazonaws.com") for name in named):
+        if statement.get("Effect") == "Allow" and any(
+            str(name).startswith("ec2.amazonaws.com") for name in named
+        ):
             return True
     return False

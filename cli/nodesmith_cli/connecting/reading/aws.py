@@ -93,10 +93,10 @@ class AwsReading(AccountReading, EksReading):
         stack = self.stack()
         parameter = self.parameter(request.cluster)
         watched = self.parameter(request.cluster, observed=True)
-        known = readable(request.cluster, parameter if parameter is not None else watched)
-        vpc = request.vpc if request.vpc is not None else (known.reached_from if known else "")
+        registration = readable(request.cluster, parameter if parameter is not None else watched)
+        vpc = request.vpc if request.vpc is not None else (registration.reached_from if registration else "")
         default = default_node_role(request.cluster)
-        named = [request.node_role or "", *(known.node_roles if known else ()), default]
+        named = [request.node_role or "", *(registration.node_roles if registration else ()), default]
         names = possible_names(named)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
         functions = talking_roles(self.region, vpc)

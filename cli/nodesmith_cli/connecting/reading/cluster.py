@@ -29,7 +29,7 @@ def look_inside(
     """Compare the cluster with the manifests, without changing anything. Raises Transient, Rejected."""
     return ClusterReading(
         ownership,
-        tuple(_object(server, each, ownership) for each in manifests),
+        tuple(_object(server, manifest, ownership) for manifest in manifests),
         tuple(_autoscalers(server)),
         without_credentials(server),
         image_of(server),
@@ -52,18 +52,18 @@ def image_of(server: ApiServer) -> str:
 
 def without_credentials(server: ApiServer) -> tuple[str, ...]:
     """Return the names of the forwarder's pods without EKS Pod Identity credentials."""
-    return tuple(name_of(each) for each in forwarders_pods(server) if not _has_credentials(each))
+    return tuple(name_of(pod) for pod in forwarders_pods(server) if not _has_credentials(pod))
 
 
 def forwarders_pods(server: ApiServer) -> list[Manifest]:
     """Return the forwarder's pods, except terminating ones."""
     pods = listed(server, PODS, OF_FORWARDER)
-    return [each for each in pods if not each["metadata"].get("deletionTimestamp")]
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
 
 def _has_credentials(pod: Mapping[str, Any]) -> bool:
     containers = (pod.get("spec") or {}).get("containers") or ()
-    return any(each.get("name") == _CREDENTIALS for c in containers for each in c.get("env") or ())
+    return any(variable.get("name") == _CREDENTIALS for c in containers for variable in c.get("env") or ())
 
 
 def _object(server: Applier, manifest: Mapping[str, Any], ownership: ClusterOwnership) -> Object:
@@ -87,17 +87,17 @@ def _why_left(server: Applier, manifest: Mapping[str, Any], ownership: ClusterOw
 
 
 def _autoscalers(server: ApiServer) -> Iterator[str]:
-    for each in running_autoscalers(server):
-        yield f"{each['metadata'].get('namespace', '')}/{name_of(each)}"
+    for autoscaler in running_autoscalers(server):
+        yield f"{autoscaler['metadata'].get('namespace', '')}/{name_of(autoscaler)}"
 
 
 def running_autoscalers(server: ApiServer) -> Iterator[Manifest]:
     """Yield the Deployments of Cluster Autoscaler that have replicas. Raises Transient, Rejected."""
-    for each in listed(server, _DEPLOYMENTS):
-        labels, name = each["metadata"].get("labels") or {}, name_of(each)
+    for deployment in listed(server, _DEPLOYMENTS):
+        labels, name = deployment["metadata"].get("labels") or {}, name_of(deployment)
         is_one = labels.get("app.kubernetes.io/name") in _AUTOSCALERS or name.endswith("cluster-autoscaler")
-        if is_one and (each.get("spec") or {}).get("replicas", 1):
-            yield each
+        if is_one and (deployment.get("spec") or {}).get("replicas", 1):
+            yield deployment
 
 
 class Age(StrEnum):

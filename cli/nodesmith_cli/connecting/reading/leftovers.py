@@ -24,7 +24,7 @@ from nodesmith_cli.connecting.steps.leftovers import Leftovers
 
 
 class LeftoverReading(AwsReading):
-    """Reads what disconnect may remove."""
+    """Reads the resources that disconnect may remove."""
 
     def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
         """Return all resources. `cluster` is None if it no longer exists in EKS. Raises Transient, Rejected."""
@@ -32,8 +32,8 @@ class LeftoverReading(AwsReading):
         is_served = parameter is not None
         if parameter is None:
             parameter = self.parameter(name, observed=True)
-        known = readable(name, parameter)
-        named = [default_node_role(name), *(known.node_roles if known else ())]
+        registration = readable(name, parameter)
+        named = [default_node_role(name), *(registration.node_roles if registration else ())]
         roles = possible_names(named)
         stack, profiles = self.stack(), self._profiles(name)
         node_roles = tuple(self.node_roles(name, roles).values())
@@ -74,7 +74,7 @@ class LeftoverReading(AwsReading):
 
         def read() -> list[str]:
             pages = self.client("eks").get_paginator("list_access_entries").paginate(clusterName=cluster.name)
-            return [each for page in pages for each in page["accessEntries"]]
+            return [access_entry for page in pages for access_entry in page["accessEntries"]]
 
         return self.ask("eks:ListAccessEntries", f"cluster/{cluster.name}", read, list[str]())
 
@@ -101,8 +101,8 @@ class LeftoverReading(AwsReading):
             subnets = ec2.get_paginator("describe_subnets").paginate(Filters=filters)
             groups = ec2.get_paginator("describe_security_groups").paginate(Filters=filters)
             return (
-                *(each["SubnetId"] for page in subnets for each in page["Subnets"]),
-                *(each["GroupId"] for page in groups for each in page["SecurityGroups"]),
+                *(subnet["SubnetId"] for page in subnets for subnet in page["Subnets"]),
+                *(security_group["GroupId"] for page in groups for security_group in page["SecurityGroups"]),
             )
 
         return self.ask("ec2:DescribeSubnets", "*", read, ())
@@ -112,7 +112,11 @@ class LeftoverReading(AwsReading):
 
         def read() -> tuple[str, ...]:
             pages = self.client("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
-            return tuple(each["LaunchTemplateId"] for page in pages for each in page["LaunchTemplates"])
+            return tuple(
+                launch_template["LaunchTemplateId"]
+                for page in pages
+                for launch_template in page["LaunchTemplates"]
+            )
 
         return self.ask("ec2:DescribeLaunchTemplates", "*", read, ())
 
@@ -122,11 +126,11 @@ class LeftoverReading(AwsReading):
 
         def read() -> Mapping[str, tuple[str, ...]]:
             pages = self.client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=path)
-            found = [each for page in pages for each in page["InstanceProfiles"]]
+            found = [instance_profile for page in pages for instance_profile in page["InstanceProfiles"]]
             return {
-                each["InstanceProfileName"]: _roles_in(each)
-                for each in found
-                if each["Path"].startswith(path) and each["InstanceProfileName"] not in used
+                profile["InstanceProfileName"]: _roles_in(profile)
+                for profile in found
+                if profile["Path"].startswith(path) and profile["InstanceProfileName"] not in used
             }
 
         return self.ask("iam:ListInstanceProfiles", f"instance-profile{path}*", read, {})
@@ -136,11 +140,11 @@ class LeftoverReading(AwsReading):
 
         def read() -> Mapping[str, tuple[str, ...]]:
             pages = self.client("iam").get_paginator("list_instance_profiles").paginate()
-            all_ = [each for page in pages for each in page["InstanceProfiles"]]
+            all_ = [instance_profile for page in pages for instance_profile in page["InstanceProfiles"]]
             others = {
-                each["InstanceProfileName"]: _roles_in(each)
-                for each in all_
-                if each["InstanceProfileName"] not in without
+                profile["InstanceProfileName"]: _roles_in(profile)
+                for profile in all_
+                if profile["InstanceProfileName"] not in without
             }
             return {role: tuple(name for name in sorted(others) if role in others[name]) for role in roles}
 
@@ -150,8 +154,8 @@ class LeftoverReading(AwsReading):
         """Return the living instances that nodesmith has launched or adopted for the cluster, and not released."""
 
         def read() -> tuple[str, ...]:
-            found = machines(self.client("ec2"), *ours(cluster), LIVING)
-            return tuple(sorted(each.instance.id for each in found))
+            owned_machines = machines(self.client("ec2"), *ours(cluster), LIVING)
+            return tuple(sorted(machine.instance.id for machine in owned_machines))
 
         return self.ask("ec2:DescribeInstances", "*", read, ())
 
@@ -160,8 +164,8 @@ class LeftoverReading(AwsReading):
 
         def read() -> frozenset[str]:
             owned = where(f"tag:{owned_tag(cluster)}", "owned")
-            found = machines(self.client("ec2"), owned, LIVING)
-            return frozenset(each.instance.instance_profile for each in found)
+            owned_machines = machines(self.client("ec2"), owned, LIVING)
+            return frozenset(machine.instance.instance_profile for machine in owned_machines)
 
         return self.ask("ec2:DescribeInstances", "*", read, frozenset())
 
@@ -178,7 +182,7 @@ class LeftoverReading(AwsReading):
             paginator = self.client("dynamodb").get_paginator("query")
             queries = partition_queries(cluster)
             return sum(
-                page["Count"] for each in queries for page in paginator.paginate(**each, Select="COUNT")
+                page["Count"] for query in queries for page in paginator.paginate(**query, Select="COUNT")
             )
 
         return self.ask("dynamodb:Query", f"table/{TABLE}", read, 0)

@@ -80,22 +80,22 @@ def _spot_role(account: Account) -> Row:
 
 def _network(request: ConnectRequest, account: Account) -> Iterator[Row]:
     tag = f"karpenter.sh/discovery={account.cluster.name}"
-    own_subnets = [each for each in account.subnets if each.id in account.cluster.subnets]
-    own_groups = [each for each in account.groups if each.id == account.cluster.security_group]
+    own_subnets = [subnet for subnet in account.subnets if subnet.id in account.cluster.subnets]
+    own_groups = [group for group in account.groups if group.id == account.cluster.security_group]
     for what, there, own in (
         ("subnets", account.subnets, own_subnets),
         ("security groups", account.groups, own_groups),
     ):
-        found = [each for each in there if each.discovery == account.cluster.name]
+        found = [resource for resource in there if resource.discovery == account.cluster.name]
         if found:
-            yield present(f"{what} with {tag}", some(each.id for each in found))
-        elif request.is_to_tag and own and not any(each.discovery for each in own):
+            yield present(f"{what} with {tag}", some(resource.id for resource in found))
+        elif request.is_to_tag and own and not any(resource.discovery for resource in own):
             ids = _ids(own)
             yield made(f"{what} with {tag}", some(ids), Tag(ids))
 
 
 def _ids(tagged: list[Tagged]) -> tuple[str, ...]:
-    return tuple(each.id for each in tagged)
+    return tuple(resource.id for resource in tagged)
 
 
 def _nodes(target: Registration, account: Account) -> Iterator[Row]:
@@ -119,7 +119,9 @@ def _policies(what: str, name: str, attached: frozenset[str], account: Account) 
     bare = {arn.rpartition("/")[2] for arn in attached}
     if {"AmazonEKSWorkerNodePolicy"} <= bare:
         return present(what)
-    missing = tuple(policy_arn(account, each) for each in NODE_POLICIES if each not in bare)
+    missing = tuple(
+        policy_arn(account, node_policy) for node_policy in NODE_POLICIES if node_policy not in bare
+    )
     return changed(
         what, f"attach {', '.join(arn.rpartition('/')[2] for arn in missing)}", AttachPolicies(name, missing)
     )
@@ -173,8 +175,8 @@ def _registered(target: Registration, account: Account) -> Row:
     text = target.to_json()
     if there is None:
         return made(what, text, Register(text, is_new=True, observed=target.observed))
-    known = readable(target.cluster, there)
-    if known is not None and replace(known, observed=target.observed) == target:
+    existing = readable(target.cluster, there)
+    if existing is not None and replace(existing, observed=target.observed) == target:
         return present(what, text)
     return changed(what, _difference(there, text), Register(text, is_new=False, observed=target.observed))
 
@@ -205,19 +207,19 @@ def installed(reading: ClusterReading) -> Iterator[Row]:
         ("admission policies", ADMISSION),
         ("forwarder", ("Namespace", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Deployment")),
     ):
-        of_kinds = [each for each in reading.objects if each.manifest["kind"] in kinds]
-        found = [each for each in of_kinds if each.state is not State.UNKNOWN_KIND]
+        of_kinds = [obj for obj in reading.objects if obj.manifest["kind"] in kinds]
+        found = [obj for obj in of_kinds if obj.state is not State.UNKNOWN_KIND]
         if found:
             yield _group(what, found)
 
 
 def _group(what: str, found: list[Object]) -> Row:
-    due = [each for each in found if is_due(each)]
+    due = [obj for obj in found if is_due(obj)]
     if not due:
         return present(what)
-    names = some(_named(each) for each in due)
-    action = Apply(tuple(each.manifest for each in due))
-    is_new = len(due) == len(found) and all(each.state is State.MISSING for each in due)
+    names = some(_named(obj) for obj in due)
+    action = Apply(tuple(obj.manifest for obj in due))
+    is_new = len(due) == len(found) and all(obj.state is State.MISSING for obj in due)
     return made(what, names, action) if is_new else changed(what, names, action)
 
 

@@ -266,4 +266,7 @@ def _wait_until_served(server: Applier, crd: Mapping[str, Any], sleep: Callable[
 
 def _is_established(crd: Mapping[str, Any] | None) -> bool:
     conditions = ((crd or {}).get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+    return any(
+        condition.get("type") == "Established" and condition.get("status") == "True"
+        for condition in conditions
+    )

@@ -28,7 +28,7 @@ LAST_RUN_SECONDS = LAST_USE.total_seconds() + 15
 
 
 class Remover:
-    """Removes what one cluster has in AWS. `bucket` is empty if the region's stack is gone."""
+    """Removes one cluster's resources in AWS. `bucket` is empty if the region's stack is gone."""
 
     def __init__(self, client: Client, cluster: str, bucket: str, sleep: Callable[[float], None]) -> None:
         self._client, self._name, self._bucket, self._sleep = client, cluster, bucket, sleep
@@ -81,9 +81,9 @@ class Remover:
             paginator = self._client("s3").get_paginator("list_object_versions")
             pages = list(paginator.paginate(Bucket=self._bucket, Prefix=prefix(self._name)))
         found = [
-            {"Key": each["Key"], "VersionId": each["VersionId"]}
+            {"Key": version["Key"], "VersionId": version["VersionId"]}
             for page in pages
-            for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+            for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
         ]
         for some in _batches(found, _MOST_OBJECTS):
             self._call(
@@ -97,8 +97,8 @@ class Remover:
     def _delete_items(self) -> None:
         with asking("dynamodb:Query", f"table/{TABLE}"):
             paginator = self._client("dynamodb").get_paginator("query")
-            queries = [{**each, "ProjectionExpression": "pk, sk"} for each in partition_queries(self._name)]
-            pages = [page for each in queries for page in paginator.paginate(**each)]
+            queries = [{**query, "ProjectionExpression": "pk, sk"} for query in partition_queries(self._name)]
+            pages = [page for query in queries for page in paginator.paginate(**query)]
         requests = [{"DeleteRequest": {"Key": item}} for page in pages for item in page["Items"]]
         for some in _batches(requests, _MOST_ITEMS):
             left: Any = {TABLE: some}

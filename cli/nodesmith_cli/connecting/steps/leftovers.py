@@ -80,7 +80,7 @@ class Leftovers:
         """The principals that are nodesmith's functions, in any VPC."""
         concerns = "|".join(TALKING)
         name = re.compile(rf"nodesmith-(?:[a-z][a-z0-9-]*-)?(?:{concerns})-{re.escape(self.region)}")
-        return tuple(each for each in sorted(self.entries) if name.fullmatch(each.rpartition("/")[2]))
+        return tuple(entry for entry in sorted(self.entries) if name.fullmatch(entry.rpartition("/")[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +92,46 @@ class KeepOptions:
     node_role: bool = True
 
 
-def removals(left: Leftovers, keep: KeepOptions) -> list[Row]:
+def removals(leftovers: Leftovers, keep: KeepOptions) -> list[Row]:
     """Return the rows of what is removed, in order, and of what stays."""
-    return [*_access(left, keep), *_made_at_run_time(left, keep), *_roles(left, keep)]
+    return [*_access(leftovers, keep), *_made_at_run_time(leftovers, keep), *_roles(leftovers, keep)]
 
 
-def _access(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
-    if left.is_registered:
-        name = parameter_name(left.cluster, observed=left.is_observed)
+def _access(leftovers: Leftovers, keep: KeepOptions) -> Iterator[Row]:
+    if leftovers.is_registered:
+        name = parameter_name(leftovers.cluster, observed=leftovers.is_observed)
         yield _goes(f"registration {name}", "", DeleteRegistration())
-    if left.functions:
-        names = some(each.rpartition("/")[2] for each in left.functions)
-        yield _goes("access entries of functions", names, DeleteEntries(left.functions))
-    if left.association is not None:
-        yield _goes("Pod Identity association of the forwarder", "", DeleteAssociation(left.association.id))
-    if left.is_agent_made and left.is_only_association:
-        yield _goes(f"add-on {AGENT}", "installed by connect", DeleteAgent())
-    elif left.is_agent_made:
-        yield _stays(f"add-on {AGENT}", "other Pod Identity associations need it")
-    if left.tagged and keep.nodes:
-        yield _stays("discovery tags", some(left.tagged))
-    elif left.tagged:
-        yield _goes("discovery tags", some(left.tagged), Untag(left.tagged))
-
-
-def _made_at_run_time(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
-    if left.templates:
+    if leftovers.functions:
+        names = some(function.rpartition("/")[2] for function in leftovers.functions)
+        yield _goes("access entries of functions", names, DeleteEntries(leftovers.functions))
+    if leftovers.association is not None:
         yield _goes(
-            "launch templates", counted(len(left.templates), "template"), DeleteTemplates(left.templates)
+            "Pod Identity association of the forwarder", "", DeleteAssociation(leftovers.association.id)
         )
-    if left.profiles and keep.nodes:
+    if leftovers.is_agent_made and leftovers.is_only_association:
+        yield _goes(f"add-on {AGENT}", "installed by connect", DeleteAgent())
+    elif leftovers.is_agent_made:
+        yield _stays(f"add-on {AGENT}", "other Pod Identity associations need it")
+    if leftovers.tagged and keep.nodes:
+        yield _stays("discovery tags", some(leftovers.tagged))
+    elif leftovers.tagged:
+        yield _goes("discovery tags", some(leftovers.tagged), Untag(leftovers.tagged))
+
+
+def _made_at_run_time(leftovers: Leftovers, keep: KeepOptions) -> Iterator[Row]:
+    if leftovers.templates:
+        yield _goes(
+            "launch templates",
+            counted(len(leftovers.templates), "template"),
+            DeleteTemplates(leftovers.templates),
+        )
+    if leftovers.profiles and keep.nodes:
         yield _stays("instance profiles", "used by remaining nodes")
-    elif left.profiles:
-        yield _goes("instance profiles", some(left.profiles), DeleteProfiles(left.profiles))
+    elif leftovers.profiles:
+        yield _goes("instance profiles", some(leftovers.profiles), DeleteProfiles(leftovers.profiles))
     for what, count, noun, action in (
-        ("snapshots, decisions and metrics in the bucket", left.objects, "object", DeleteObjects()),
-        ("items in the table", left.items, "item", DeleteItems()),
+        ("snapshots, decisions and metrics in the bucket", leftovers.objects, "object", DeleteObjects()),
+        ("items in the table", leftovers.items, "item", DeleteItems()),
     ):
         if count and (keep.data or keep.nodes):
             yield _stays(what, counted(count, noun))
@@ -135,14 +139,14 @@ def _made_at_run_time(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
             yield _goes(what, counted(count, noun), action)
 
 
-def _roles(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
-    for role in left.node_roles:
+def _roles(leftovers: Leftovers, keep: KeepOptions) -> Iterator[Row]:
+    for role in leftovers.node_roles:
         entry = [
-            each
-            for each in left.entries
-            if each.rpartition("/")[2] == role.name and left.entries[each].is_made
+            leftover
+            for leftover in leftovers.entries
+            if leftover.rpartition("/")[2] == role.name and leftovers.entries[leftover].is_made
         ]
-        if keep.nodes or left.has_nodes:
+        if keep.nodes or leftovers.has_nodes:
             yield _stays(f"role {role.name}", "used by remaining nodes")
             continue
         if entry:
@@ -151,7 +155,7 @@ def _roles(left: Leftovers, keep: KeepOptions) -> Iterator[Row]:
             continue
         if keep.node_role:
             yield _stays(f"role {role.name}", "use --delete-node-role to delete it")
-        elif holders := left.holders.get(role.name):
+        elif holders := leftovers.holders.get(role.name):
             # IAM roles belong to no region: a cluster of the same name in another one may have this role, too.
             yield _stays(f"role {role.name}", f"in instance profile {some(holders)}")
         else:
@@ -164,5 +168,5 @@ def _goes(what: str, detail: str, action: RemoveAction) -> Row:
     return Row(what, ResourceState.REMOVED, detail, action)
 
 
-def _stays(what: str, why: str) -> Row:
-    return Row(what, ResourceState.KEPT, why)
+def _stays(what: str, reason: str) -> Row:
+    return Row(what, ResourceState.KEPT, reason)

@@ -87,7 +87,7 @@ class Analysis:
 
     @property
     def best_hourly_usd(self) -> float:
-        """The lowest price that a plan for all pods has, whether made anew or reached by moves."""
+        """The lowest price of a plan for all pods, whether made from scratch or reached by moves."""
         return min(self.whole.hourly_usd, self.moves.hourly_usd, self.now_hourly_usd)
 
     @property
@@ -98,7 +98,7 @@ class Analysis:
     @property
     def priced(self) -> tuple[PricedNode, ...]:
         """The nodes with a known price."""
-        return tuple(each for each in self.nodes if each.price is not None)
+        return tuple(node for node in self.nodes if node.price is not None)
 
 
 def parsed_nodes(manifests: Iterable[Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
@@ -139,23 +139,23 @@ def prepared(
     priced = tuple(
         priced_nodes(nodes, catalog, marked, has_cluster_autoscaler=cluster.has_cluster_autoscaler)
     )
-    if not any(each.price for each in priced):
-        why = f": {priced[0].name}: {priced[0].unknown}" if priced else ""
-        raise Rejected(f"none of the cluster's {len(priced):,} nodes has a known price{why}")
-    custom, faults = checked(each for each in cluster.documents if each.manifest["kind"] in _READ)
-    pools = [each.manifest for each in custom if each.manifest["kind"] == "NodePool"]
+    if not any(node.price for node in priced):
+        reason = f": {priced[0].name}: {priced[0].unknown}" if priced else ""
+        raise Rejected(f"none of the cluster's {len(priced):,} nodes has a known price{reason}")
+    custom, faults = checked(document for document in cluster.documents if document.manifest["kind"] in _READ)
+    pools = [document.manifest for document in custom if document.manifest["kind"] == "NodePool"]
     ours = [pool for pool in pools if not is_foreign(pool)]
     classes = [without_free_reservations(e.manifest) for e in custom if e.manifest["kind"] == "EC2NodeClass"]
     used = ours or assumed_nodepools(priced, cluster.of_kind("Pod"))
     nodeclasses, nodepools = _split(used)
-    own = {str(each["metadata"]["name"]) for each in (*classes, *nodeclasses)}
+    own = {str(nodeclass["metadata"]["name"]) for nodeclass in (*classes, *nodeclasses)}
     lacking = sorted({*map(nodeclass_name, nodepools)} - own - {""})
-    assumed = [in_zones(each, priced) for each in (*nodeclasses, *map(assumed_nodeclass, lacking))]
-    rest = [each for each in cluster.documents if each.manifest["kind"] not in _CUSTOM]
+    assumed = [in_zones(nodeclass, priced) for nodeclass in (*nodeclasses, *map(assumed_nodeclass, lacking))]
+    rest = [document for document in cluster.documents if document.manifest["kind"] not in _CUSTOM]
     planned = [*map(unhurried, nodepools), *classes, *assumed, *others(assumed_nodeclass(OTHERS))]
-    made = tuple(Document(each, _NOWHERE, n) for n, each in enumerate(planned, start=1))
+    made = tuple(Document(manifest, _NOWHERE, n) for n, manifest in enumerate(planned, start=1))
     inputs = plan_inputs(Manifests((*rest, *made)), catalog, settings=settings, now=now)
-    shown = {each.node.provider_id for each in priced} - {""}
+    shown = {node.node.provider_id for node in priced} - {""}
     return Prepared(
         priced,
         inputs,
@@ -173,7 +173,7 @@ def without_free_reservations(nodeclass: Mapping[str, Any]) -> Mapping[str, Any]
     held = status.get("capacityReservations") if isinstance(status, Mapping) else None
     if not isinstance(status, Mapping) or not isinstance(held, list):
         return nodeclass
-    full = [{AVAILABLE: 0, **each} for each in held if isinstance(each, Mapping)]
+    full = [{AVAILABLE: 0, **reservation} for reservation in held if isinstance(reservation, Mapping)]
     return {**nodeclass, "status": {**status, "capacityReservations": full}}
 
 
@@ -190,7 +190,7 @@ def _always() -> bool:
 
 
 def _on_demand_nodes(nodes: Iterable[PricedNode]) -> frozenset[str]:
-    return frozenset(each.name for each in nodes if each.capacity_type in (ON_DEMAND, RESERVED))
+    return frozenset(node.name for node in nodes if node.capacity_type in (ON_DEMAND, RESERVED))
 
 
 def _pinned_to(free: Inputs, keys: frozenset[str]) -> Inputs:
@@ -201,34 +201,44 @@ def analysed(
     ready: Prepared, usage: Usage, budget: Callable[[], Callable[[], bool]] = lambda: _always
 ) -> Analysis:
     """Analyse a cluster. `budget` begins an optional part, and returns a function that is True while it has time."""
-    there, nodes = adopted(ready.inputs, ready.nodes), ready.nodes
-    snapshot, catalog = there.inputs.snapshot, ready.inputs.catalog
-    whole = repacked(there.inputs)
+    adopted_nodes, nodes = adopted(ready.inputs, ready.nodes), ready.nodes
+    snapshot, catalog = adopted_nodes.inputs.snapshot, ready.inputs.catalog
+    whole = repacked(adopted_nodes.inputs)
     paid = _on_demand_nodes(nodes)
     everyone = frozenset(pod.key for pod in snapshot.pods if pod.node in paid)
-    on_demand = whole if everyone == there.pinned else repacked(_pinned_to(there.free, everyone))
-    moves = reached(there.inputs, budget())
+    on_demand = (
+        whole if everyone == adopted_nodes.pinned else repacked(_pinned_to(adopted_nodes.free, everyone))
+    )
+    moves = reached(adopted_nodes.inputs, budget())
     parts = parts_by_node(nodes, snapshot)
-    held = held_by_rule(moves.blocked, nodes, parts, snapshot.pods)
-    spot = spot_option(there.free, there.pinned)
+    constraints = held_by_rule(moves.blocked, nodes, parts, snapshot.pods)
+    spot = spot_option(adopted_nodes.free, adopted_nodes.pinned)
     has_time = budget()
-    protections = protection_costs(there.inputs, held, has_time)
-    costs = constraint_costs(there.inputs, whole, there.pinned, has_time)
-    offers = nodepool_offers(snapshot, there.inputs.ledger, catalog, there.inputs.settings, there.inputs.now)
-    allowed = {choice.type.name for one in offers.templates for choice in one.choices}
+    protections = protection_costs(adopted_nodes.inputs, constraints, has_time)
+    costs = constraint_costs(adopted_nodes.inputs, whole, adopted_nodes.pinned, has_time)
+    offers = nodepool_offers(
+        snapshot,
+        adopted_nodes.inputs.ledger,
+        catalog,
+        adopted_nodes.inputs.settings,
+        adopted_nodes.inputs.now,
+    )
+    allowed = {choice.type.name for template in offers.templates for choice in template.choices}
     obstacles = [
-        f"NodePool {name} launches nothing: {why}" for name, why in offers.obstacles.items() if name != OTHERS
+        f"NodePool {name} launches nothing: {reason}"
+        for name, reason in offers.obstacles.items()
+        if name != OTHERS
     ]
     return Analysis(
         nodes,
         len(snapshot.pods),
         len(ready.inputs.snapshot.pods) - len(snapshot.pods),
-        total_hourly_usd(nodes) - covered_hourly_usd(there.inputs),
+        total_hourly_usd(nodes) - covered_hourly_usd(adopted_nodes.inputs),
         whole,
         on_demand,
         moves,
         parts,
-        tuple(held),
+        tuple(constraints),
         tuple(protections),
         costs,
         spot,

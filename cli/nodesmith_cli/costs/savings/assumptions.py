@@ -53,9 +53,9 @@ def assumed_nodepools(nodes: Iterable[PricedNode], pods: Iterable[Manifest]) -> 
     """Return NodePools that serve what the nodes serve now, and their EC2NodeClass first; nothing without nodes."""
     selected = selected_labels(pods)
     kinds: dict[_Kind, list[PricedNode]] = {}
-    for each in nodes:
-        if each.price is not None and each.node.labels.get(OS, _LINUX) == _LINUX:
-            kinds.setdefault(_kind(each, selected), []).append(each)
+    for node in nodes:
+        if node.price is not None and node.node.labels.get(OS, _LINUX) == _LINUX:
+            kinds.setdefault(_kind(node, selected), []).append(node)
     pools = [_nodepool(f"assumed-{n}", kind, kinds[kind]) for n, kind in enumerate(sorted(kinds), start=1)]
     return [assumed_nodeclass(NODECLASS_NAME), *pools] if pools else []
 
@@ -80,13 +80,13 @@ def _selected(spec: Manifest) -> Iterator[str]:
             yield str(expression.get("key"))
 
 
-def _kind(each: PricedNode, selected: Collection[str]) -> _Kind:
-    labels = each.node.labels
+def _kind(node: PricedNode, selected: Collection[str]) -> _Kind:
+    labels = node.node.labels
     return _Kind(
-        each.capacity_type,
+        node.capacity_type,
         labels.get(ARCH, "amd64"),
         tuple(sorted((key, labels[key]) for key in selected if key in labels)),
-        tuple(sorted((t.key, t.value, t.effect) for t in each.node.taints if _lasts(t))),
+        tuple(sorted((t.key, t.value, t.effect) for t in node.node.taints if _lasts(t))),
     )
 
 
@@ -112,7 +112,7 @@ def _nodepool(name: str, kind: _Kind, nodes: Sequence[PricedNode]) -> dict[str, 
                 "spec": {
                     "nodeClassRef": {"group": AWS_DOMAIN, "kind": "EC2NodeClass", "name": NODECLASS_NAME},
                     **({"taints": taints} if taints else {}),
-                    "requirements": _requirements(kind, [each.instance_type for each in nodes]),
+                    "requirements": _requirements(kind, [node.instance_type for node in nodes]),
                 },
             },
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"},
@@ -141,7 +141,7 @@ def _allows(key: str, *values: str) -> dict[str, Any]:
 def in_zones(nodeclass: Manifest, nodes: Iterable[PricedNode]) -> dict[str, Any]:
     """Return an assumed EC2NodeClass with subnets in the zones of the nodes, as its status would show them."""
     zones = sorted(
-        {each.zone for each in nodes if each.price is not None and each.node.labels.get(INSTANCE_TYPE)}
+        {node.zone for node in nodes if node.price is not None and node.node.labels.get(INSTANCE_TYPE)}
     )
     subnets = [{"id": f"subnet-{zone}", ZONE.rpartition("/")[2]: zone} for zone in zones]
     return {**nodeclass, "status": {"subnets": subnets}} if subnets else dict(nodeclass)

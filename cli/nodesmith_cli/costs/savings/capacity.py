@@ -62,21 +62,21 @@ class Shares:
         return fsum(price * requests.of(name) for name, price in self.by_resource.items())
 
 
-def shares_of(each: PricedNode) -> Shares:
+def shares_of(node: PricedNode) -> Shares:
     """Return what a unit of each resource of a node costs: of its accelerators if it has any, or of cpu and memory."""
-    offered = each.node.allocatable
+    offered = node.node.allocatable
     accelerators = [name for name in ACCELERATORS if offered.of(name)]
     if accelerators:
-        part = each.hourly_usd / len(accelerators)
+        part = node.hourly_usd / len(accelerators)
         return Shares({name: part / offered.of(name) for name in accelerators})
     cpu, memory = offered.cpu_milli / 1000 * _GIB_PER_CPU, offered.memory_bytes / _GIB
-    unit = each.hourly_usd / max(cpu + memory, 1e-9)
+    unit = node.hourly_usd / max(cpu + memory, 1e-9)
     return Shares({CPU: unit * _GIB_PER_CPU / 1000, MEMORY: unit / _GIB})
 
 
-def parts_of(each: PricedNode, pods: Iterable[Pod]) -> Parts:
+def parts_of(node: PricedNode, pods: Iterable[Pod]) -> Parts:
     """Return what a node's price pays for. What pods request beyond its capacity does not count."""
-    offered, shares = each.node.allocatable, shares_of(each)
+    offered, shares = node.node.allocatable, shares_of(node)
     shapes = [pod.shape for pod in pods]
     daemons = _capped(total([s.requests for s in shapes if not s.moves]), offered)
     used = _capped(total([s.requests for s in shapes]), offered)
@@ -99,7 +99,7 @@ def parts_by_node(nodes: Iterable[PricedNode], snapshot: Snapshot) -> dict[str, 
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
-    return {each.name: parts_of(each, pods.get(each.name, ())) for each in nodes if each.price is not None}
+    return {node.name: parts_of(node, pods.get(node.name, ())) for node in nodes if node.price is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ def held_by_rule(
 ) -> list[KeptNodes]:
     """Return the rules that keep nodes, the one with the most unrequested capacity first.
 
-    What a rule says about a pod is counted for its workload.
+    A pod's rule is counted for its workload.
     """
-    price = {each.name: each.hourly_usd for each in nodes}
+    price = {node.name: node.hourly_usd for node in nodes}
     workloads = {f"Pod/{pod.key}": f"pods of {workload_of(pod.shape)}" for pod in pods}
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(blocked.keys() & parts.keys()):
@@ -178,14 +178,14 @@ def daemonsets(nodes: Iterable[PricedNode], snapshot: Snapshot) -> list[Workload
 
 
 def oversized(nodes: Iterable[PricedNode], snapshot: Snapshot, usage: Usage) -> list[Workload]:
-    """Return the workloads whose pods request more than they use in this sample, the most expensive surplus first."""
+    """Return the workloads with pods that request more than they use in this sample, the largest cost first."""
     pods = [pod for pod in snapshot.pods if pod.key in usage.by_pod]
-    found = [each for each in _workloads(nodes, pods, usage) if each.unused_hourly_usd > 0]
+    found = [workload for workload in _workloads(nodes, pods, usage) if workload.unused_hourly_usd > 0]
     return sorted(found, key=lambda each: (-each.unused_hourly_usd, each.name))
 
 
 def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -> list[Workload]:
-    shares = {each.name: shares_of(each) for each in nodes if each.price is not None}
+    shares = {node.name: shares_of(node) for node in nodes if node.price is not None}
     groups: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node in shares:
@@ -222,7 +222,7 @@ class Family:
 
 
 def families(nodes: Iterable[PricedNode], catalog: Catalog, allowed: Iterable[str]) -> list[Family]:
-    """Return the families whose nodes other types of at least their size, that NodePools allow, replace for less.
+    """Return the families of nodes that cheaper, allowed types of at least the same size could replace.
 
     The types are of the same architecture, zone and capacity type. `cheapest` is the type that replaces most nodes.
     """
@@ -231,17 +231,17 @@ def families(nodes: Iterable[PricedNode], catalog: Catalog, allowed: Iterable[st
     ]
     groups: dict[tuple[str, str], list[tuple[PricedNode, str, float]]] = {}
     known: dict[tuple[str, str, str], tuple[str, float]] = {}
-    for each in nodes:
-        fact = catalog.facts.get(each.instance_type)
-        if each.price is None or not isinstance(fact, InstanceFacts):
+    for node in nodes:
+        fact = catalog.facts.get(node.instance_type)
+        if node.price is None or not isinstance(fact, InstanceFacts):
             continue
-        key = each.instance_type, each.zone, each.capacity_type
+        key = node.instance_type, node.zone, node.capacity_type
         if key not in known:
-            known[key] = _cheapest(fact, each, types, catalog)
-        family = each.instance_type.partition(".")[0]
-        groups.setdefault((family, each.capacity_type), []).append((each, *known[key]))
+            known[key] = _cheapest(fact, node, types, catalog)
+        family = node.instance_type.partition(".")[0]
+        groups.setdefault((family, node.capacity_type), []).append((node, *known[key]))
     found = [_family(family, sold, rows) for (family, sold), rows in groups.items()]
-    cheaper = [each for each in found if each.cheapest_hourly_usd < each.hourly_usd * 0.999]
+    cheaper = [move for move in found if move.cheapest_hourly_usd < move.hourly_usd * 0.999]
     return sorted(cheaper, key=lambda f: (f.cheapest_hourly_usd - f.hourly_usd, f.name, f.capacity_type))
 
 
@@ -254,24 +254,24 @@ def _family(name: str, sold: str, rows: Sequence[tuple[PricedNode, str, float]])
 
 
 def _cheapest(
-    fact: InstanceFacts, each: PricedNode, types: Iterable[InstanceFacts], catalog: Catalog
+    fact: InstanceFacts, node: PricedNode, types: Iterable[InstanceFacts], catalog: Catalog
 ) -> tuple[str, float]:
     """Return the cheapest type that is at least as large, and its price; the node's own if none is cheaper."""
-    best = each.hourly_usd, each.instance_type
+    best = node.hourly_usd, node.instance_type
     for other in types:
         if not _replaces(other, fact):
             continue
         for offering in catalog.offerings.get(other.name, ()):
             if (offering.zone, offering.capacity_type) == (
-                each.zone,
-                each.capacity_type,
+                node.zone,
+                node.capacity_type,
             ) and offering.available:
                 best = min(best, (offering.price_hourly_usd, other.name))
     return best[1], best[0]
 
 
 def _replaces(other: InstanceFacts, fact: InstanceFacts) -> bool:
-    """Return whether a type has at least what another one has, and is not burstable in place of a steady one."""
+    """Return whether a type has at least another one's resources, and is not burstable in place of a steady one."""
     is_weaker = other.name.startswith(_BURSTABLE) and not fact.name.startswith(_BURSTABLE)
     is_alike = (other.arch, bool(other.gpus), bool(other.local_storage_gb) or not fact.local_storage_gb) == (
         fact.arch,

@@ -43,7 +43,7 @@ _STAYING = ("StatefulSet/", "Job/")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Constraint:
-    """One rule of one workload (`namespace/kind/name`): `kind` is what it is, `key` the label it is about."""
+    """One rule of one workload (`namespace/kind/name`), with the kind of the rule, and its label as `key`."""
 
     workload: str
     kind: str
@@ -106,7 +106,9 @@ def without(constraint: Constraint, shape: Shape) -> Shape:
 
 
 def _dropped(terms: Iterable[Requirements], key: str) -> tuple[Requirements, ...]:
-    return tuple(Requirements.of(*(one for name, one in term.items() if name != key)) for term in terms)
+    return tuple(
+        Requirements.of(*(requirement for name, requirement in term.items() if name != key)) for term in terms
+    )
 
 
 def found_constraints(snapshot: Snapshot, pinned: Collection[str]) -> list[tuple[Constraint, int]]:
@@ -134,15 +136,15 @@ def _shapes(pods: Iterable[Pod], pinned: Collection[str]) -> dict[tuple[Shape, b
 def constraint_costs(
     inputs: Inputs, whole: Repacked, pinned: Collection[str], has_time: Callable[[], bool] = lambda: True
 ) -> Costs:
-    """Return what constraints cost: the plan is made anew without each of them, as long as there is time.
+    """Return the costs of constraints: the pods are planned again without each of them, as long as there is time.
 
     A difference that is smaller than the distance of the plan from its lower bound is within the planner's tolerance.
     """
-    found = found_constraints(inputs.snapshot, pinned)
+    constraints = found_constraints(inputs.snapshot, pinned)
     least = max(LEAST_MONTHLY_USD / _HOURS, _tolerance(whole))
     costs: list[Cost] = []
     examined = 0
-    for constraint, number in found[:MOST]:
+    for constraint, number in constraints[:MOST]:
         if not has_time():
             break
         examined += 1
@@ -150,7 +152,7 @@ def constraint_costs(
         saved = whole.hourly_usd - relaxed.hourly_usd
         costs.append(Cost(constraint, number, saved if saved >= least else 0.0))
     costs.sort(key=lambda cost: (-cost.hourly_usd, cost.constraint))
-    return Costs(tuple(costs), examined, len(found))
+    return Costs(tuple(costs), examined, len(constraints))
 
 
 def _tolerance(whole: Repacked) -> float:
@@ -163,29 +165,29 @@ def _relaxed(snapshot: Snapshot, constraint: Constraint) -> Snapshot:
 
 
 def protection_costs(
-    inputs: Inputs, held: Iterable[KeptNodes], has_time: Callable[[], bool]
+    inputs: Inputs, constraints: Iterable[KeptNodes], has_time: Callable[[], bool]
 ) -> list[tuple[KeptNodes, float]]:
-    """Return what the rules that keep most cost: the plan with their nodes kept, less that without.
+    """Return the costs of the rules that keep most nodes: the plan with these nodes kept, less the plan without them.
 
     The rules are those that keep pods where they are: do-not-disrupt and PodDisruptionBudgets.
     """
-    chosen = [each for each in held if each.rule in _PROTECTIONS]
-    kept = {name: each.message for each in chosen for name in each.nodes}
+    chosen = [constraint for constraint in constraints if constraint.rule in _PROTECTIONS]
+    kept = {name: constraint.message for constraint in chosen for name in constraint.nodes}
     if not chosen:
         return []
     base = repacked(inputs, kept).hourly_usd
     found = []
-    for each in chosen[:_MOST_PROTECTIONS]:
+    for constraint in chosen[:_MOST_PROTECTIONS]:
         if not has_time():
             break
-        rest = {name: why for name, why in kept.items() if name not in each.nodes}
-        found.append((each, max(0.0, base - repacked(inputs, rest).hourly_usd)))
+        rest = {name: reason for name, reason in kept.items() if name not in constraint.nodes}
+        found.append((constraint, max(0.0, base - repacked(inputs, rest).hourly_usd)))
     return sorted(found, key=lambda item: (-item[1], item[0].rule, item[0].object))
 
 
 @dataclass(frozen=True, slots=True)
 class SpotOption:
-    """What the plan would cost if `pods` pods that run on on-demand capacity ran on spot. Never in the headline."""
+    """The plan's cost if `pods` pods on on-demand capacity ran on spot instead. It never counts in the headline."""
 
     pods: int
     hourly_usd: float
@@ -231,10 +233,12 @@ def _with_spot(nodepool: Mapping[str, Any]) -> Mapping[str, Any]:
         return nodepool
     template = nodepool["spec"]["template"]
     requirements = [
-        {**each, "values": sorted({*each["values"], SPOT})}
-        if each.get("key") == CAPACITY_TYPE and each.get("operator") == "In" and ON_DEMAND in each["values"]
-        else each
-        for each in template["spec"].get("requirements") or ()
+        {**requirement, "values": sorted({*requirement["values"], SPOT})}
+        if requirement.get("key") == CAPACITY_TYPE
+        and requirement.get("operator") == "In"
+        and ON_DEMAND in requirement["values"]
+        else requirement
+        for requirement in template["spec"].get("requirements") or ()
     ]
     spec = {**template["spec"], "requirements": requirements}
     return {**nodepool, "spec": {**nodepool["spec"], "template": {**template, "spec": spec}}}

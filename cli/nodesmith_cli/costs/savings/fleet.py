@@ -47,9 +47,11 @@ def unhurried(nodepool: Mapping[str, Any]) -> dict[str, Any]:
     disruption = spec.get("disruption") if isinstance(spec, Mapping) else None
     budgets = (disruption.get("budgets") if isinstance(disruption, Mapping) else None) or ()
     never = [
-        each
-        for each in (budgets if isinstance(budgets, Sequence) else ())
-        if isinstance(each, Mapping) and str(each.get("nodes")) in ("0", "0%") and not each.get("schedule")
+        budget
+        for budget in (budgets if isinstance(budgets, Sequence) else ())
+        if isinstance(budget, Mapping)
+        and str(budget.get("nodes")) in ("0", "0%")
+        and not budget.get("schedule")
     ]
     wider = {
         **(disruption if isinstance(disruption, Mapping) else {}),
@@ -79,7 +81,7 @@ def adopted(inputs: Inputs, nodes: Sequence[PricedNode]) -> Adopted:
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     at = _latest(inputs) + _QUIET
     types = {kind.name: kind.labels for kind in instance_types(inputs.catalog, NodeConfiguration())}
-    seen = tuple(_seen(each, at, types.get(each.instance_type, {})) for each in nodes)
+    seen = tuple(_seen(entry, at, types.get(entry.instance_type, {})) for entry in nodes)
     claims = tuple(
         lasting_claim(node, nodepool_of(each) or OTHERS, pools)
         for each, node in zip(nodes, seen, strict=True)
@@ -104,18 +106,18 @@ def _latest(inputs: Inputs) -> datetime:
     return max((*young, inputs.now))
 
 
-def _seen(each: PricedNode, at: datetime, of_type: Mapping[str, str]) -> Node:
+def _seen(priced_node: PricedNode, at: datetime, of_type: Mapping[str, str]) -> Node:
     """Return a node as an initialized one with the labels of its type; one of unknown price takes no pods."""
-    node = each.node
+    node = priced_node.node
     labels = dict(of_type) | {
-        key: value for key, value in node.labels.items() if key != NODEPOOL or each.owner.is_ours
+        key: value for key, value in node.labels.items() if key != NODEPOOL or priced_node.owner.is_ours
     }
     lasting = tuple(taint for taint in node.taints if taint.identity != DISRUPTED.identity)
     return replace(
         node,
         labels=FrozenMap({**labels, INITIALIZED: "true"}),
         provider_id=node.provider_id or f"savings:///{node.name}",
-        taints=lasting if each.price is not None else (*lasting, DISRUPTED),
+        taints=lasting if priced_node.price is not None else (*lasting, DISRUPTED),
         deleting=False,
         created_at=min(node.created_at, at - _QUIET),
         last_pod_event_at=at - _QUIET,
@@ -125,9 +127,9 @@ def _seen(each: PricedNode, at: datetime, of_type: Mapping[str, str]) -> Node:
 def _on_demand(nodes: Iterable[PricedNode], pools: Mapping[str, NodePool]) -> set[str]:
     """Return the names of on-demand nodes whose own NodePool allows nothing else, or that have none."""
     return {
-        each.name
-        for each in nodes
-        if each.capacity_type in _PAID and not _allows_spot(pools.get(nodepool_of(each)))
+        node.name
+        for node in nodes
+        if node.capacity_type in _PAID and not _allows_spot(pools.get(nodepool_of(node)))
     }
 
 
@@ -157,7 +159,7 @@ def reshaped(snapshot: Snapshot, change_of: Any) -> Snapshot:
 
     Pods of one shape with the same change share one shape afterwards, too.
     """
-    made: dict[tuple[Shape, Any], Shape] = {}
+    shapes: dict[tuple[Shape, Any], Shape] = {}
     pods: list[Pod] = []
     for pod in snapshot.pods:
         change = change_of(pod)
@@ -165,9 +167,9 @@ def reshaped(snapshot: Snapshot, change_of: Any) -> Snapshot:
             pods.append(pod)
             continue
         key = pod.shape, change
-        if key not in made:
-            made[key] = change(pod.shape)
-        pods.append(replace(pod, shape=made[key]))
+        if key not in shapes:
+            shapes[key] = change(pod.shape)
+        pods.append(replace(pod, shape=shapes[key]))
     return replace(snapshot, pods=tuple(pods))
 
 

@@ -132,7 +132,7 @@ def with_spot_prices(catalog: Catalog, current: Mapping[tuple[str, str], float])
 
 def total_hourly_usd(nodes: Iterable[PricedNode]) -> float:
     """Return what nodes cost an hour, without those of unknown price."""
-    return fsum(each.hourly_usd for each in nodes)
+    return fsum(node.hourly_usd for node in nodes)
 
 
 def monthly(hourly_usd: float) -> float:
@@ -140,6 +140,6 @@ def monthly(hourly_usd: float) -> float:
     return hourly_usd * HOURS_A_MONTH
 
 
-def nodepool_of(each: PricedNode) -> str:
+def nodepool_of(node: PricedNode) -> str:
     """Return the NodePool of a node that nodesmith can take over, or an empty string."""
-    return each.node.labels.get(NODEPOOL, "") if each.owner.is_ours else ""
+    return node.node.labels.get(NODEPOOL, "") if node.owner.is_ours else ""

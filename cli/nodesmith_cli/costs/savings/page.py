@@ -34,10 +34,10 @@ _SPENDING = {
 }
 
 
-def savings_page(written: Report) -> Html:
-    """Return the HTML file. `written` is the report's JSON data."""
-    cluster, now, best = written["cluster"], written["now"], written["repacked"]
-    reachable, bound = written["reachable"], written["lowerBound"]
+def savings_page(report: Report) -> Html:
+    """Return the HTML file. `report` is the report's JSON data."""
+    cluster, now, best = report["cluster"], report["now"], report["repacked"]
+    reachable, bound = report["reachable"], report["lowerBound"]
     cards = [
         _card("Now", now, counted(now["nodes"], "node")),
         _card("Reachable by moves", reachable, _saved(reachable)),
@@ -46,24 +46,24 @@ def savings_page(written: Report) -> Html:
     ]
     lead = (
         f"{counted(cluster['nodes'], 'node')}, {counted(cluster['pods'], 'pod')}, {cluster['region']}. On-demand "
-        f"prices of {written['prices']['catalogue']}, spot prices: {written['prices']['spot']}."
+        f"prices of {report['prices']['catalogue']}, spot prices: {report['prices']['spot']}."
     )
     title = f"{cluster['context'] or 'The cluster'}: what it costs"
-    return page(title, lead, cards, _sections(written), f"Read {cluster['readAt']}.")
+    return page(title, lead, cards, _sections(report), f"Read {cluster['readAt']}.")
 
 
-def _card(name: str, each: Report, note: str) -> Card:
-    return Card(name, _dollars(each["monthly"]), "/month", (note, f"${each['hourly']:,.2f}/hour"))
+def _card(name: str, report: Report, note: str) -> Card:
+    return Card(name, _dollars(report["monthly"]), "/month", (note, f"${report['hourly']:,.2f}/hour"))
 
 
-def _saved(each: Report) -> str:
-    return f"saves {_dollars(each['savingMonthly'])} ({each['savingPercent']:.0f} %)"
+def _saved(report: Report) -> str:
+    return f"saves {_dollars(report['savingMonthly'])} ({report['savingPercent']:.0f} %)"
 
 
-def _sections(written: Report) -> Iterator[Html]:
-    yield _prices(written)
-    yield _spending(written)
-    yield _fleet(written)
+def _sections(report: Report) -> Iterator[Html]:
+    yield _prices(report)
+    yield _spending(report)
+    yield _fleet(report)
     yield _table(
         "Who manages the nodes",
         ("Manager", "Group", "#Nodes", "#$/month", "nodesmith can take over"),
@@ -75,7 +75,7 @@ def _sections(written: Report) -> Iterator[Html]:
                 _dollars(e["monthly"]),
                 "it does" if e["software"] == NODESMITH else "yes" if e["canTakeOver"] else "no",
             )
-            for e in written["owners"]
+            for e in report["owners"]
         ),
     )
     yield _table(
@@ -88,15 +88,15 @@ def _sections(written: Report) -> Iterator[Html]:
                 e["pods"],
                 _dollars(e["savingMonthly"]),
             )
-            for e in written["moves"]
+            for e in report["moves"]
         ),
     )
-    yield from _obstacles(written)
-    yield from _opportunities(written)
-    yield from _left_out(written)
+    yield from _obstacles(report)
+    yield from _opportunities(report)
+    yield from _left_out(report)
 
 
-def _prices(written: Report) -> Html:
+def _prices(report: Report) -> Html:
     names = (
         ("Now", "now"),
         ("Reachable", "reachable"),
@@ -104,16 +104,16 @@ def _prices(written: Report) -> Html:
         ("Lower bound", "lowerBound"),
     )
     rows = [
-        Bar(name, written[key]["monthly"], _dollars(written[key]["monthly"]), colour)
+        Bar(name, report[key]["monthly"], _dollars(report[key]["monthly"]), colour)
         for colour, (name, key) in enumerate(names)
     ]
-    reachable, option = written["reachable"], written["spotOption"]
+    reachable, option = report["reachable"], report["spotOption"]
     text = (
         f"{counted(reachable['moves'], 'move')} with {counted(reachable['evictions'], 'restart')} of pods"
         f"{'' if reachable['isFinished'] else '; the search was not finished, so more may be reachable'}."
     )
-    if written["repacked"]["ofWhichSpotMonthly"]:
-        part = _dollars(written["repacked"]["ofWhichSpotMonthly"])
+    if report["repacked"]["ofWhichSpotMonthly"]:
+        part = _dollars(report["repacked"]["ofWhichSpotMonthly"])
         text += f" {part} of the saving comes from spot that the NodePools allow already."
     if option and option["furtherSavingMonthly"]:
         text += (
@@ -125,9 +125,9 @@ def _prices(written: Report) -> Html:
         (
             (
                 name,
-                f"{written[key]['hourly']:,.4f}",
-                _dollars(written[key]["monthly"]),
-                _dollars(written[key]["savingMonthly"]) if "savingMonthly" in written[key] else "",
+                f"{report[key]['hourly']:,.4f}",
+                _dollars(report[key]["monthly"]),
+                _dollars(report[key]["savingMonthly"]) if "savingMonthly" in report[key] else "",
             )
             for name, key in names
         ),
@@ -137,21 +137,21 @@ def _prices(written: Report) -> Html:
     return section("Price a month", drawn, paragraph(text), listed)
 
 
-def _spending(written: Report) -> Html:
+def _spending(report: Report) -> Html:
     rows = [
-        Bar(name, written["spending"][key], _dollars(written["spending"][key]), colour)
+        Bar(name, report["spending"][key], _dollars(report["spending"][key]), colour)
         for colour, (key, name) in enumerate(_SPENDING.items())
-        if written["spending"][key]
+        if report["spending"][key]
     ]
     title = "Where the money goes now"
     listed = table(("What nodes are paid for", "#$/month"), ((row.label, row.value) for row in rows), title)
     return section(title, figure(stack(title, rows), name=title), listed)
 
 
-def _fleet(written: Report) -> Html:
+def _fleet(report: Report) -> Html:
     kinds = [
         Kind(e["zone"], e["instanceType"], e["capacityType"], e["nodes"], e["hourly"])
-        for e in written["fleet"]
+        for e in report["fleet"]
     ]
     text = "Each tile is a kind of node, and its area is what these nodes cost."
     return section(
@@ -159,7 +159,7 @@ def _fleet(written: Report) -> Html:
     )
 
 
-def _obstacles(written: Report) -> Iterator[Html]:
+def _obstacles(report: Report) -> Iterator[Html]:
     yield _table(
         "Rules that keep nodes",
         ("Rule", "Object", "#Nodes", "#$/month", "#Not requested $/month", "Message"),
@@ -172,16 +172,16 @@ def _obstacles(written: Report) -> Iterator[Html]:
                 _dollars(e["unrequestedMonthly"]),
                 e["message"],
             )
-            for e in written["kept"]
+            for e in report["kept"]
         ),
     )
     costs = [
-        *((e["constraint"], e["workload"], e["pods"], e["monthly"]) for e in written["constraints"]["costs"]),
-        *((e["rule"], e["object"], e["nodes"], e["costMonthly"]) for e in written["protections"]),
+        *((e["constraint"], e["workload"], e["pods"], e["monthly"]) for e in report["constraints"]["costs"]),
+        *((e["rule"], e["object"], e["nodes"], e["costMonthly"]) for e in report["protections"]),
     ]
     costs.sort(key=lambda cost: (-cost[3], cost[0], cost[1]))
-    paid = [Bar(f"{what}, {on}", usd, _dollars(usd), 1) for what, on, _, usd in costs if usd][:_MOST_BARS]
-    examined = written["constraints"]
+    paid = [Bar(f"{item}, {on}", usd, _dollars(usd), 1) for item, on, _, usd in costs if usd][:_MOST_BARS]
+    examined = report["constraints"]
     text = (
         f"The plan made again without each constraint: {examined['examined']} of {examined['found']} examined. "
         "A difference within the planner's tolerance counts as 0."
@@ -189,14 +189,14 @@ def _obstacles(written: Report) -> Iterator[Html]:
     if costs:
         listed = table(
             ("Constraint", "Of", "#Pods or nodes", "#$/month"),
-            ((what, on, number, _dollars(usd)) for what, on, number, usd in costs),
+            ((item, on, number, _dollars(usd)) for item, on, number, usd in costs),
             "What constraints cost",
         )
         drawn = figure(bars("What constraints cost a month", paid), name="Chart") if paid else ""
         yield section("What constraints cost", paragraph(text), drawn, listed)
 
 
-def _opportunities(written: Report) -> Iterator[Html]:
+def _opportunities(report: Report) -> Iterator[Html]:
     yield _table(
         "Instance families with cheaper types of the same size",
         ("Family", "Sold", "#Nodes", "#$/month", "Cheapest type", "#Saves $/month"),
@@ -209,7 +209,7 @@ def _opportunities(written: Report) -> Iterator[Html]:
                 e["cheapestType"],
                 _dollars(e["savingMonthly"]),
             )
-            for e in written["families"]
+            for e in report["families"]
         ),
     )
     yield _table(
@@ -217,7 +217,7 @@ def _opportunities(written: Report) -> Iterator[Html]:
         ("DaemonSet", "#Pods", "#CPU", "#Memory", "#$/month"),
         (
             (e["workload"], e["pods"], e["requests"]["cpu"], e["requests"]["memory"], _dollars(e["monthly"]))
-            for e in written["daemonSets"]
+            for e in report["daemonSets"]
         ),
     )
     yield _table(
@@ -232,33 +232,33 @@ def _opportunities(written: Report) -> Iterator[Html]:
                 e["used"]["memory"],
                 _dollars(e["unusedMonthly"]),
             )
-            for e in written["oversized"]["workloads"]
+            for e in report["oversized"]["workloads"]
         ),
     )
 
 
-def _left_out(written: Report) -> Iterator[Html]:
+def _left_out(report: Report) -> Iterator[Html]:
     yield _table(
         "Not priced, and in none of the figures",
         ("Node", "Manager", "Why"),
-        ((e["node"], e["owner"], e["reason"]) for e in written["unknown"]),
+        ((e["node"], e["owner"], e["reason"]) for e in report["unknown"]),
     )
     yield _table(
         "Nodes that keep their pods",
         ("Node", "Why"),
-        ((e["node"], e["reason"]) for e in written["unplaceable"]),
+        ((e["node"], e["reason"]) for e in report["unplaceable"]),
     )
     yield _table(
         "What could not be read",
         ("Kind", "Why", "What that means"),
-        ((e["kind"], e["why"], e["meaning"]) for e in written["missing"]),
+        ((e["kind"], e["why"], e["meaning"]) for e in report["missing"]),
     )
-    oversized = written["oversized"]
+    oversized = report["oversized"]
     known = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
-    yield section("How to read the figures", items((*written["caveats"], *known, *written["faults"])))
-    manifests = written["nodePools"]["manifests"]
+    yield section("How to read the figures", items((*report["caveats"], *known, *report["faults"])))
+    manifests = report["nodePools"]["manifests"]
     if manifests:
-        shown = "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests)
+        shown = "---\n".join(yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests)
         yield section("Assumed NodePools", preformatted(shown))
 
 
@@ -268,7 +268,7 @@ def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def _kinds(kinds: Iterable[Report]) -> str:
-    return ", ".join(f"{each['count']} × {each['kind']}" for each in kinds)
+    return ", ".join(f"{kind['count']} × {kind['kind']}" for kind in kinds)
 
 
 def _dollars(amount: float) -> str:

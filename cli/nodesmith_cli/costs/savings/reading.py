@@ -1,4 +1,4 @@
-"""The objects of a live cluster, read with GET requests alone, and what the reader may not read."""
+"""The objects of a live cluster, read with GET requests alone, and the kinds that the reader may not read."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ class Cluster:
 
     def of_kind(self, kind: str) -> list[Manifest]:
         """Return the manifests of a kind."""
-        return [each.manifest for each in self.documents if each.manifest["kind"] == kind]
+        return [document.manifest for document in self.documents if document.manifest["kind"] == kind]
 
-    def of_nodes(self, wanted: Selection, selector: str) -> Cluster:
+    def of_nodes(self, selection: Selection, selector: str) -> Cluster:
         """Return the cluster without the nodes that are not wanted, their pods and their NodeClaims.
 
         Raises Rejected if no node is left; `selector` is what selects them.
         """
         nodes = self.of_kind("Node")
-        left = [each for each in nodes if not wanted.has((each.get("metadata") or {}).get("labels") or {})]
+        left = [node for node in nodes if not selection.has((node.get("metadata") or {}).get("labels") or {})]
         if len(left) == len(nodes):
             raise Rejected(f"-l {selector[:80]}: matches none of the cluster's {len(nodes):,} nodes")
-        names = {str(each["metadata"]["name"]) for each in left}
-        ids = {provider_id(each) for each in left} - {""}
+        names = {str(node["metadata"]["name"]) for node in left}
+        ids = {provider_id(node) for node in left} - {""}
         return replace(self, documents=tuple(d for d in self.documents if not _is_of(d.manifest, names, ids)))
 
 
@@ -166,8 +166,10 @@ def trimmed(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_autoscaler(pod: Manifest) -> bool:
-    """Return whether a pod runs Cluster Autoscaler, whatever its chart calls it."""
-    images = [str(each.get("image") or "") for each in (pod.get("spec") or {}).get("containers") or ()]
+    """Return whether a pod runs Cluster Autoscaler, regardless of its name in the chart."""
+    images = [
+        str(container.get("image") or "") for container in (pod.get("spec") or {}).get("containers") or ()
+    ]
     return any(image.rpartition("/")[2].startswith(_AUTOSCALER) for image in images)
 
 
@@ -178,8 +180,8 @@ def read_usage(server: ApiServer) -> Usage:
     except NotServed:
         return Usage({}, "metrics-server is not installed")
     except Transient as error:
-        why = "may not be read (403 Forbidden)" if error.code == _FORBIDDEN else "does not answer"
-        return Usage({}, f"metrics.k8s.io {why}")
+        reason = "may not be read (403 Forbidden)" if error.code == _FORBIDDEN else "does not answer"
+        return Usage({}, f"metrics.k8s.io {reason}")
     except NodesmithError as error:
         return Usage({}, f"metrics.k8s.io: {error}")
     return Usage(dict(_used(items)))
@@ -189,7 +191,7 @@ def _used(items: Iterable[Manifest]) -> Iterator[tuple[str, Resources]]:
     for item in items:
         metadata = item.get("metadata") or {}
         try:
-            parts = [parse_resources(each.get("usage")) for each in item.get("containers") or ()]
+            parts = [parse_resources(container.get("usage")) for container in item.get("containers") or ()]
         except (QuantityError, AttributeError, TypeError):
             continue  # one unreadable sample is like none
         yield f"{metadata.get('namespace')}/{metadata.get('name')}", total(parts) if parts else NOTHING

@@ -1,4 +1,4 @@
-"""What the cluster would cost on nodesmith's nodes: all pods planned anew, and what single moves can reach.
+"""The cluster's cost on nodesmith's nodes: with all pods planned from scratch, and after single moves.
 
 Both are the decisions of the deployed functions: the planner of provisioning, and the search of disruption.
 """
@@ -87,7 +87,7 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
     )
     rest -= covered_hourly_usd(_without(inputs, priced - staying.keys()))
     bound = min(plan.bound_hourly_usd, plan.price_hourly_usd)
-    known = {name: why for name, why in staying.items() if name in priced}
+    known = {name: reason for name, reason in staying.items() if name in priced}
     return Repacked(plan.price_hourly_usd + rest, bound + rest, plan.nodes, known)
 
 
@@ -121,7 +121,7 @@ def _without(inputs: Inputs, names: Collection[str]) -> Inputs:
 
 
 def _with_unplaced_pods(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) -> dict[str, str]:
-    """Return the nodes whose pods the plan leaves without a place, each with the reason."""
+    """Return the nodes with pods that the plan leaves without a place, each with the reason."""
     placed = {key for node in plan.nodes for key in node.claim.nominated}
     placed |= {key for keys in (plan.placed or {}).values() for key in keys}
     reasons = {key: group.reason for group in (*plan.unplaced, *plan.ignored) for key in group.pods}
@@ -130,8 +130,8 @@ def _with_unplaced_pods(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) 
     for pod in inputs.snapshot.pods:
         stays = pod.node in staying or pod.node in unpriced or pod.deleting or not pod.shape.moves
         if not stays and pod.key not in placed:
-            why = reasons.get(pod.key, "no NodePool accepts it")
-            found.setdefault(pod.node, f"pod {pod.key}: {why}")
+            reason = reasons.get(pod.key, "no NodePool accepts it")
+            found.setdefault(pod.node, f"pod {pod.key}: {reason}")
     return found
 
 
@@ -182,7 +182,7 @@ def reached(inputs: Inputs, has_time: Callable[[], bool] = lambda: True) -> Reac
 def fleet_hourly_usd(inputs: Inputs, only: Collection[str] | None = None) -> float:
     """Return what the nodes with a NodeClaim cost, USD an hour, or only those with these names.
 
-    What commitments pay for is left out, but not for those with names: which of them it would be is open.
+    Nodes that commitments pay for are left out, except named ones: which of them would be covered is open.
     """
     paid = covered_hourly_usd(inputs) if only is None else 0.0
     pairs = ((c, node) for c, node in _pairs(inputs) if only is None or node.name in only)

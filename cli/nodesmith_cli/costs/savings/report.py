@@ -52,7 +52,7 @@ _PASSING = frozenset({"Nominated", "Ending", "Moving", "NotInitialized", "NotCon
 
 
 def report(
-    found: Analysis,
+    analysis: Analysis,
     cluster: Cluster,
     usage: Usage,
     catalog: Catalog,
@@ -66,17 +66,17 @@ def report(
 
     `selector` is the label selector of the nodes that it is about, empty for all.
     """
-    now = found.now_hourly_usd
+    now = analysis.now_hourly_usd
     return {
         "schemaVersion": SCHEMA_VERSION,
         "cluster": {
             "context": printable(context),
             "region": catalog.region,
             "readAt": format_time(at),
-            "nodes": len(found.nodes),
-            "pricedNodes": len(found.priced),
-            "pods": found.pods,
-            "pendingPods": found.pending,
+            "nodes": len(analysis.nodes),
+            "pricedNodes": len(analysis.priced),
+            "pods": analysis.pods,
+            "pendingPods": analysis.pending,
             "selector": printable(selector),
         },
         "prices": {
@@ -87,56 +87,58 @@ def report(
         },
         "now": {
             **_money(now),
-            "estimatedMonthly": _cents(monthly(_estimated(found.priced))),
-            "nodes": len(found.priced),
+            "estimatedMonthly": _cents(monthly(_estimated(analysis.priced))),
+            "nodes": len(analysis.priced),
         },
-        "repacked": _repacked(found),
+        "repacked": _repacked(analysis),
         "reachable": {
-            **_saving(now, min(now, found.moves.hourly_usd), found.moves.nodes),
-            "moves": len(found.moves.moves),
-            "evictions": found.moves.evictions,
-            "isFinished": found.moves.is_finished,
+            **_saving(now, min(now, analysis.moves.hourly_usd), analysis.moves.nodes),
+            "moves": len(analysis.moves.moves),
+            "evictions": analysis.moves.evictions,
+            "isFinished": analysis.moves.is_finished,
         },
-        "lowerBound": _money(found.bound_hourly_usd),
-        "owners": _owners(found.nodes),
-        "fleet": _fleet(found.nodes),
+        "lowerBound": _money(analysis.bound_hourly_usd),
+        "owners": _owners(analysis.nodes),
+        "fleet": _fleet(analysis.nodes),
         "nodePools": {
-            "areAssumed": found.are_assumed,
-            "names": [str(m["metadata"]["name"]) for m in found.nodepools if m["kind"] == "NodePool"],
-            "leftAlone": list(found.foreign_nodepools),
-            "manifests": [dict(each) for each in found.nodepools] if found.are_assumed else [],
+            "areAssumed": analysis.are_assumed,
+            "names": [str(m["metadata"]["name"]) for m in analysis.nodepools if m["kind"] == "NodePool"],
+            "leftAlone": list(analysis.foreign_nodepools),
+            "manifests": [dict(nodepool) for nodepool in analysis.nodepools] if analysis.are_assumed else [],
         },
         "unknown": [
-            {"node": each.name, "owner": each.owner.software, "reason": each.unknown}
-            for each in found.nodes
-            if each.price is None
+            {"node": node.name, "owner": node.owner.software, "reason": node.unknown}
+            for node in analysis.nodes
+            if node.price is None
         ],
-        "spending": _spending(found.parts),
-        "kept": [_held(each) for each in found.held if each.rule not in _PASSING],
+        "spending": _spending(analysis.parts),
+        "kept": [_held(constraint) for constraint in analysis.held if constraint.rule not in _PASSING],
         "protections": [
-            {**_held(held), "costMonthly": _cents(monthly(cost))} for held, cost in found.protections
+            {**_held(held), "costMonthly": _cents(monthly(cost))} for held, cost in analysis.protections
         ],
-        "unplaceable": [{"node": name, "reason": why} for name, why in sorted(found.whole.kept.items())],
+        "unplaceable": [
+            {"node": name, "reason": reason} for name, reason in sorted(analysis.whole.kept.items())
+        ],
         "families": [
             {
-                "family": each.name,
-                "capacityType": each.capacity_type,
-                "nodes": each.nodes,
-                "monthly": _cents(monthly(each.hourly_usd)),
-                "cheapestType": each.cheapest,
-                "savingMonthly": _cents(monthly(each.hourly_usd - each.cheapest_hourly_usd)),
+                "family": family.name,
+                "capacityType": family.capacity_type,
+                "nodes": family.nodes,
+                "monthly": _cents(monthly(family.hourly_usd)),
+                "cheapestType": family.cheapest,
+                "savingMonthly": _cents(monthly(family.hourly_usd - family.cheapest_hourly_usd)),
             }
-            for each in found.families[:_MOST]
+            for family in analysis.families[:_MOST]
         ],
-        "spotOption": _spot(found),
-        "daemonSets": [_workload(each) for each in found.daemonsets[:_MOST]],
+        "spotOption": _spot(analysis),
+        "daemonSets": [_workload(daemonset) for daemonset in analysis.daemonsets[:_MOST]],
         "oversized": {
             "isKnown": not usage.fault,
             "why": usage.fault,
-            "monthly": _cents(monthly(fsum(each.unused_hourly_usd for each in found.oversized))),
-            "workloads": [_workload(each) for each in found.oversized[:_MOST]],
+            "monthly": _cents(monthly(fsum(workload.unused_hourly_usd for workload in analysis.oversized))),
+            "workloads": [_workload(workload) for workload in analysis.oversized[:_MOST]],
         },
-        "moves": [_move(move, found) for move in best_moves(found.moves.moves, _MOST)],
+        "moves": [_move(move, analysis) for move in best_moves(analysis.moves.moves, _MOST)],
         "constraints": {
             "costs": [
                 {
@@ -146,16 +148,17 @@ def report(
                     "pods": cost.pods,
                     "monthly": _cents(monthly(cost.hourly_usd)),
                 }
-                for cost in found.constraints.costs
+                for cost in analysis.constraints.costs
             ],
-            "examined": found.constraints.examined,
-            "found": found.constraints.found,
+            "examined": analysis.constraints.examined,
+            "found": analysis.constraints.found,
         },
         "missing": [
-            {"kind": each.kind, "why": each.why, "meaning": each.meaning} for each in cluster.missing
+            {"kind": missing.kind, "why": missing.why, "meaning": missing.meaning}
+            for missing in cluster.missing
         ],
-        "faults": list(found.faults[:_MOST_NAMES]),
-        "caveats": [*_of_selection(selector), *_caveats(found, spot)],
+        "faults": list(analysis.faults[:_MOST_NAMES]),
+        "caveats": [*_of_selection(selector), *_caveats(analysis, spot)],
     }
 
 
@@ -178,17 +181,17 @@ def _saving(now: float, then: float, nodes: int) -> Saving:
 
 
 def _estimated(nodes: Iterable[PricedNode]) -> float:
-    return fsum(each.hourly_usd for each in nodes if each.price and each.price.estimated)
+    return fsum(node.hourly_usd for node in nodes if node.price and node.price.estimated)
 
 
-def _repacked(found: Analysis) -> Repacked:
-    now, best = found.now_hourly_usd, found.best_hourly_usd
-    is_plan = found.whole.hourly_usd <= best
-    number = found.whole.number if is_plan else found.moves.nodes
-    more_spot = min(found.on_demand.hourly_usd, now) - best
+def _repacked(analysis: Analysis) -> Repacked:
+    now, best = analysis.now_hourly_usd, analysis.best_hourly_usd
+    is_plan = analysis.whole.hourly_usd <= best
+    number = analysis.whole.number if is_plan else analysis.moves.nodes
+    more_spot = min(analysis.on_demand.hourly_usd, now) - best
     return {
-        **_saving(now, best, number if best < now else len(found.priced)),
-        "estimatedMonthly": _cents(monthly(found.whole.estimated_hourly_usd)) if is_plan else 0.0,
+        **_saving(now, best, number if best < now else len(analysis.priced)),
+        "estimatedMonthly": _cents(monthly(analysis.whole.estimated_hourly_usd)) if is_plan else 0.0,
         "ofWhichSpotMonthly": _cents(monthly(max(0.0, more_spot))),
     }
 
@@ -198,18 +201,18 @@ def _owners(nodes: Iterable[PricedNode]) -> list[Owner]:
     for each in nodes:
         key = each.owner.software, each.owner.group, each.owner.is_ours
         groups.setdefault(key, []).append(each)
-    found: list[Owner] = [
+    owners: list[Owner] = [
         {
             "software": software,
             "group": group,
             "nodes": len(mine),
-            "unpriced": sum(each.price is None for each in mine),
-            "monthly": _cents(monthly(fsum(each.hourly_usd for each in mine))),
+            "unpriced": sum(node.price is None for node in mine),
+            "monthly": _cents(monthly(fsum(node.hourly_usd for node in mine))),
             "canTakeOver": ours,
         }
         for (software, group, ours), mine in groups.items()
     ]
-    return sorted(found, key=lambda each: (-each["monthly"], each["software"], each["group"]))
+    return sorted(owners, key=lambda each: (-each["monthly"], each["software"], each["group"]))
 
 
 def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
@@ -223,7 +226,7 @@ def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
             "instanceType": kind,
             "capacityType": sold,
             "nodes": len(members),
-            "hourly": round(fsum(each.hourly_usd for each in members), _DIGITS),
+            "hourly": round(fsum(member.hourly_usd for member in members), _DIGITS),
         }
         for (zone, kind, sold), members in sorted(kinds.items())
     ]
@@ -241,33 +244,33 @@ def _spending(parts: Mapping[str, Parts]) -> Spending:
     }
 
 
-def _held(each: KeptNodes) -> HeldNodes:
+def _held(constraint: KeptNodes) -> HeldNodes:
     return {
-        "rule": each.rule,
-        "object": each.object,
-        "message": each.message,
-        "nodes": len(each.nodes),
-        "names": list(each.nodes[:_MOST_NAMES]),
-        "monthly": _cents(monthly(each.hourly_usd)),
-        "unrequestedMonthly": _cents(monthly(each.free_hourly_usd)),
+        "rule": constraint.rule,
+        "object": constraint.object,
+        "message": constraint.message,
+        "nodes": len(constraint.nodes),
+        "names": list(constraint.nodes[:_MOST_NAMES]),
+        "monthly": _cents(monthly(constraint.hourly_usd)),
+        "unrequestedMonthly": _cents(monthly(constraint.free_hourly_usd)),
     }
 
 
-def _spot(found: Analysis) -> SpotOption | None:
-    if found.spot is None:
+def _spot(analysis: Analysis) -> SpotOption | None:
+    if analysis.spot is None:
         return None
-    saved = found.best_hourly_usd - found.spot.hourly_usd
-    return {"pods": found.spot.pods, "furtherSavingMonthly": _cents(monthly(max(0.0, saved)))}
+    saved = analysis.best_hourly_usd - analysis.spot.hourly_usd
+    return {"pods": analysis.spot.pods, "furtherSavingMonthly": _cents(monthly(max(0.0, saved)))}
 
 
-def _workload(each: Workload) -> WorkloadCost:
+def _workload(workload: Workload) -> WorkloadCost:
     return {
-        "workload": each.name,
-        "pods": each.pods,
-        "requests": _amounts(each.requests),
-        "used": None if each.used is None else _amounts(each.used),
-        "monthly": _cents(monthly(each.hourly_usd)),
-        "unusedMonthly": _cents(monthly(each.unused_hourly_usd)),
+        "workload": workload.name,
+        "pods": workload.pods,
+        "requests": _amounts(workload.requests),
+        "used": None if workload.used is None else _amounts(workload.used),
+        "monthly": _cents(monthly(workload.hourly_usd)),
+        "unusedMonthly": _cents(monthly(workload.unused_hourly_usd)),
     }
 
 
@@ -275,8 +278,8 @@ def _amounts(resources: Resources) -> dict[str, str]:
     return {name: format_amount(name, resources.of(name)) for name in (CPU, MEMORY)}
 
 
-def _move(move: Proposal, found: Analysis) -> SavingMove:
-    types = {each.name: f"{each.instance_type} {each.capacity_type}" for each in found.nodes}
+def _move(move: Proposal, analysis: Analysis) -> SavingMove:
+    types = {node.name: f"{node.instance_type} {node.capacity_type}" for node in analysis.nodes}
     launched = [f"{n.request.cheapest.instance_type} {n.request.capacity_type}" for n in move.replacements]
     return {
         "reason": move.reason.value,
@@ -295,10 +298,12 @@ def _alike(kinds: Iterable[str]) -> list[Alike]:
     return [{"kind": kind, "count": number} for kind, number in counts.items()]
 
 
-def _caveats(found: Analysis, spot: str) -> list[str]:
+def _caveats(analysis: Analysis, spot: str) -> list[str]:
     """Return what the reader must know to judge the figures, each in a sentence."""
     return [
-        text for texts in (_of_prices(found, spot), _of_plans(found), _of_objects(found)) for text in texts
+        text
+        for texts in (_of_prices(analysis, spot), _of_plans(analysis), _of_objects(analysis))
+        for text in texts
     ]
 
 
@@ -310,28 +315,28 @@ def _of_selection(selector: str) -> Iterator[str]:
         )
 
 
-def _of_prices(found: Analysis, spot: str) -> list[str]:
+def _of_prices(analysis: Analysis, spot: str) -> list[str]:
     sentences = [
         "Prices are AWS list prices of instances: Savings Plans, other discounts, volumes and traffic are not known."
     ]
-    has_spot = any(each.price and each.price.estimated for each in found.priced)
-    if spot != "EC2" and (has_spot or found.spot or found.whole.estimated_hourly_usd):
+    has_spot = any(node.price and node.price.estimated for node in analysis.priced)
+    if spot != "EC2" and (has_spot or analysis.spot or analysis.whole.estimated_hourly_usd):
         sentences.append(
             "Spot prices are estimated as 35 % of on-demand: with AWS credentials they are read from EC2."
         )
-    assumed = sum(each.is_assumed for each in found.priced)
+    assumed = sum(node.is_assumed for node in analysis.priced)
     if assumed:
         sentences.append(
             f"{counted(assumed, 'node')} without a label for the capacity type: on-demand is assumed."
         )
-    reserved = sum(each.capacity_type == RESERVED for each in found.priced)
+    reserved = sum(node.capacity_type == RESERVED for node in analysis.priced)
     if reserved:
         sentences.append(
             f"Capacity reservations count as 0 USD, because they are paid for anyway: {counted(reserved, 'node')}."
         )
-    if any(each.owner.software == AUTO_MODE for each in found.priced):
+    if any(node.owner.software == AUTO_MODE for node in analysis.priced):
         sentences.append("The fee of EKS Auto Mode for each instance is not included.")
-    unknown = len(found.nodes) - len(found.priced)
+    unknown = len(analysis.nodes) - len(analysis.priced)
     if unknown:
         sentences.append(
             f"In none of the figures: {counted(unknown, 'node')} of unknown price, and their pods."
@@ -339,37 +344,37 @@ def _of_prices(found: Analysis, spot: str) -> list[str]:
     return sentences
 
 
-def _of_plans(found: Analysis) -> list[str]:
+def _of_plans(analysis: Analysis) -> list[str]:
     sentences = [
         "Repacked: a plan for all pods at once, whatever delays it (PodDisruptionBudgets, do-not-disrupt).",
         _REACHABLE,
     ]
-    foreign = sorted({e.owner.software for e in found.priced if not e.owner.is_ours})
+    foreign = sorted({e.owner.software for e in analysis.priced if not e.owner.is_ours})
     if foreign:
         sentences.append(
             f"nodesmith leaves nodes of others alone ({', '.join(foreign)}): for these, the figures assume that their "
             "pods move to its NodePools and that you scale the groups down."
         )
-    if found.are_assumed:
+    if analysis.are_assumed:
         sentences.append(
             "There is no NodePool for nodesmith in the cluster: NodePools like the present nodes are assumed. "
             "--write-nodepools FILE writes them."
         )
-    left = min(MOST, found.constraints.found) - found.constraints.examined
-    if left or not found.moves.is_finished:
+    left = min(MOST, analysis.constraints.found) - analysis.constraints.examined
+    if left or not analysis.moves.is_finished:
         sentences.append(
             "There was no time for all moves and all costs of constraints: --seconds grants more."
         )
     return sentences
 
 
-def _of_objects(found: Analysis) -> list[str]:
+def _of_objects(analysis: Analysis) -> list[str]:
     sentences: list[str] = []
-    if found.pending:
-        sentences.append(f"In none of the figures: {counted(found.pending, 'pod')} without a node.")
-    if found.claims_without_nodes:
-        sentences.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
-    static: Sequence[str] = sorted(found.whole.kept)
+    if analysis.pending:
+        sentences.append(f"In none of the figures: {counted(analysis.pending, 'pod')} without a node.")
+    if analysis.claims_without_nodes:
+        sentences.append(f"Not priced: {counted(analysis.claims_without_nodes, 'NodeClaim')} without a Node.")
+    static: Sequence[str] = sorted(analysis.whole.kept)
     if static:
         sentences.append(
             f"{counted(len(static), 'node')} stay as they are: no NodePool accepts their pods, or it is static."

@@ -81,9 +81,9 @@ def run(request: SavingsRequest, output: str) -> int:
             paid = commitments_in(request.commitments, catalog, at)
             ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     with progress("comparing", to=side, key="savings", size=len(nodes)):
-        found = analysed(ready, usage, lambda: for_seconds(request.seconds))
+        analysis = analysed(ready, usage, lambda: for_seconds(request.seconds))
     written = report(
-        found,
+        analysis,
         cluster,
         usage,
         catalog,
@@ -167,7 +167,7 @@ def _write_nodepools(file: Path, ready: Prepared, side: Console) -> None:
     if not ready.are_assumed:
         side.print(f"{file}: not written, because the plan uses the cluster's own NodePools")
         return
-    text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in ready.nodepools)
+    text = "---\n".join(yaml.safe_dump(dict(nodepool), sort_keys=False) for nodepool in ready.nodepools)
     _write(file, _HEADER + text)
     side.print(f"NodePools written to {file}")
 

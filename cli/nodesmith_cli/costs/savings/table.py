@@ -19,58 +19,58 @@ _FULL, _EMPTY = "█", "░"
 _ROWS = 5
 
 
-def show(to: Console, written: Report) -> None:
-    """Print a report. `written` is its JSON data."""
-    _headline(to, written)
-    for title, table in _tables(written):
+def show(to: Console, report: Report) -> None:
+    """Print a report. `report` is its JSON data."""
+    _headline(to, report)
+    for title, table in _tables(report):
         if table.row_count:
             to.print()
             to.print(title, style="bold")
             to.print(table)
     to.print()
-    _oversized(to, written["oversized"])
-    for each in written["missing"]:
-        to.print(_line(f"! {each['kind']}: {each['why']}: {each['meaning']}"), style="yellow")
-    for text in written["caveats"]:
+    _oversized(to, report["oversized"])
+    for missing in report["missing"]:
+        to.print(_line(f"! {missing['kind']}: {missing['why']}: {missing['meaning']}"), style="yellow")
+    for text in report["caveats"]:
         to.print(_line(f"· {text}"), style="dim")
 
 
-def _headline(to: Console, written: Report) -> None:
-    cluster, now = written["cluster"], written["now"]
+def _headline(to: Console, report: Report) -> None:
+    cluster, now = report["cluster"], report["now"]
     to.print(
         _line(
             f"{cluster['context'] or 'cluster'}, {cluster['region']}: {counted(cluster['nodes'], 'node')}, "
-            f"{counted(cluster['pods'], 'pod')}, prices of {written['prices']['catalogue']}"
+            f"{counted(cluster['pods'], 'pod')}, prices of {report['prices']['catalogue']}"
         ),
         style="dim",
     )
     to.print()
     rows = [
         ("now", now),
-        ("reachable by moves", written["reachable"]),
-        ("repacked today", written["repacked"]),
+        ("reachable by moves", report["reachable"]),
+        ("repacked today", report["repacked"]),
     ]
     table = _plain("", ">$/hour", ">$/month", ">saves/month", ">nodes", "")
-    for name, each in rows:
-        saved = each.get("savingMonthly")
-        share = each["hourly"] / now["hourly"] if now["hourly"] else 0.0
+    for name, row in rows:
+        saved = row.get("savingMonthly")
+        share = row["hourly"] / now["hourly"] if now["hourly"] else 0.0
         table.add_row(
             Text(name, style="bold"),
-            f"{each['hourly']:,.2f}",
-            f"{each['monthly']:,.0f}",
-            Text(f"{saved:,.0f} ({each['savingPercent']:.0f}%)", style="green") if saved is not None else "",
-            str(each["nodes"]),
+            f"{row['hourly']:,.2f}",
+            f"{row['monthly']:,.0f}",
+            Text(f"{saved:,.0f} ({row['savingPercent']:.0f}%)", style="green") if saved is not None else "",
+            str(row["nodes"]),
             _bar(share),
         )
-    bound = written["lowerBound"]
+    bound = report["lowerBound"]
     share = bound["hourly"] / now["hourly"] if now["hourly"] else 0.0
     table.add_row("lower bound", f"{bound['hourly']:,.2f}", f"{bound['monthly']:,.0f}", "", "", _bar(share))
     to.print(table)
-    _notes(to, written)
+    _notes(to, report)
 
 
-def _notes(to: Console, written: Report) -> None:
-    reachable, repacked, option = written["reachable"], written["repacked"], written["spotOption"]
+def _notes(to: Console, report: Report) -> None:
+    reachable, repacked, option = report["reachable"], report["repacked"], report["spotOption"]
     more = "" if reachable["isFinished"] else ", and perhaps more"
     to.print(
         _line(
@@ -78,7 +78,7 @@ def _notes(to: Console, written: Report) -> None:
             f"{counted(reachable['evictions'], 'restart')} of pods{more}"
         )
     )
-    estimated = written["now"]["estimatedMonthly"], repacked["estimatedMonthly"]
+    estimated = report["now"]["estimatedMonthly"], repacked["estimatedMonthly"]
     if any(estimated):
         to.print(
             _line(f"estimated spot prices: ${estimated[0]:,.0f} of now, ${estimated[1]:,.0f} of repacked")
@@ -96,38 +96,38 @@ def _notes(to: Console, written: Report) -> None:
         )
 
 
-def _tables(written: Report) -> Iterable[tuple[str, Table]]:
-    yield "Who manages the nodes", _owners(written["owners"])
-    yield "Where the money goes now", _spending(written["spending"], written["now"]["monthly"])
-    yield "Best moves", _moves(written["moves"])
-    yield "Rules that keep nodes, and what nothing requests on them", _kept(written["kept"])
-    yield "What protections cost", _protections(written["protections"])
-    yield _constraints_title(written["constraints"]), _constraints(written["constraints"]["costs"])
-    yield "Instance families with cheaper types of the same size", _families(written["families"])
-    yield "DaemonSets", _workloads(written["daemonSets"], "monthly")
+def _tables(report: Report) -> Iterable[tuple[str, Table]]:
+    yield "Who manages the nodes", _owners(report["owners"])
+    yield "Where the money goes now", _spending(report["spending"], report["now"]["monthly"])
+    yield "Best moves", _moves(report["moves"])
+    yield "Rules that keep nodes, and what nothing requests on them", _kept(report["kept"])
+    yield "What protections cost", _protections(report["protections"])
+    yield _constraints_title(report["constraints"]), _constraints(report["constraints"]["costs"])
+    yield "Instance families with cheaper types of the same size", _families(report["families"])
+    yield "DaemonSets", _workloads(report["daemonSets"], "monthly")
     yield (
         "Requests beyond use, in one sample of metrics-server",
-        _oversizes(written["oversized"]["workloads"]),
+        _oversizes(report["oversized"]["workloads"]),
     )
-    yield "Not priced, and in none of the figures", _unknown(written["unknown"])
-    yield "Nodes that keep their pods", _unplaceable(written["unplaceable"])
+    yield "Not priced, and in none of the figures", _unknown(report["unknown"])
+    yield "Nodes that keep their pods", _unplaceable(report["unplaceable"])
     yield (
         "Assumed NodePools (--write-nodepools FILE writes them)",
-        _assumed(written["nodePools"]["manifests"]),
+        _assumed(report["nodePools"]["manifests"]),
     )
 
 
 def _owners(owners: Sequence[Report]) -> Table:
     table = _plain("manager", "group", ">nodes", ">$/month", "")
-    for each in owners[:_ROWS]:
-        note = "can be taken over" if each["canTakeOver"] else "left alone"
-        if each["software"] == NODESMITH:
+    for owner in owners[:_ROWS]:
+        note = "can be taken over" if owner["canTakeOver"] else "left alone"
+        if owner["software"] == NODESMITH:
             note = ""
         table.add_row(
-            _cell(each["software"], 40),
-            _cell(each["group"], 14),
-            str(each["nodes"]),
-            _usd(each["monthly"]),
+            _cell(owner["software"], 40),
+            _cell(owner["group"], 14),
+            str(owner["nodes"]),
+            _usd(owner["monthly"]),
             note,
         )
     return _ended(table, owners)
@@ -151,36 +151,38 @@ def _spending(spending: Report, whole: float) -> Table:
 
 def _moves(moves: Sequence[Report]) -> Table:
     table = _plain(">", "removed", "launched", ">pods", ">saves/month")
-    for number, each in enumerate(moves, start=1):
-        launched = _kinds(each["launched"]) or ("free capacity" if each["pods"] else "nothing")
+    for number, move in enumerate(moves, start=1):
+        launched = _kinds(move["launched"]) or ("free capacity" if move["pods"] else "nothing")
         table.add_row(
-            str(number), _kinds(each["removed"]), launched, str(each["pods"]), _usd(each["savingMonthly"])
+            str(number), _kinds(move["removed"]), launched, str(move["pods"]), _usd(move["savingMonthly"])
         )
     return table
 
 
 def _kinds(kinds: Sequence[Report]) -> str:
-    lines = [f"{each['count']} × {_cell(each['kind'], 24)}" for each in kinds[:3]]
+    lines = [f"{kind['count']} × {_cell(kind['kind'], 24)}" for kind in kinds[:3]]
     return "\n".join(lines + ([f"and {len(kinds) - 3} more kinds"] if len(kinds) > 3 else []))
 
 
-def _kept(kept: Sequence[Report]) -> Table:
+def _kept(reports: Sequence[Report]) -> Table:
     table = _plain("rule", "object", ">nodes", ">$/month", ">unrequested")
-    for each in kept[:_ROWS]:
+    for constraint in reports[:_ROWS]:
         table.add_row(
-            _cell(each["rule"], 22),
-            _cell(each["object"], 30),
-            str(each["nodes"]),
-            _usd(each["monthly"]),
-            _usd(each["unrequestedMonthly"]),
+            _cell(constraint["rule"], 22),
+            _cell(constraint["object"], 30),
+            str(constraint["nodes"]),
+            _usd(constraint["monthly"]),
+            _usd(constraint["unrequestedMonthly"]),
         )
-    return _ended(table, kept)
+    return _ended(table, reports)
 
 
 def _protections(protections: Sequence[Report]) -> Table:
     table = _plain("protection", "object", ">costs $/month")
-    for each in protections[:_ROWS]:
-        table.add_row(_cell(each["rule"], 22), _cell(each["object"], 40), _usd(each["costMonthly"]))
+    for protection in protections[:_ROWS]:
+        table.add_row(
+            _cell(protection["rule"], 22), _cell(protection["object"], 40), _usd(protection["costMonthly"])
+        )
     return table
 
 
@@ -190,47 +192,51 @@ def _constraints_title(constraints: Report) -> str:
 
 def _constraints(costs: Sequence[Report]) -> Table:
     table = _plain("constraint", "workload", ">pods", ">$/month")
-    for each in costs[: 2 * _ROWS]:
-        cost = _usd(each["monthly"]) if each["monthly"] else "none found"
-        table.add_row(_cell(each["constraint"], 28), _cell(each["workload"], 34), str(each["pods"]), cost)
+    for item in costs[: 2 * _ROWS]:
+        cost = _usd(item["monthly"]) if item["monthly"] else "none found"
+        table.add_row(_cell(item["constraint"], 28), _cell(item["workload"], 34), str(item["pods"]), cost)
     return table
 
 
 def _families(families: Sequence[Report]) -> Table:
     table = _plain("family", "sold", ">nodes", ">$/month", "cheapest", ">saves/month")
-    for each in families[:_ROWS]:
+    for family in families[:_ROWS]:
         table.add_row(
-            _cell(each["family"], 14),
-            each["capacityType"],
-            str(each["nodes"]),
-            _usd(each["monthly"]),
-            each["cheapestType"],
-            _usd(each["savingMonthly"]),
+            _cell(family["family"], 14),
+            family["capacityType"],
+            str(family["nodes"]),
+            _usd(family["monthly"]),
+            family["cheapestType"],
+            _usd(family["savingMonthly"]),
         )
     return _ended(table, families)
 
 
 def _workloads(workloads: Sequence[Report], price: str) -> Table:
     table = _plain("workload", ">pods", ">cpu", ">memory", ">$/month")
-    for each in workloads[:_ROWS]:
-        asked = each["requests"]
+    for workload in workloads[:_ROWS]:
+        asked = workload["requests"]
         table.add_row(
-            _cell(each["workload"], 40), str(each["pods"]), asked["cpu"], asked["memory"], _usd(each[price])
+            _cell(workload["workload"], 40),
+            str(workload["pods"]),
+            asked["cpu"],
+            asked["memory"],
+            _usd(workload[price]),
         )
     return _ended(table, workloads)
 
 
 def _oversizes(workloads: Sequence[Report]) -> Table:
     table = _plain("workload", ">cpu", ">used", ">memory", ">used", ">$/month")
-    for each in workloads[:_ROWS]:
-        asked, used = each["requests"], each["used"]
+    for workload in workloads[:_ROWS]:
+        asked, used = workload["requests"], workload["used"]
         table.add_row(
-            _cell(each["workload"], 34),
+            _cell(workload["workload"], 34),
             asked["cpu"],
             used["cpu"],
             asked["memory"],
             used["memory"],
-            _usd(each["unusedMonthly"]),
+            _usd(workload["unusedMonthly"]),
         )
     return _ended(table, workloads)
 
@@ -247,23 +253,23 @@ def _oversized(to: Console, oversized: Report) -> None:
 
 def _unknown(unknown: Sequence[Report]) -> Table:
     table = _plain("node", "why")
-    for each in unknown[:_ROWS]:
-        table.add_row(_cell(each["node"], 30), _line(each["reason"]))
+    for manifest in unknown[:_ROWS]:
+        table.add_row(_cell(manifest["node"], 30), _line(manifest["reason"]))
     return _ended(table, unknown)
 
 
 def _unplaceable(nodes: Sequence[Report]) -> Table:
     table = _plain("node", "why")
-    for each in nodes[:_ROWS]:
-        table.add_row(_cell(each["node"], 30), _cell(each["reason"], 200))
+    for node in nodes[:_ROWS]:
+        table.add_row(_cell(node["node"], 30), _cell(node["reason"], 200))
     return _ended(table, nodes)
 
 
 def _assumed(manifests: Sequence[Report]) -> Table:
     table = _plain("name", "requirements", "labels and taints")
-    for each in manifests:
-        if each["kind"] == "NodePool":
-            template = each["spec"]["template"]
+    for manifest in manifests:
+        if manifest["kind"] == "NodePool":
+            template = manifest["spec"]["template"]
             asked = [
                 f"{r['key'].rpartition('/')[2]} {r['operator']} {', '.join(r['values'])}"
                 for r in template["spec"]["requirements"]
@@ -271,7 +277,7 @@ def _assumed(manifests: Sequence[Report]) -> Table:
             labels = [f"{k}={v}" for k, v in template.get("metadata", {}).get("labels", {}).items()]
             taints = [f"{t['key']}:{t['effect']}" for t in template["spec"].get("taints", ())]
             table.add_row(
-                each["metadata"]["name"],
+                manifest["metadata"]["name"],
                 "\n".join(_cell(text, 38) for text in asked),
                 "\n".join(_cell(text, 26) for text in (*labels, *taints)),
             )

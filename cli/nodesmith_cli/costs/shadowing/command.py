@@ -63,7 +63,7 @@ def _audited(shadow: Shadow, kubeconfig: str) -> dict[str, Any]:
     cluster = read_cluster(server_of(kubeconfig), f"cluster {kubeconfig}".rstrip())
     nodes, _ = parsed_nodes(cluster.of_kind("Node"))
     catalog = embedded_catalog(region_of_nodes(nodes))
-    return checked(fleet, [each.manifest for each in cluster.documents], catalog)
+    return checked(fleet, [document.manifest for document in cluster.documents], catalog)
 
 
 def _print(written: dict[str, Any], output: str) -> None:

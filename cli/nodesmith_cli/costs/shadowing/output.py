@@ -31,12 +31,12 @@ _FIELDS = (
 _CHARTED = 31
 
 
-def as_csv(written: Report) -> str:
+def as_csv(report: Report) -> str:
     """Return a line for each day and side."""
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(("date", "observedHours", "side", *_FIELDS))
-    for day in written["days"]:
+    for day in report["days"]:
         for side in SIDES:
             lines.writerow(
                 (day["date"], day["observedHours"], side, *(_cell(day[side][name]) for name in _FIELDS))
@@ -72,9 +72,9 @@ _HEADS = (
 )
 
 
-def sentences(written: Report) -> Iterator[str]:
+def sentences(report: Report) -> Iterator[str]:
     """Yield the result in words."""
-    total, spans = written["total"], counted(len(written["days"]), "day")
+    total, spans = report["total"], counted(len(report["days"]), "day")
     actual, ours = total["actual"]["usd"], total["nodesmith"]["usd"]
     percent = f" ({100 * (1 - ours / actual):.1f} %)" if actual else ""
     yield (
@@ -84,7 +84,7 @@ def sentences(written: Report) -> Iterator[str]:
     bound = total["nodesmith"]["lowerBoundUsd"]
     if bound is not None:
         yield f"No nodes for the same pods under these NodePools could have cost less than ${bound:,.2f}."
-    difference = written["agreement"]["differencePercent"]
+    difference = report["agreement"]["differencePercent"]
     if difference is not None:
         yield (
             f"The shadow of Karpenter's algorithm differs from the cluster by {difference:+.1f} %. If Karpenter serves "
@@ -92,28 +92,28 @@ def sentences(written: Report) -> Iterator[str]:
         )
 
 
-def show(console: Console, written: Report) -> None:
+def show(console: Console, report: Report) -> None:
     """Print the report."""
-    console.print(f"{written['cluster']}: actual against shadow", style="bold")
+    console.print(f"{report['cluster']}: actual against shadow", style="bold")
     shown = Table("day", *_HEADS, box=None)
     for column in shown.columns[1:]:
         column.justify = "right"
-    for day in written["days"]:
+    for day in report["days"]:
         shown.add_row(day["date"], *_sums(day))
-    shown.add_row("total", *_sums(written["total"]), style="bold")
+    shown.add_row("total", *_sums(report["total"]), style="bold")
     console.print(shown)
-    for sentence in sentences(written):
+    for sentence in sentences(report):
         console.print(sentence)
     console.print("\nassumptions", style="bold")
-    for each in written["assumptions"]:
-        console.print(f"{each['what']}: {each['value']} ({each['source']})")
-        for effect in each["sensitivity"]:
+    for assumption in report["assumptions"]:
+        console.print(f"{assumption['what']}: {assumption['value']} ({assumption['source']})")
+        for effect in assumption["sensitivity"]:
             console.print(f"  if {effect['if']}: {_effect(effect)}")
-    for line in written["simplified"]:
+    for line in report["simplified"]:
         console.print(f"- {line}")
-    if written["audit"] is not None:
-        console.print(f"\n{audited(written['audit'])}")
-    for fault in written["faults"]:
+    if report["audit"] is not None:
+        console.print(f"\n{audited(report['audit'])}")
+    for fault in report["faults"]:
         console.print(fault, style="yellow")
 
 
@@ -133,42 +133,42 @@ def audited(audit: Report) -> str:
     return f"{checked}: {counted(len(found), 'violation')}: {'; '.join(map(printable, found[:5]))}"
 
 
-def page(written: Report) -> Html:
+def page(report: Report) -> Html:
     """Return the HTML file. Names in a cluster are written by its users, so every text is escaped."""
-    total, title = written["total"], f"{written['cluster']}: actual against shadow"
+    total, title = report["total"], f"{report['cluster']}: actual against shadow"
     cards = [
         frame.Card(TITLES[side].capitalize(), f"${total[side]['usd']:,.2f}", "", (_nodes(total[side]),))
         for side in SIDES
     ]
-    made = f"observed since {written['startedAt']}, last look {written['lookedAt']}"
-    return frame.page(title, " ".join(sentences(written)), cards, _sections(written), made)
+    made = f"observed since {report['startedAt']}, last look {report['lookedAt']}"
+    return frame.page(title, " ".join(sentences(report)), cards, _sections(report), made)
 
 
 def _nodes(side: Report) -> str:
     return f"{side['nodes']:,.1f} nodes on average, {counted(side['evictions'], 'eviction')}"
 
 
-def _sections(written: Report) -> Iterator[Html]:
+def _sections(report: Report) -> Iterator[Html]:
     chart = [
         Bar(f"{day['date']} {TITLES[side]}", day[side]["usd"], f"${day[side]['usd']:,.2f}", colour)
-        for day in written["days"][-_CHARTED:]
+        for day in report["days"][-_CHARTED:]
         for colour, side in enumerate(SIDES)
     ]
-    days = [(day["date"], *_sums(day)) for day in written["days"]]
-    days.append(("total", *_sums(written["total"])))
+    days = [(day["date"], *_sums(day)) for day in report["days"]]
+    days.append(("total", *_sums(report["total"])))
     heads = ("Day", *(f"#{head}" for head in _HEADS))
     drawn = frame.figure(bars("Dollars by day", chart)) if chart else Html("")
     yield frame.section("Dollars by day", drawn, frame.table(heads, days, "Dollars by day"))
     effects = [
-        (each["what"], each["value"], each["source"], if_, then)
-        for each in written["assumptions"]
-        for if_, then in [(e["if"], _effect(e)) for e in each["sensitivity"]] or [("", "")]
+        (assumption["what"], assumption["value"], assumption["source"], if_, then)
+        for assumption in report["assumptions"]
+        for if_, then in [(e["if"], _effect(e)) for e in assumption["sensitivity"]] or [("", "")]
     ]
     titles = ("Assumption", "Value", "Source", "If it were", "Then")
     yield frame.section("Assumptions", frame.table(titles, effects, "Assumptions"))
-    texts = (*written["simplified"], *_audits(written), *written["faults"])
+    texts = (*report["simplified"], *_audits(report), *report["faults"])
     yield frame.section("How to read the figures", frame.items(texts))
 
 
-def _audits(written: Report) -> list[str]:
-    return [audited(written["audit"])] if written["audit"] is not None else []
+def _audits(report: Report) -> list[str]:
+    return [audited(report["audit"])] if report["audit"] is not None else []

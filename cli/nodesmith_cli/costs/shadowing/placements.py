@@ -45,7 +45,7 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
     Copies of the cluster's own nodes are left out as well: nothing has decided about them.
     """
     claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
-    pods = {pod_key(each): each for each in manifests if each.get("kind") == "Pod"}
+    pods = {pod_key(manifest): manifest for manifest in manifests if manifest.get("kind") == "Pod"}
     held: dict[str, list[str]] = {}
     for key, seat in sorted(fleet.seats.items()):
         if seat.node in claims and key in pods:
@@ -62,10 +62,13 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
         "seconds": 0.0,
         "steps": 0,
     }
-    others = [each for each in manifests if each.get("kind") not in (*_NOT_ASKED, "Pod")]
+    others = [manifest for manifest in manifests if manifest.get("kind") not in (*_NOT_ASKED, "Pod")]
     asked = [*others, *(_free(pods[key]) for key in sorted(placed))]
-    found = audit(asked, catalog, plan)
-    return {"pods": len(placed), "violations": [str(each) for each in found if each.kind in _OF_PLACES]}
+    violations = audit(asked, catalog, plan)
+    return {
+        "pods": len(placed),
+        "violations": [str(violation) for violation in violations if violation.kind in _OF_PLACES],
+    }
 
 
 def _planned(claim: NodeClaim, keys: Sequence[str], catalog: Catalog) -> dict[str, Any]:

@@ -73,19 +73,19 @@ def _side(tally: Tally, seconds: float) -> dict[str, Any]:
 
 
 def _agreement(total: Span) -> dict[str, Any]:
-    """Return how well the shadow of Karpenter's algorithm tells the cluster: near for one that Karpenter serves."""
+    """Return how well the shadow of Karpenter's algorithm matches the cluster; closely if Karpenter serves it."""
     actual, karpenter = (total.tallies.get(name, Tally()) for name in (ACTUAL, KARPENTER))
     percent = 100 * (karpenter.usd / actual.usd - 1) if actual.usd else None
     return {"shadow": KARPENTER, "differencePercent": None if percent is None else round(percent, 2)}
 
 
-def _assumptions(shadow: Shadow, total: Span, known: Assumptions) -> Iterator[dict[str, Any]]:
+def _assumptions(shadow: Shadow, total: Span, assumptions: Assumptions) -> Iterator[dict[str, Any]]:
     actual, ours = (total.tallies.get(name, Tally()) for name in (ACTUAL, NODESMITH))
     shown = shadow.boot_seconds
     changes = [(f"{100 * part:+.0f} %", part) for part in (-BOOT, BOOT)]
     yield {
         "what": "boot time of nodes",
-        "value": f"{shown or known.boot_seconds:.0f} s",
+        "value": f"{shown or assumptions.boot_seconds:.0f} s",
         "source": "the cluster's own nodes" if shown else "assumed: no node has shown it yet",
         "sensitivity": [
             _effect(actual.usd, ours, name, usd=part * ours.starting_usd, waits=part * ours.pending_seconds)
@@ -103,12 +103,12 @@ def _assumptions(shadow: Shadow, total: Span, known: Assumptions) -> Iterator[di
             for part in (-SPOT, SPOT)
         ],
     }
-    expected = known.interruptions_a_month * ours.spot_seconds / _MONTH_SECONDS
+    expected = assumptions.interruptions_a_month * ours.spot_seconds / _MONTH_SECONDS
     moved = ours.pod_seconds / ours.node_seconds if ours.node_seconds else 0.0
     paid = ours.spot_usd / ours.spot_seconds * _NOTICE_SECONDS if ours.spot_seconds else 0.0
     yield {
         "what": "interruptions of spot nodes",
-        "value": f"{100 * known.interruptions_a_month:g} % of the nodes a month",
+        "value": f"{100 * assumptions.interruptions_a_month:g} % of the nodes a month",
         "source": "assumed",
         "sensitivity": [
             _effect(
@@ -123,7 +123,7 @@ def _assumptions(shadow: Shadow, total: Span, known: Assumptions) -> Iterator[di
     }
     yield {
         "what": "time until a node is bought, and until one is gone",
-        "value": f"{known.latency_seconds:g} s and {known.drain_seconds:g} s",
+        "value": f"{assumptions.latency_seconds:g} s and {assumptions.drain_seconds:g} s",
         "source": "assumed",
         "sensitivity": [],
     }
@@ -132,7 +132,7 @@ def _assumptions(shadow: Shadow, total: Span, known: Assumptions) -> Iterator[di
 def _effect(
     actual_usd: float, ours: Tally, if_: str, *, usd: float, waits: float = 0.0, evicted: float = 0.0
 ) -> dict[str, Any]:
-    """Return what nodesmith's side and its saving would be under another assumption."""
+    """Return nodesmith's cost and saving under another assumption."""
     after = max(0.0, ours.usd + usd)
     return {
         "if": if_,

@@ -1,1 +1,1 @@
-"""Showback: what cost allocation has booked, by month, owner and move."""
+"""Showback: the recorded cost allocation, by month, owner and move."""

@@ -55,10 +55,10 @@ class Group:
 def grouped(rows: Sequence[Allocation], by: str) -> list[Group]:
     """Return the sums by a property or a label, the most expensive first. Raises Rejected if there is no such label."""
     name_of = PROPERTIES.get(by) or _label(rows, by)
-    found: dict[str, list[Allocation]] = {}
+    allocations: dict[str, list[Allocation]] = {}
     for row in rows:
-        found.setdefault(name_of(row), []).append(row)
-    groups = [Group(name, tuple(found[name])) for name in sorted(found)]
+        allocations.setdefault(name_of(row), []).append(row)
+    groups = [Group(name, tuple(allocations[name])) for name in sorted(allocations)]
     return sorted(groups, key=lambda group: -group.sum("nano_usd"))
 
 

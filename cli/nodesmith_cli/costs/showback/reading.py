@@ -64,7 +64,7 @@ class BookedCosts:
 
     def moves(self, month: datetime) -> list[MoveOutcome]:
         """Return the moves of a month, oldest first, each as it was last booked."""
-        found: dict[str, MoveOutcome] = {}
+        move_outcomes: dict[str, MoveOutcome] = {}
         later = month + 32 * DAY  # a move of the last day is settled in the next month
         days = [*days_of(month), later.replace(day=1)]
         for day in days:
@@ -73,23 +73,25 @@ class BookedCosts:
                 rows, faults = read_rows(data or b"", key, MoveOutcome.from_row)
                 self.faults += faults
                 for row in rows:
-                    found[row.id] = row if row.settled_at or row.id not in found else found[row.id]
-        of_month = (move for move in found.values() if f"{move.moved_at:%Y-%m}" == f"{month:%Y-%m}")
+                    move_outcomes[row.id] = (
+                        row if row.settled_at or row.id not in move_outcomes else move_outcomes[row.id]
+                    )
+        of_month = (move for move in move_outcomes.values() if f"{move.moved_at:%Y-%m}" == f"{month:%Y-%m}")
         return sorted(of_month, key=lambda move: (move.moved_at, move.id))
 
     def _day(self, day: datetime, now: datetime) -> list[Allocation]:
         rows = self._of(DAYS, f"{day:%Y-%m-%d}")
         if rows is not None:
             return rows
-        found: list[Allocation] = []
+        allocations: list[Allocation] = []
         keys = self._keys(HOURS, f"{day:%Y-%m-%d}/")
         for key in keys:
-            found += self._read(key, self.blobs.get(key) or b"")
+            allocations += self._read(key, self.blobs.get(key) or b"")
         if keys and day + DAY <= now - DAY:
             self.faults.append(
                 f"{day:%Y-%m-%d}: the object of the day is missing; {len(keys)} hours are used"
             )
-        return found
+        return allocations
 
     def _of(self, kind: str, window: str) -> list[Allocation] | None:
         key = allocations_key(kind, self.cluster, window)

@@ -63,15 +63,18 @@ def _chosen(index: Manifest, platform: str, reference: Reference) -> Descriptor:
 
 
 def _layers(manifest: Manifest, config: Mapping[str, Any], reference: Reference) -> tuple[Descriptor, ...]:
-    layers = [descriptor_in(each, str(reference)) for each in manifest.document.get("layers") or ()]
+    layers = [descriptor_in(document, str(reference)) for document in manifest.document.get("layers") or ()]
     if odd := [layer.media_type for layer in layers if layer.media_type not in LAYER_TYPES]:
         raise Rejected(f"{reference}: a layer of type {odd[0]!r} cannot be copied")
     diff_ids = (config.get("rootfs") or {}).get("diff_ids") or ()
-    if len(diff_ids) != len(layers) or not all(is_digest(str(each)) for each in diff_ids):
+    if len(diff_ids) != len(layers) or not all(is_digest(str(diff_id)) for diff_id in diff_ids):
         raise Rejected(
             f"{reference}: has {len(layers)} layers, but {len(diff_ids)} layer digests in its configuration"
         )
-    return tuple(Descriptor(LAYER_TYPES[each.media_type], each.digest, each.size) for each in layers)
+    return tuple(
+        Descriptor(LAYER_TYPES[descriptor.media_type], descriptor.digest, descriptor.size)
+        for descriptor in layers
+    )
 
 
 def _python(config: Mapping[str, Any], reference: Reference) -> str:

@@ -18,12 +18,12 @@ class Credentials:
     origin: str
 
 
-def credentials_for(reference: Reference, given: Credentials | None = None) -> Credentials | None:
+def credentials_for(reference: Reference, credentials: Credentials | None = None) -> Credentials | None:
     """Return the credentials for the reference's registry, or None for anonymous access. Raises Rejected, Transient."""
-    if given is not None:
-        return given
-    if (found := ecr_of(reference)) is not None:
-        username, password = ecr_login(found)
+    if credentials is not None:
+        return credentials
+    if (ecr_host := ecr_of(reference)) is not None:
+        username, password = ecr_login(ecr_host)
         return Credentials(username, password, "your AWS credentials")
     return _docker_login(reference.registry)
 

@@ -92,7 +92,9 @@ def configuration(base: Document, recipe: Recipe, layers: Sequence[Layer], versi
         "Labels": labels,
     }
     created = base.get("created", "1970-01-01T00:00:00Z")
-    history = [{"created": created, "created_by": f"nodesmith image push: {each.what}"} for each in layers]
+    history = [
+        {"created": created, "created_by": f"nodesmith image push: {archive.what}"} for archive in layers
+    ]
     kept = {key: base[key] for key in ("architecture", "os", "os.version", "variant") if key in base}
     diff_ids = [*base["rootfs"]["diff_ids"], *(layer.diff_id for layer in layers)]
     document = {

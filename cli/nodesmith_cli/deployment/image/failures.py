@@ -65,7 +65,7 @@ def _said(response: requests.Response) -> str:
     """Return the errors in a registry's response: {"errors": [{"code": …, "message": …}]}."""
     try:
         errors = response.json()["errors"]
-        return "; ".join(f"{each.get('code', '')} {each.get('message', '')}".strip() for each in errors)
+        return "; ".join(f"{error.get('code', '')} {error.get('message', '')}".strip() for error in errors)
     except (ValueError, KeyError, TypeError, AttributeError):
         return response.reason or ""
 

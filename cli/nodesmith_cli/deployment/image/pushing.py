@@ -31,7 +31,7 @@ from nodesmith_formats.shipped import shipped
 
 PLATFORMS = tuple(f"linux/{architecture}" for architecture in MACHINES)
 _PACKAGES = ("nodesmith", "nodesmith_forwarder")
-_BASE_NAME, _BASE_DIGEST = (f"org.opencontainers.image.base.{each}" for each in ("name", "digest"))
+_BASE_NAME, _BASE_DIGEST = (f"org.opencontainers.image.base.{suffix}" for suffix in ("name", "digest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Repositories:
 
 
 def _platforms(wanted: Sequence[str]) -> list[str]:
-    if unknown := [each for each in wanted if each not in PLATFORMS]:
+    if unknown := [platform for platform in wanted if platform not in PLATFORMS]:
         raise Rejected(f"--platform {unknown[0]!r} is not supported; platforms: {', '.join(PLATFORMS)}")
     return sorted(set(wanted))
 

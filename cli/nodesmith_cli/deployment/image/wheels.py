@@ -85,8 +85,8 @@ def _pip(python: str, architecture: str) -> list[str]:
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"),
         *("--no-deps", "--require-hashes", "--only-binary=:all:"),
         *("--implementation=cp", f"--python-version={python}"),
-        *(f"--abi={each}" for each in (abi, "abi3", "none")),
-        *(f"--platform={each}" for each in (*platforms, f"manylinux2014_{machine}")),
+        *(f"--abi={tag}" for tag in (abi, "abi3", "none")),
+        *(f"--platform={tag}" for tag in (*platforms, f"manylinux2014_{machine}")),
     ]
 
 

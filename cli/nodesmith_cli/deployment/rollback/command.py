@@ -28,13 +28,13 @@ def rollback(
     """Roll all functions back to an earlier release, or list releases. Raises Rejected, Transient, typer.Abort."""
     with progress("reading the functions' versions", key="rollback-reading"):
         live = functions.live()
-        known = releases((each for name in live for each in functions.versions(name)), live)
+        known_releases = releases((version for name in live for version in functions.versions(name)), live)
     if not live:
         raise Rejected("nodesmith is not deployed in this region: no function has its alias")
     if listed:
-        _list(known, live, output)
+        _list(known_releases, live, output)
         return DONE
-    chosen = target(known, to, live)
+    chosen = target(known_releases, to, live)
     moves = {name: chosen.versions[name] for name in live if live[name] != chosen.versions[name]}
     if output == "table":
         _announce(chosen, live, moves)
@@ -69,15 +69,15 @@ def _announce(chosen: Release, live: Mapping[str, int], moves: Mapping[str, int]
     console().print(table)
 
 
-def _list(known: Sequence[Release], live: Mapping[str, int], output: str) -> None:
+def _list(known_releases: Sequence[Release], live: Mapping[str, int], output: str) -> None:
     if output != "table":
-        print_data([_document(each, live) for each in known], output)
+        print_data([_document(release, live) for release in known_releases], output)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("release", "deployed", "live"):
         table.add_column(heading, no_wrap=True)
-    for each in known:
-        table.add_row(each.name, format_time(each.deployed_at), _serves(each, live))
+    for release in known_releases:
+        table.add_row(release.name, format_time(release.deployed_at), _serves(release, live))
     console().print(table)
 
 

@@ -36,7 +36,7 @@ class Functions:
         with asking("lambda:ListVersionsByFunction", function):
             pages = self._lambda.get_paginator("list_versions_by_function").paginate(FunctionName=function)
             found = [version for page in pages for version in page["Versions"]]
-        return [_version(function, each) for each in found if each["Version"] != _LATEST]
+        return [_version(function, entry) for entry in found if entry["Version"] != _LATEST]
 
     def switch(self, function: str, version: int) -> None:
         """Point a function's alias to this version."""

@@ -35,30 +35,32 @@ def releases(versions: Iterable[FunctionVersion], live: Mapping[str, int]) -> li
 
     If a function has several versions of a release, the newest counts.
     """
-    found: dict[str, dict[str, FunctionVersion]] = {}
+    function_versions: dict[str, dict[str, FunctionVersion]] = {}
     for version in sorted(versions, key=lambda each: each.number):
         if version.release:
-            found.setdefault(version.release, {})[version.function] = version
+            function_versions.setdefault(version.release, {})[version.function] = version
     made = [
         Release(
             name,
-            max(each.published_at for each in of_release.values()),
-            {function: each.number for function, each in sorted(of_release.items())},
-            frozenset(f for f, each in of_release.items() if live.get(f) == each.number),
+            max(function_version.published_at for function_version in of_release.values()),
+            {function: function_version.number for function, function_version in sorted(of_release.items())},
+            frozenset(
+                f for f, function_version in of_release.items() if live.get(f) == function_version.number
+            ),
         )
-        for name, of_release in found.items()
+        for name, of_release in function_versions.items()
     ]
     return sorted(made, key=lambda each: (each.deployed_at, each.name), reverse=True)
 
 
-def target(known: Sequence[Release], asked: str, functions: Iterable[str]) -> Release:
+def target(candidates: Sequence[Release], asked: str, functions: Iterable[str]) -> Release:
     """Return the release to roll back to: the one `asked` for, else the newest one before the live release.
 
     A release that was only on trial may have failed there, so it has to be asked for.
     An interrupted rollback is continued: its target is the release that some functions run already. Raises Rejected if
     there is no such release, or if it lacks a function.
     """
-    found = _asked(known, asked) if asked else _before(known)
+    found = _asked(candidates, asked) if asked else _before(candidates)
     lacking = sorted(set(functions) - found.versions.keys())
     if lacking:
         raise Rejected(
@@ -67,20 +69,20 @@ def target(known: Sequence[Release], asked: str, functions: Iterable[str]) -> Re
     return found
 
 
-def _asked(known: Sequence[Release], asked: str) -> Release:
-    for release in known:
+def _asked(candidates: Sequence[Release], asked: str) -> Release:
+    for release in candidates:
         if release.name == asked:
             return release
-    names = ", ".join(each.name for each in known) or "none"
+    names = ", ".join(known_release.name for known_release in candidates) or "none"
     raise Rejected(f"--to {asked}: no such release; releases: {names}")
 
 
-def _before(known: Sequence[Release]) -> Release:
-    serving = [each for each in known if each.serving]
+def _before(candidates: Sequence[Release]) -> Release:
+    serving = [release for release in candidates if release.serving]
     if len(serving) > 1:
         return serving[-1]
-    older = known[known.index(serving[0]) + 1 :] if serving else []
-    older = [each for each in older if not each.name.endswith(TRIAL_SUFFIX)]
+    older = candidates[candidates.index(serving[0]) + 1 :] if serving else []
+    older = [release for release in older if not release.name.endswith(TRIAL_SUFFIX)]
     if not older:
         raise Rejected("there is no release before the live one")
     return older[0]

@@ -36,8 +36,8 @@ def run(request: ConvertRequest, output: Literal["yaml", "json"]) -> int:
     Raises Rejected if there is nothing to convert.
     """
     found = list(read_documents(request.files))
-    documents = [each for each in found if isinstance(each, Document)]
-    faults = [each for each in found if isinstance(each, Fault)]
+    documents = [item for item in found if isinstance(item, Document)]
+    faults = [item for item in found if isinstance(item, Fault)]
     for fault in faults:
         _say(fault, "red")
     if not documents:
@@ -47,8 +47,8 @@ def run(request: ConvertRequest, output: Literal["yaml", "json"]) -> int:
     if request.report:
         _print_report(documents, conversion)
     else:
-        for each in faults_of(documents, conversion):
-            _say(each, "yellow")
+        for problem in faults_of(documents, conversion):
+            _say(problem, "yellow")
     refused = unreadable(documents, conversion)
     for fault in refused:
         _say(fault, "red")
@@ -79,7 +79,7 @@ def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:
     parts: list[str] = []
     for _, group in groupby(conversion.objects, key=lambda each: _place(documents[each.number])):
         objects = list(group)
-        if all(each.manifest is documents[each.number].manifest for each in objects):
+        if all(obj.manifest is documents[obj.number].manifest for obj in objects):
             parts.append(documents[objects[0].number].text.strip("\n") + "\n")
             continue
         parts += list(_written(objects, finder(roots), remarks, documents))
@@ -89,10 +89,10 @@ def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:
 def _written(
     objects: Sequence[Converted], node_of: Any, remarks: Mapping[int, Remarks], documents: Sequence[Document]
 ) -> Iterator[str]:
-    for at, each in enumerate(objects):
-        text = write_yaml(as_of_a_file(each), node_of, remarks, documents[each.number].node)
-        last = at + 1 == len(objects) or objects[at + 1].number != each.number
-        rest = remarks[each.number].rest() if last else []
+    for at, obj in enumerate(objects):
+        text = write_yaml(as_of_a_file(obj), node_of, remarks, documents[obj.number].node)
+        last = at + 1 == len(objects) or objects[at + 1].number != obj.number
+        rest = remarks[obj.number].rest() if last else []
         yield text + "".join(f"{line}\n" for line in rest)
 
 
@@ -110,7 +110,7 @@ def _place(document: Document) -> tuple[str, int]:
 def as_json(documents: Sequence[Document], conversion: Conversion) -> str:
     """Return all objects as JSON, as a List if there is more than one."""
     del documents
-    objects = [as_of_a_file(each).manifest for each in conversion.objects]
+    objects = [as_of_a_file(obj).manifest for obj in conversion.objects]
     whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
     return json.dumps(whole, indent=2, default=str) + "\n"
 

@@ -36,18 +36,18 @@ def comments_of(text: str, node: yaml.Node | None) -> Comments:
     lines = text.split("\n")
     beside, alone = _comment_lines(text, lines)
     fields = _fields_by_line(node)
-    found: list[Comment] = []
+    comments: list[Comment] = []
     above: list[str] = []
     for number, line in enumerate(lines):
         if number in fields:
             if any(above) or number in beside:
-                found.append(Comment(fields[number], number, tuple(above), beside.get(number, "")))
+                comments.append(Comment(fields[number], number, tuple(above), beside.get(number, "")))
             above = []
         elif number in alone or not line.strip():
             above.append(line.strip())
         elif number in beside:
             above.append(beside[number])
-    return Comments(tuple(found), tuple(above) if any(above) else ())
+    return Comments(tuple(comments), tuple(above) if any(above) else ())
 
 
 def _fields_by_line(node: yaml.Node) -> dict[int, str]:

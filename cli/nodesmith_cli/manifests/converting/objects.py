@@ -29,9 +29,7 @@ def converted_documents(documents: Sequence[Document]) -> tuple[list[Document], 
     Pods are not converted: their old keys are interpreted when they are parsed.
     """
     conversion = convert([document.manifest for document in documents])
-    return [_converted(documents, each) for each in conversion.objects], list(
-        faults_of(documents, conversion)
-    )
+    return [_converted(documents, obj) for obj in conversion.objects], list(faults_of(documents, conversion))
 
 
 def _converted(documents: Sequence[Document], converted: Converted) -> Document:

@@ -28,7 +28,9 @@ def budget_findings(documents: Sequence[Document]) -> Iterator[Finding]:
 def _findings(document: Document, documents: Sequence[Document]) -> Iterator[Finding]:
     manifest = stamped(document).manifest
     bare = parse_budget(manifest)
-    expected = sum(_replicas(each, bare) for each in documents if each.manifest["kind"] in _REPLICATED)
+    expected = sum(
+        _replicas(workload, bare) for workload in documents if workload.manifest["kind"] in _REPLICATED
+    )
     budget = parse_budget({**manifest, "status": {"expectedPods": expected}})
     if not budget.never_allows:
         return

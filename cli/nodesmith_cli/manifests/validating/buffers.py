@@ -75,7 +75,7 @@ def _reference_findings(
 ) -> Iterator[Finding]:
     """Yield a finding if a buffer refers to nothing: a warning if the files have no object of that kind."""
     kind, _, name = buffer.reference.partition("/")
-    manifests = [stamped(each).manifest for each in documents if _kind_of(each) == kind]
+    manifests = [stamped(candidate).manifest for candidate in documents if _kind_of(candidate) == kind]
     there = {(m["metadata"]["namespace"], m["metadata"]["name"]) for m in manifests}
     if (buffer.namespace, name) in there:
         return

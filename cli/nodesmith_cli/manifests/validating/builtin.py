@@ -34,7 +34,7 @@ def built_in_findings(document: Document) -> list[Finding]:
     """Report an unknown kind or API group with a suggestion, else what is wrong with the object's fields."""
     group = str(document.manifest["apiVersion"]).rpartition("/")[0]
     if (document.manifest["kind"], group) in APIS:
-        return [Finding(document.fault(why, field)) for field, why in group_faults(document.manifest)]
+        return [Finding(document.fault(reason, field)) for field, reason in group_faults(document.manifest)]
     return _kind_findings(document) or list(_shape_findings(document))
 
 

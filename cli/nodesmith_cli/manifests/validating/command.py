@@ -53,11 +53,11 @@ def run(files: Sequence[str], region: str, output: str, commitments: str = "") -
     `commitments` is a file that lists Savings Plans and Reserved Instances, empty for none.
     """
     found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
-    documents = [each for each in found if isinstance(each, Document)]
-    unreadable = [Finding(each) for each in found if isinstance(each, Fault)]
+    documents = [item for item in found if isinstance(item, Document)]
+    unreadable = [Finding(item) for item in found if isinstance(item, Fault)]
     if len(found) > _MOST_DOCUMENTS:
-        why = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
-        documents, unreadable = [], [*unreadable[:1], Finding(Fault(why, ", ".join(files)))]
+        reason = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
+        documents, unreadable = [], [*unreadable[:1], Finding(Fault(reason, ", ".join(files)))]
     listed = _commitment_findings(commitments, region) if commitments else ()
     findings = list(in_order([*unreadable, *check(documents, region), *listed]))
     errors = sum(finding.is_error for finding in findings)
@@ -85,40 +85,46 @@ def _commitment_findings(file: str, region: str) -> Iterator[Finding]:
 
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     """Yield all findings about the objects, alone and together."""
-    others = [each for each in documents if _is_of_others(each)]
-    yield from (warning(each.fault(said_of(each.manifest))) for each in others)
-    documents = [each for each in documents if not _is_of_others(each)]
+    others = [document for document in documents if _is_of_others(document)]
+    yield from (warning(document.fault(said_of(document.manifest))) for document in others)
+    documents = [document for document in documents if not _is_of_others(document)]
     alone, _ = object_findings(documents)
     yield from alone
-    if any(each.manifest["kind"] == "ProvisioningRequest" for each in documents):
+    if any(document.manifest["kind"] == "ProvisioningRequest" for document in documents):
         from nodesmith_cli.manifests.validating.requests import request_findings
 
         yield from request_findings(documents)
-    if any(each.manifest["kind"] == "PodDisruptionBudget" for each in documents):
+    if any(document.manifest["kind"] == "PodDisruptionBudget" for document in documents):
         from nodesmith_cli.manifests.validating.budgets import budget_findings
 
         yield from budget_findings(documents)
-    if any(each.manifest["kind"] == "CapacityBuffer" for each in documents):
+    if any(document.manifest["kind"] == "CapacityBuffer" for document in documents):
         from nodesmith_cli.manifests.validating.buffers import buffer_findings
 
         yield from buffer_findings(documents)
     converted, _ = converted_documents(documents)
-    pools_there = {_name(each): each for each in converted if each.manifest["kind"] == "NodePool"}
-    classes = {_name(each): each for each in converted if each.manifest["kind"] == "EC2NodeClass"}
+    pools_there = {
+        _name(document): document for document in converted if document.manifest["kind"] == "NodePool"
+    }
+    classes = {
+        _name(document): document for document in converted if document.manifest["kind"] == "EC2NodeClass"
+    }
     missing = list(class_findings(pools_there, classes))
     yield from missing
     yield from _unlaunchable(classes.values())
     sound = {
-        name: each for name, each in pools_there.items() if parse_nodepool(each.manifest).value is not None
+        name: nodepool
+        for name, nodepool in pools_there.items()
+        if parse_nodepool(nodepool.manifest).value is not None
     }
     if not sound:
         yield from _overlays_alone(documents, region)
         return
     if len(sound) > _MOST_POOLS:
-        why = (
+        reason = (
             f"is one of {len(sound)} NodePools: instance types and pods are checked for at most {_MOST_POOLS}"
         )
-        yield warning(next(iter(sound.values())).fault(why))
+        yield warning(next(iter(sound.values())).fault(reason))
         return
     from nodesmith_cli.manifests.validating.hosting import hosting_findings, inputs_of
     from nodesmith_cli.manifests.validating.pools import overlay_findings, pool_findings
@@ -136,7 +142,7 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
 
 def _overlays_alone(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     """Yield which NodeOverlays contradict each other for a NodePool that allows everything, as there is none."""
-    overlays = [each for each in documents if each.manifest["kind"] == NODE_OVERLAY.name]
+    overlays = [document for document in documents if document.manifest["kind"] == NODE_OVERLAY.name]
     if len(overlays) > 1:
         from nodesmith_cli.manifests.validating.hosting import inputs_of
         from nodesmith_cli.manifests.validating.pools import contradictions
@@ -150,7 +156,7 @@ def _is_of_others(document: Document) -> bool:
 
 
 def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:
-    sound = [each for each in classes if parse_nodeclass(each.manifest).value is not None]
+    sound = [nodeclass for nodeclass in classes if parse_nodeclass(nodeclass.manifest).value is not None]
     if sound:
         from nodesmith_cli.planning.nodeclasses import unlaunchable
 

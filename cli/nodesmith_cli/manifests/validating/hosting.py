@@ -29,7 +29,9 @@ def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manif
 
     Groups of pods are left out: one pod is not as many as must be bound at once.
     """
-    manifests = read_manifests((), [_one_pod(each) for each in documents if not _is_pod_group(each)])
+    manifests = read_manifests(
+        (), [_one_pod(workload) for workload in documents if not _is_pod_group(workload)]
+    )
     catalog = embedded_catalog(region or region_of(document.manifest for document in documents))
     return plan_inputs(manifests, catalog), manifests
 
@@ -38,8 +40,10 @@ def hosting_findings(
     inputs: Inputs, manifests: Manifests, documents: Sequence[Document]
 ) -> Iterator[Finding]:
     """Yield a finding for each workload whose pods no NodePool can host."""
-    places = {pod_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
-    whole = {(each.file, each.number): each for each in documents}
+    places = {
+        pod_key(entry.manifest): entry for entry in manifests.documents if entry.manifest["kind"] == "Pod"
+    }
+    whole = {(entry.file, entry.number): entry for entry in documents}
     for unplaced in plan_json(decide(inputs))["unplaced"]:
         pod = places.get(unplaced["pod"])
         if pod is None or unplaced["reason"].startswith("opted out"):

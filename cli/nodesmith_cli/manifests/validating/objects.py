@@ -95,9 +95,9 @@ def _is_of_its_time(api_version: str, kind: str) -> bool:
 
 
 def _duplicates(documents: Sequence[Document]) -> Iterator[Finding]:
-    known: dict[object, Document] = {}
+    earlier_documents: dict[object, Document] = {}
     for document in documents:
-        earlier = known.setdefault(document.identity, document)
+        earlier = earlier_documents.setdefault(document.identity, document)
         if earlier is not document:
             yield warning(
                 document.fault(

@@ -31,7 +31,7 @@ def request_findings(documents: Sequence[Document]) -> Iterator[Finding]:
 
     A missing PodTemplate is an error if the files contain others. A class of another autoscaler is a warning.
     """
-    templates = {_key(each) for each in documents if each.manifest["kind"] == "PodTemplate"}
+    templates = {_key(candidate) for candidate in documents if candidate.manifest["kind"] == "PodTemplate"}
     for document in documents:
         if not is_request(document.manifest):
             continue
@@ -39,7 +39,7 @@ def request_findings(documents: Sequence[Document]) -> Iterator[Finding]:
         for number, name in enumerate(_templates(document.manifest)):
             namespace, _ = _key(document)
             if (namespace, name) not in templates:
-                here = frozenset(each for place, each in templates if place == namespace)
+                here = frozenset(template for place, template in templates if place == namespace)
                 hint = (
                     did_you_mean(name, here) or f"; found: {', '.join(sorted(here)) or 'none in these files'}"
                 )
@@ -69,8 +69,8 @@ def faults_of(document: Document) -> Iterator[tuple[Fault, bool]]:
     if (fault := class_fault(name if isinstance(name, str) else "")) != "":
         is_typo = not isinstance(name, str) or not name or bool(did_you_mean(name, CLASSES))
         yield document.fault(fault.removeprefix(f"{_CLASS} "), _CLASS), is_typo
-    for each in request_faults(spec):
-        field, _, message = each.partition(" ")
+    for problem in request_faults(spec):
+        field, _, message = problem.partition(" ")
         yield document.fault(message, field), True
     parameters = spec.get("parameters")
     if isinstance(parameters, Mapping) and name in CLASSES:
@@ -106,8 +106,8 @@ def _templates(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of PodTemplates of a request's readable pod sets."""
     spec = manifest.get("spec")
     pod_sets = spec.get("podSets") if isinstance(spec, Mapping) else ()
-    for each in pod_sets if isinstance(pod_sets, list) else ():
-        reference = each.get("podTemplateRef") if isinstance(each, Mapping) else None
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        reference = pod_set.get("podTemplateRef") if isinstance(pod_set, Mapping) else None
         name = reference.get("name") if isinstance(reference, Mapping) else None
         if isinstance(name, str) and name:
             yield name

@@ -1,4 +1,4 @@
-"""What becomes of each NodeClaim and instance of a cluster: values only, nothing is written."""
+"""The assessment of each NodeClaim and instance of a cluster. It consists of values; nothing is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object (`Kind/name`), its state, and what there is to know about it."""
+    """One object (`Kind/name`), its state, and details about it."""
 
     object: str
     state: State
@@ -92,10 +92,13 @@ class Assessment:
 
 
 def assess(read: Read) -> Assessment:
-    """Return what becomes of each NodeClaim that Karpenter has created, and of each instance without a NodeClaim."""
-    around, found = _around(read), Assessment()
-    machines = {each.instance.id: each for each in read.machines}
-    shown = {name_of(each): provider_id(each) for each in (read.snapshot.nodeclaims if read.snapshot else ())}
+    """Assess each NodeClaim that Karpenter has created, and each instance without a NodeClaim."""
+    around, assessment = _around(read), Assessment()
+    machines = {machine.instance.id: machine for machine in read.machines}
+    shown = {
+        name_of(nodeclaim): provider_id(nodeclaim)
+        for nodeclaim in (read.snapshot.nodeclaims if read.snapshot else ())
+    }
     known = {claim.name: claim for claim in read.ledger.claims}
     desired = _desired_state(read)
     for manifest in sorted(read.nodeclaims, key=name_of):
@@ -104,20 +107,20 @@ def assess(read: Read) -> Assessment:
         if is_foreign(manifest) or not _was_karpenters(manifest, known):
             continue
         if _is_done(manifest, known.get(name), machines):
-            found.rows.append(Row(about, State.ADOPTED))
+            assessment.rows.append(Row(about, State.ADOPTED))
             continue
         try:
             claim = known.get(name) or _renewed(claim_of(_reduced(manifest), around, read.now), around, read)
         except Rejected as error:
-            found.rows.append(Row(about, State.SKIPPED, str(error)))
+            assessment.rows.append(Row(about, State.SKIPPED, str(error)))
             continue
         if shown.get(name) != claim.provider_id:
-            found.rows.append(Row(about, State.WAITS, "nodesmith's snapshot does not show it yet"))
+            assessment.rows.append(Row(about, State.WAITS, "nodesmith's snapshot does not show it yet"))
             continue
-        found.rows.append(Row(about, State.ADOPT, _detail(claim, manifest, desired)))
-        found.due.append(Due(claim, manifest, machines[claim.instance_id]))
-    found.rows += _left(read)
-    return found
+        assessment.rows.append(Row(about, State.ADOPT, _detail(claim, manifest, desired)))
+        assessment.due.append(Due(claim, manifest, machines[claim.instance_id]))
+    assessment.rows += _left(read)
+    return assessment
 
 
 def _reduced(manifest: Manifest) -> Manifest:
@@ -128,10 +131,10 @@ def _reduced(manifest: Manifest) -> Manifest:
         raise Rejected(f"cannot be read: {error!r}") from None
 
 
-def _was_karpenters(manifest: Manifest, known: Mapping[str, NodeClaim]) -> bool:
+def _was_karpenters(manifest: Manifest, nodeclaims: Mapping[str, NodeClaim]) -> bool:
     """Return whether Karpenter created a NodeClaim, adopted by now or not. Earlier adoptions may be incomplete."""
     annotations = (manifest.get("metadata") or {}).get("annotations") or {}
-    claim = known.get(name_of(manifest))
+    claim = nodeclaims.get(name_of(manifest))
     if claim is not None:
         return claim.origin == KARPENTER or not is_marked(manifest)
     return is_karpenters(manifest) or annotations.get(ORIGIN) == KARPENTER
@@ -145,14 +148,16 @@ def _is_done(manifest: Manifest, claim: NodeClaim | None, machines: Mapping[str,
 
 
 def _around(read: Read) -> ClusterContext:
-    pools = parsed_nodepools(tuple(reduce_custom(each) for each in read.nodepools if not is_foreign(each)))
+    pools = parsed_nodepools(
+        tuple(reduce_custom(nodepool) for nodepool in read.nodepools if not is_foreign(nodepool))
+    )
     parsed = parse_nodeclasses(tuple(map(reduce_custom, read.nodeclasses)))
     return ClusterContext(
         read.cluster,
         pools,
-        {each.value.name: each.value for each in parsed if each.value is not None},
-        {each.instance.id: each.instance for each in read.machines},
-        {each.instance.id: each.tags for each in read.machines},
+        {result.value.name: result.value for result in parsed if result.value is not None},
+        {machine.instance.id: machine.instance for machine in read.machines},
+        {machine.instance.id: machine.tags for machine in read.machines},
         {node.provider_id: node for node in _nodes(read.nodes)},
         holders_of(read.nodeclaims),
         read.catalog,
@@ -189,9 +194,9 @@ def _detail(claim: NodeClaim, manifest: Manifest, desired: DesiredState | None) 
     said = [f"instance {claim.instance_id}"]
     if manifest["metadata"].get("deletionTimestamp"):
         said.append("it is being deleted, and nodesmith completes that")
-    why = drifted(claim, desired) if desired else ""
-    if why:
-        said.append(f"drifted: {why}" + (", as Karpenter says" if why == claim.drift else ""))
+    reason = drifted(claim, desired) if desired else ""
+    if reason:
+        said.append(f"drifted: {reason}" + (", as Karpenter says" if reason == claim.drift else ""))
     if not claim.price_hourly_usd and claim.capacity_type != "reserved":
         said.append("its price is unknown, so consolidation does not replace it")
     return "; ".join(said)
@@ -199,15 +204,18 @@ def _detail(claim: NodeClaim, manifest: Manifest, desired: DesiredState | None) 
 
 def _left(read: Read) -> Iterator[Row]:
     """Yield the instances of Karpenter without a NodeClaim, which Karpenter would terminate."""
-    claimed = {provider_id(each) for each in read.nodeclaims}
+    claimed = {provider_id(nodeclaim) for nodeclaim in read.nodeclaims}
     ours = {claim.instance_id for claim in read.ledger.claims}
     for each in sorted(read.machines, key=lambda machine: machine.instance.id):
         instance = each.instance
         if instance.provider_id in claimed or instance.id in ours or MANAGED_BY_TAG in each.tags:
             continue
-        why = "has Karpenter's tags, but no NodeClaim: Karpenter would terminate it, nodesmith does not. Check it, then"
+        reason = (
+            "has Karpenter's tags, but no NodeClaim: Karpenter would terminate it, nodesmith does not. "
+            "Check it, then"
+        )
         yield Row(
             f"Instance/{instance.id}",
             State.SKIPPED,
-            f"{why} run `aws ec2 terminate-instances --instance-ids {instance.id}`",
+            f"{reason} run `aws ec2 terminate-instances --instance-ids {instance.id}`",
         )

@@ -149,16 +149,19 @@ class ServedObjects:
     def karpenter(self) -> Sequence[str]:
         """Return the signs that Karpenter runs: its lease, a Deployment with replicas, or a Pod of it."""
         signs = [LEASE_HELD] if karpenter_runs(self.server, self.clock()) else []
-        signs += [f"is {each}" for each in self.controllers() if each.replicas]
+        signs += [f"is {controller}" for controller in self.controllers() if controller.replicas]
         pods = listed(self.server, "/api/v1/pods", _LABELLED)
-        alive = [each for each in pods if (each.get("status") or {}).get("phase") not in _OVER]
-        signs += [f"has Pod {_named(each)}" for each in alive]
+        alive = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _OVER]
+        signs += [f"has Pod {_named(pod)}" for pod in alive]
         return signs
 
     def controllers(self) -> Sequence[Controller]:
         """Return the Deployments of Karpenter."""
         found = listed(self.server, "/apis/apps/v1/deployments", _LABELLED)
-        return [Controller(each["metadata"]["namespace"], name_of(each), _replicas(each)) for each in found]
+        return [
+            Controller(manifest["metadata"]["namespace"], name_of(manifest), _replicas(manifest))
+            for manifest in found
+        ]
 
     def scale_down(self, controller: Controller) -> None:
         """Scale a Deployment to zero."""

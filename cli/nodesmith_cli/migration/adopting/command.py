@@ -71,20 +71,20 @@ def release_cluster(name: str, environment: Environment, options: AdoptOptions) 
 
 def _adopt(name: str, environment: Environment, options: AdoptOptions) -> int:
     reached = _reach(name, environment)
-    running = [each for each in reached.objects.controllers() if each.replicas]
+    running = [controller for controller in reached.objects.controllers() if controller.replicas]
     signs = reached.objects.karpenter()
     hindrance = _obstacle(signs, running, options)
     if hindrance and not options.is_dry:
         raise Rejected(f"{hindrance}. Nothing was changed")
     with printing.working("reading the cluster"):
-        seen = assess(reached.run.read())
+        assessment = assess(reached.run.read())
     if options.is_dry:
-        _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, options)
+        _show(name, "hindered" if hindrance else "planned", assessment.rows, hindrance, options)
         return LEFT if hindrance else DONE
     if options.is_asked:
-        _show(name, "planned", seen.rows, "", options)
+        _show(name, "planned", assessment.rows, "", options)
         scaled = f" scale {running[0]} to zero," if signs and running else ""
-        count = sum(row.state in (State.ADOPT, State.WAITS) for row in seen.rows)
+        count = sum(row.state in (State.ADOPT, State.WAITS) for row in assessment.rows)
         paused = f" pause disruption for {_span(options.pause)}," if options.pause else ""
         _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", options)
     if signs:
@@ -104,7 +104,9 @@ def _release(name: str, environment: Environment, options: AdoptOptions) -> int:
         for claim in ledger.claims
     ]
     rows += [
-        Row(about, State.WAITS, why) for about, why in left.items() if not about.startswith("NodeClaim/")
+        Row(about, State.WAITS, reason)
+        for about, reason in left.items()
+        if not about.startswith("NodeClaim/")
     ]
     hindrance = ""
     is_settled = ledger.handover is not None and ledger.handover.is_settled
@@ -185,22 +187,22 @@ def _ended(name: str, state: str, result: Result, options: AdoptOptions) -> int:
     return DONE if result.is_done else LEFT
 
 
-def _show(name: str, state: str, rows: Sequence[Row], why: str, options: AdoptOptions) -> None:
+def _show(name: str, state: str, rows: Sequence[Row], reason: str, options: AdoptOptions) -> None:
     items: list[dict[str, Any]] = [
         {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
     ]
-    report = {"cluster": name, "state": state, "rows": items, "why": why}
-    lines = list(_lines(name, state, rows, why))
+    report = {"cluster": name, "state": state, "rows": items, "why": reason}
+    lines = list(_lines(name, state, rows, reason))
     if lines or options.output not in IS_TEXT:
         print_report(report, lines, options.output, names=(row.object for row in rows), schema="takeover")
 
 
-def _lines(name: str, state: str, rows: Sequence[Row], why: str) -> Iterator[str]:
+def _lines(name: str, state: str, rows: Sequence[Row], reason: str) -> Iterator[str]:
     width = max((len(row.object) for row in rows), default=0)
     for row in rows:
         yield f"{row.state:<8}  {row.object:<{width}}  {row.detail}".rstrip()
-    if why:
-        yield why
+    if reason:
+        yield reason
     elif state != "planned":
         yield f"{state} {name}: {_counts(rows)}"
 

@@ -9,7 +9,7 @@ To release: buy nothing any more, and wait until no claim is being launched or e
 nodesmith stands by. Once no function runs that has seen the ledger from before, the objects lose their mark, the
 instances their tag and the ledger the claims. The ledger comes last: it lists what is left to do.
 
-Each step looks again, and does only what is not done yet. Both begin anew with what they find when they run again.
+Each step reads the state again, and does only what is not done yet. Both start over from that state when run again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Takeover:
     def read(self) -> Read:
         """Read the cluster. Raises Transient, Rejected.
 
-        Instances are read before the NodeClaims: an instance that has no NodeClaim then is nobody's.
+        Instances are read before the NodeClaims: an instance without a NodeClaim then belongs to none.
         """
         machines = self.machines.of_cluster()
         objects = self.objects
@@ -92,7 +92,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class Result:
-    """What came of it. `is_done` is True if nothing is left to do, and `why` says what is left and why."""
+    """The outcome. `is_done` is True if nothing is left to do; otherwise `why` gives the reason."""
 
     is_done: bool
     rows: list[Row] = field(default_factory=list)
@@ -109,17 +109,17 @@ def adopt(run: Takeover, pause: timedelta, timeout: timedelta) -> Result:
     _pause(run, pause)
     is_served = False
     while True:
-        seen = assess(run.read())
-        for part in _parts(seen.due, run.at_once):
+        assessment = assess(run.read())
+        for part in _parts(assessment.due, run.at_once):
             if signs := run.objects.karpenter():
                 return _stopped(run, signs)
             _take(run, part)
         if not is_served and not run.objects.karpenter():
             run.store.hand_over(Handover(run.clock()))
             is_served = True
-        if run.clock() >= end or not (seen.due or seen.is_waiting):
+        if run.clock() >= end or not (assessment.due or assessment.is_waiting):
             break
-        if not seen.due:
+        if not assessment.due:
             run.sleep(POLL.total_seconds())
     if signs := run.objects.karpenter():
         return _stopped(run, signs)
@@ -146,29 +146,29 @@ def _pause(run: Takeover, pause: timedelta) -> None:
 
 def _stopped(run: Takeover, signs: Sequence[str]) -> Result:
     rows = assess(run.read()).rows
-    why = f"Karpenter is back: it {signs[0]}. Nothing more was adopted. nodesmith stands by while Karpenter runs"
-    return Result(False, rows, f"{why}: scale it to zero, then run the command again")
+    reason = f"Karpenter is back: it {signs[0]}. Nothing more was adopted. nodesmith stands by while Karpenter runs"
+    return Result(False, rows, f"{reason}: scale it to zero, then run the command again")
 
 
 def _take(run: Takeover, part: Sequence[Due]) -> None:
     """Tag the instances, then commit their claims, then mark their objects. What is done already is left out."""
-    untagged = [each for each in part if MANAGED_BY_TAG not in each.machine.tags]
-    for each in untagged:
-        if NODECLAIM_TAG not in each.machine.tags:
-            run.machines.tag(_resources(each.machine), {NODECLAIM_TAG: each.claim.name})
+    untagged = [adoption for adoption in part if MANAGED_BY_TAG not in adoption.machine.tags]
+    for adoption in untagged:
+        if NODECLAIM_TAG not in adoption.machine.tags:
+            run.machines.tag(_resources(adoption.machine), {NODECLAIM_TAG: adoption.claim.name})
     if untagged:
-        resources = [id_ for each in untagged for id_ in _resources(each.machine)]
+        resources = [id_ for adoption in untagged for id_ in _resources(adoption.machine)]
         run.machines.tag(resources, {MANAGED_BY_TAG: run.cluster})
-    _commit(run, [each.claim for each in part])
-    for each in part:
-        origin = BY_HAND if each.claim.is_by_hand else KARPENTER
-        if not is_marked(each.manifest):
-            run.objects.annotate(each.claim.name, _uid(each.manifest), {ORIGIN: origin})
-        run.say(f"adopted NodeClaim/{each.claim.name} (instance {each.claim.instance_id})")
+    _commit(run, [adoption.claim for adoption in part])
+    for adoption in part:
+        origin = BY_HAND if adoption.claim.is_by_hand else KARPENTER
+        if not is_marked(adoption.manifest):
+            run.objects.annotate(adoption.claim.name, _uid(adoption.manifest), {ORIGIN: origin})
+        run.say(f"adopted NodeClaim/{adoption.claim.name} (instance {adoption.claim.instance_id})")
 
 
 def _resources(machine: Machine) -> list[str]:
-    """Return the ids of an instance and of its Spot Instance request, which tells of interruptions."""
+    """Return the ids of an instance and of its Spot Instance request, whose status shows interruptions."""
     return [id_ for id_ in (machine.instance.id, machine.spot_request) if id_]
 
 
@@ -204,8 +204,8 @@ def release(run: Takeover, timeout: timedelta) -> Result:
         run.store.hand_over(handover)
     if not handover.is_settled:
         if left := _awaited(run, timeout):
-            why = "nodesmith buys nothing more, and completes these. Run the command again, or `nodesmith resume`"
-            return Result(False, [Row(about, State.WAITS, detail) for about, detail in left], why)
+            reason = "nodesmith buys nothing more, and completes these. Run the command again, or `nodesmith resume`"
+            return Result(False, [Row(about, State.WAITS, detail) for about, detail in left], reason)
         handover = Handover(run.clock(), to_karpenter=True, is_settled=True)
         run.store.hand_over(handover)
     if (rest := handover.at + IN_FLIGHT - run.clock()) > timedelta(0):
@@ -221,7 +221,7 @@ def _awaited(run: Takeover, timeout: timedelta) -> list[tuple[str, str]]:
         left = unsettled(run.store.load(), run.objects.nodeclaims())
         if not left or run.clock() >= end:
             return left
-        if (text := ", ".join(f"{about}: {why}" for about, why in left[:5])) != last_text:
+        if (text := ", ".join(f"{about}: {reason}" for about, reason in left[:5])) != last_text:
             run.say(f"waiting for {text}")
             last_text = text
         run.sleep(POLL.total_seconds())
@@ -229,7 +229,7 @@ def _awaited(run: Takeover, timeout: timedelta) -> list[tuple[str, str]]:
 
 def unsettled(ledger: Ledger, nodeclaims: Sequence[Manifest]) -> list[tuple[str, str]]:
     """Return what must be completed before a cluster can be handed over: `Kind/name`, and what it waits for."""
-    shown = {name_of(each): provider_id(each) for each in nodeclaims}
+    shown = {name_of(nodeclaim): provider_id(nodeclaim) for nodeclaim in nodeclaims}
     found = [(f"move {move.id}", "it is in progress") for move in ledger.moves if not move.is_over]
     for claim in ledger.claims:
         about = f"NodeClaim/{claim.name}"
@@ -245,17 +245,17 @@ def unsettled(ledger: Ledger, nodeclaims: Sequence[Manifest]) -> list[tuple[str,
 def _given_back(run: Takeover) -> Result:
     """Unmark the objects, untag the instances and forget the claims, in this order."""
     rows: list[Row] = []
-    manifests = {name_of(each): each for each in run.objects.nodeclaims()}
+    manifests = {name_of(nodeclaim): nodeclaim for nodeclaim in run.objects.nodeclaims()}
     machines = {each.instance.id: each for each in run.machines.of_cluster()}
     claims = {claim.name: claim for claim in run.store.load().claims}
-    for name in sorted(name for name, each in manifests.items() if is_marked(each) or name in claims):
+    for name in sorted(name for name, manifest in manifests.items() if is_marked(manifest) or name in claims):
         run.objects.annotate(name, _uid(manifests[name]), dict.fromkeys(_MARKS))
     for machine in machines.values():
         if NODECLAIM_TAG not in machine.tags and (claim := _of(machine, claims)) is not None:
             run.machines.tag([machine.instance.id], {NODECLAIM_TAG: claim.name})
-    tagged = [each for each in machines.values() if MANAGED_BY_TAG in each.tags]
+    tagged = [owned for owned in machines.values() if MANAGED_BY_TAG in owned.tags]
     if tagged:
-        run.machines.untag([id_ for each in tagged for id_ in _resources(each)], _TAGS)
+        run.machines.untag([id_ for owned in tagged for id_ in _resources(owned)], _TAGS)
     for name, claim in sorted(claims.items()):
         run.store.forget(claim)
         run.say(f"released NodeClaim/{name} (instance {claim.instance_id})")
@@ -265,4 +265,4 @@ def _given_back(run: Takeover) -> Result:
 
 
 def _of(machine: Machine, claims: dict[str, NodeClaim]) -> NodeClaim | None:
-    return next((each for each in claims.values() if each.instance_id == machine.instance.id), None)
+    return next((claim for claim in claims.values() if claim.instance_id == machine.instance.id), None)

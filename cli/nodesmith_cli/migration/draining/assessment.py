@@ -1,4 +1,4 @@
-"""What keeps a group from being drained, and what its drain will wait for: values only, nothing is written."""
+"""The obstacles to a group's drain, and what the drain will wait for. These are values; nothing is written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GroupAssessment:
 def nodes_of(group: NodeGroup, nodes: Iterable[Manifest]) -> dict[str, Manifest]:
     """Return the Nodes of a group's instances, by the instances' ids."""
     members = frozenset(group.instances)
-    return {instance_of(each): each for each in nodes if instance_of(each) in members}
+    return {instance_of(node): node for node in nodes if instance_of(node) in members}
 
 
 def leaves(pod: Pod) -> bool:
@@ -66,7 +66,7 @@ def leaves(pod: Pod) -> bool:
 
 
 def held_reason(pod: Pod, now: datetime) -> str:
-    """Return why a pod must not be evicted, whatever its PodDisruptionBudget allows, or an empty string."""
+    """Return why a pod must not be evicted even if its PodDisruptionBudget allows it, or an empty string."""
     if refuses_disruption(pod, now):
         return "is annotated karpenter.sh/do-not-disrupt or safe-to-evict=false"
     return "" if pod.shape.owner else "has no controller that would create it again"
@@ -83,10 +83,10 @@ def seen_of(
     pods = tuple(sorted(filter(leaves, snapshot.pods), key=lambda pod: pod.key))
     obstacles = [group.obstacle] if group.obstacle else []
     obstacles += [
-        f"Cluster Autoscaler ({each.name}) scales it and would add nodes again: scale that to zero, "
+        f"Cluster Autoscaler ({autoscaler.name}) scales it and would add nodes again: scale that to zero, "
         "or exclude the group"
-        for each in autoscalers
-        if each.scales(group.scaling_group, group.tags)
+        for autoscaler in autoscalers
+        if autoscaler.scales(group.scaling_group, group.tags)
     ]
     return GroupAssessment(
         group,
@@ -104,86 +104,96 @@ def _never_let_go(pods: Sequence[Pod], snapshot: Snapshot) -> Iterator[str]:
     for pod in pods:
         if allowances.is_never_evictable(pod):
             guards = allowances.guards(pod.shape)
-            names = " and ".join(sorted(each.key for each in guards))
-            why = f"PodDisruptionBudget {names} never allows an eviction"
+            names = " and ".join(sorted(guard.key for guard in guards))
+            reason = f"PodDisruptionBudget {names} never allows an eviction"
             if len(guards) > 1:
-                why = f"PodDisruptionBudgets {names} select the same pods, for which Kubernetes refuses evictions"
-            guarded.setdefault(why, []).append(pod.key)
-    for why, keys in sorted(guarded.items()):
-        yield f"{why}: {some(keys, _SHOWN)}"
+                reason = f"PodDisruptionBudgets {names} select the same pods, for which Kubernetes refuses evictions"
+            guarded.setdefault(reason, []).append(pod.key)
+    for reason, keys in sorted(guarded.items()):
+        yield f"{reason}: {some(keys, _SHOWN)}"
 
 
 def _held(pods: Sequence[Pod], now: datetime) -> Iterator[str]:
     for pod in pods:
-        if why := held_reason(pod, now):
-            yield f"node {pod.node} is drained once pod {pod.key} is gone, which {why}"
+        if reason := held_reason(pod, now):
+            yield f"node {pod.node} is drained once pod {pod.key} is gone, which {reason}"
 
 
 def with_room(
-    seen: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime
+    group_assessment: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime
 ) -> GroupAssessment:
     """Return the same with the plan of its pods on what remains of the cluster."""
-    found = _room(seen, documents, catalog, now)
-    return replace(seen, planned=found.planned, obstacles=(*seen.obstacles, *found.obstacles))
+    room = _room(group_assessment, documents, catalog, now)
+    return replace(
+        group_assessment, planned=room.planned, obstacles=(*group_assessment.obstacles, *room.obstacles)
+    )
 
 
-def _room(seen: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Room:
-    pools = [each.manifest for each in documents if each.manifest["kind"] == "NodePool"]
-    ours = [each for each in pools if not is_foreign(each)]
+def _room(
+    group_assessment: GroupAssessment, documents: Sequence[Document], catalog: Catalog, now: datetime
+) -> Room:
+    pools = [document.manifest for document in documents if document.manifest["kind"] == "NodePool"]
+    ours = [pool for pool in pools if not is_foreign(pool)]
     if standby := shown_standby(ours):
         return Room(obstacles=(f"nodesmith buys nothing: {standby[:MOST]}",))
-    unready = {name_of(each): why for each in ours if (why := _unready(each))}
-    unready_pools = tuple(f"NodePool {name} is not Ready: {why}" for name, why in sorted(unready.items()))
+    unready = {name_of(nodepool): reason for nodepool in ours if (reason := _unready(nodepool))}
+    unready_pools = tuple(
+        f"NodePool {name} is not Ready: {reason}" for name, reason in sorted(unready.items())
+    )
     if len(unready) == len(ours):
         return Room(
             obstacles=unready_pools or ("nodesmith has no NodePool: nothing would be bought for its pods",)
         )
-    if not seen.pods:
+    if not group_assessment.pods:
         return Room()
-    planned_nodes, reasons = _placed(seen, list(_without(seen, documents, unready)), catalog, now)
+    planned_nodes, reasons = _placed(
+        group_assessment, list(_without(group_assessment, documents, unready)), catalog, now
+    )
     return Room(planned_nodes, (*reasons, *unready_pools) if reasons else ())
 
 
 def _placed(
-    seen: GroupAssessment, remaining: Sequence[Document], catalog: Catalog, now: datetime
+    group_assessment: GroupAssessment, remaining: Sequence[Document], catalog: Catalog, now: datetime
 ) -> tuple[int, list[str]]:
     """Return how many nodes are planned for a group's pods, and a sentence about those that find no place."""
     manifests, settings = read_manifests((), remaining), node_settings(os.environ)
     written = plan_json(planned(plan_inputs(manifests, catalog, settings=settings, now=now)))
-    moved = {pod.key for pod in seen.pods}
+    moved = {pod.key for pod in group_assessment.pods}
     reasons: dict[str, list[str]] = {}
-    for each in written["unplaced"]:
-        if each["pod"] in moved:
-            reasons.setdefault(str(each["reason"]), []).append(str(each["pod"]))
+    for unplaced in written["unplaced"]:
+        if unplaced["pod"] in moved:
+            reasons.setdefault(str(unplaced["reason"]), []).append(str(unplaced["pod"]))
     return len(written["nodes"]), [
-        f"no place for {counted(len(keys), 'pod')}: {some(keys, _SHOWN)}: {why}"
-        for why, keys in sorted(reasons.items())
+        f"no place for {counted(len(keys), 'pod')}: {some(keys, _SHOWN)}: {reason}"
+        for reason, keys in sorted(reasons.items())
     ]
 
 
 def _unready(pool: Manifest) -> str:
     """Return why a NodePool buys nothing, or an empty string."""
     conditions = (pool.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
+    ready: Mapping[str, Any] = next(
+        (condition for condition in conditions if condition.get("type") == "Ready"), {}
+    )
     if ready.get("status") == "True":
         return ""
     return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")[:MOST]
 
 
 def _without(
-    seen: GroupAssessment, documents: Iterable[Document], unready: Collection[str]
+    group_assessment: GroupAssessment, documents: Iterable[Document], unready: Collection[str]
 ) -> Iterator[Document]:
     """Yield the cluster without the group's nodes and unready NodePools. The group's pods are pending."""
-    gone = {name_of(each) for each in seen.nodes.values()}
-    moved = {pod.key for pod in seen.pods}
-    for each in documents:
-        kind, manifest = each.manifest["kind"], each.manifest
+    gone = {name_of(node) for node in group_assessment.nodes.values()}
+    moved = {pod.key for pod in group_assessment.pods}
+    for document in documents:
+        kind, manifest = document.manifest["kind"], document.manifest
         spec, name = manifest.get("spec") or {}, name_of(manifest)
         if (kind == "Node" and name in gone) or (kind == "NodePool" and name in unready):
             continue
         if kind != "Pod" or spec.get("nodeName") not in gone:
-            yield each
+            yield document
         elif f"{manifest['metadata'].get('namespace')}/{name}" in moved:
             pending = {key: value for key, value in spec.items() if key != "nodeName"}
             bare = {key: value for key, value in manifest.items() if key != "status"}
-            yield Document({**bare, "spec": pending}, each.file, each.number)
+            yield Document({**bare, "spec": pending}, document.file, document.number)

@@ -136,17 +136,19 @@ def _is_done(action: Action, result: Result, *, is_dry: bool) -> bool:
 
 def _shown(action: Action, cluster: str, results: Sequence[Result], options: DrainOptions) -> int:
     if options.output == "json":
-        print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, options.output, "drain")
+        print_data(
+            {"cluster": cluster, "groups": [_item(result) for result in results]}, options.output, "drain"
+        )
     else:
         if not results:
             print(f"{cluster} has neither managed node groups nor Auto Scaling groups")
-        for each in results:
-            print(printable(_line(each)))
-            for why in each.why[:_SHOWN]:
-                print(printable(f"    {why}"))
-            if len(each.why) > _SHOWN:
-                print(f"    and {len(each.why) - _SHOWN} more: see -o json")
-    return DONE if all(_is_done(action, each, is_dry=options.is_dry) for each in results) else LEFT
+        for result in results:
+            print(printable(_line(result)))
+            for reason in result.why[:_SHOWN]:
+                print(printable(f"    {reason}"))
+            if len(result.why) > _SHOWN:
+                print(f"    and {len(result.why) - _SHOWN} more: see -o json")
+    return DONE if all(_is_done(action, result, is_dry=options.is_dry) for result in results) else LEFT
 
 
 def _line(result: Result) -> str:
@@ -165,7 +167,7 @@ def _item(result: Result) -> dict[str, Any]:
         "kind": str(group.kind),
         "state": str(result.state),
         "instances": list(group.instances),
-        "nodes": sorted(str(each["metadata"]["name"]) for each in seen.nodes.values()),
+        "nodes": sorted(str(node["metadata"]["name"]) for node in seen.nodes.values()),
         "pods": [pod.key for pod in seen.pods],
         "plannedNodes": seen.planned,
         "size": _size(group.size),

@@ -49,8 +49,10 @@ def looked_at(
 ) -> dict[str, DrainObstacle]:
     """Request the evictions that are possible now, and return the standing of each node."""
     snapshot = run.objects.looked_at([name_of(node) for node in batch.values() if node])
-    pods = {node: [each for each in found if leaves(each)] for node, found in by_node(snapshot.pods).items()}
-    refused = _evicted(run, [pod for found in pods.values() for pod in found], snapshot.budgets, progress)
+    pods = {node: [each for each in bound if leaves(each)] for node, bound in by_node(snapshot.pods).items()}
+    refused = _evicted(
+        run, [pod for evictable in pods.values() for pod in evictable], snapshot.budgets, progress
+    )
     waiting = sorted(
         pod.key
         for pod in run.objects.waiting()
@@ -81,7 +83,7 @@ def _evicted(
 
 
 def _guarded(pod: Pod, allowances: Allowances) -> str:
-    names = " and ".join(sorted(each.key for each in allowances.guards(pod.shape)))
+    names = " and ".join(sorted(guard.key for guard in allowances.guards(pod.shape)))
     return f"PodDisruptionBudget {names} allows no eviction now"
 
 
@@ -95,13 +97,13 @@ def _standing(
 ) -> DrainObstacle:
     if node is None:
         return DrainObstacle()
-    held = {pod.key: why for pod in pods if (why := held_reason(pod, run.clock()))}
+    held = {pod.key: reason for pod in pods if (reason := held_reason(pod, run.clock()))}
     moving = [pod for pod in pods if pod.key not in held]
     if moving:
         first = min(moving, key=lambda pod: (pod.key not in refused, pod.key))
-        why = refused.get(first.key) or "is terminating"
+        reason = refused.get(first.key) or "is terminating"
         more = f" and {counted(len(moving) - 1, 'other pod')}" if len(moving) > 1 else ""
-        return DrainObstacle(f"pod {first.key}{more}: {why}")
+        return DrainObstacle(f"pod {first.key}{more}: {reason}")
     if waiting:
         return DrainObstacle(f"no node yet for {some(waiting, SHOWN)}")
     if held:

@@ -20,7 +20,7 @@ from nodesmith_cli.migration.nodegroups.reading import OTHERS_TAGS, tags_of_clus
 SIZE_TAG = "nodesmith.dev/size-before-drain"
 """The tag of an Auto Scaling group that a drain has begun with, and the way back reads."""
 REBALANCE = "AZRebalance"
-"""The process that ends instances in one zone and launches others elsewhere, whatever runs on them."""
+"""The process that ends instances in one zone, even with pods on them, and launches others elsewhere."""
 _SIZE = re.compile(
     r"min=(?P<minimum>\d{1,5}) desired=(?P<desired>\d{1,5}) max=(?P<maximum>\d{1,5})"
     r"(?P<rebalances> rebalance)?",
@@ -95,7 +95,7 @@ class NodeGroup:
 
     def weight_of(self, instances: Iterable[str]) -> int:
         """Return what instances count for in the group's size."""
-        return sum(self.weights.get(each, 1) for each in instances)
+        return sum(self.weights.get(instance, 1) for instance in instances)
 
 
 class Groups(Protocol):
@@ -139,7 +139,11 @@ class AwsGroups:
             pages = self.client("eks").get_paginator("list_nodegroups").paginate(clusterName=self.cluster)
             managed = [name for page in pages for name in page["nodegroups"]]
         filters = [{"Name": "tag-key", "Values": tags_of_cluster(self.cluster)}]
-        own = [each["AutoScalingGroupName"] for each in self._described(Filters=filters) if _is_own(each)]
+        own = [
+            described["AutoScalingGroupName"]
+            for described in self._described(Filters=filters)
+            if _is_own(described)
+        ]
         return sorted({*managed, *own})
 
     def read(self, name: str) -> NodeGroup:
@@ -149,16 +153,16 @@ class AwsGroups:
             found = if_there(lambda: call(clusterName=self.cluster, nodegroupName=name))
         if found is not None:
             return self._managed(name, found["nodegroup"])
-        for each in self._described(AutoScalingGroupNames=[name]):
-            if _is_own(each) and _has_any_tag(each, tags_of_cluster(self.cluster)):
-                return _group(name, Kind.SELF_MANAGED, each)
+        for described in self._described(AutoScalingGroupNames=[name]):
+            if _is_own(described) and _has_any_tag(described, tags_of_cluster(self.cluster)):
+                return _group(name, Kind.SELF_MANAGED, described)
         names = self.names()
         hint = did_you_mean(name, names) or f"; groups: {', '.join(names) or 'none'}"
         raise Rejected(f"--group {name}: {self.cluster} has no such group{hint}")
 
     def _managed(self, name: str, shown: Mapping[str, Any]) -> NodeGroup:
         status = str(shown.get("status") or "")
-        held = [each["name"] for each in (shown.get("resources") or {}).get("autoScalingGroups") or ()]
+        held = [group["name"] for group in (shown.get("resources") or {}).get("autoScalingGroups") or ()]
         described = list(self._described(AutoScalingGroupNames=held)) if held else []
         if len(described) != 1:
             there = f"{len(described)} Auto Scaling groups" if described else "no Auto Scaling group"
@@ -170,7 +174,7 @@ class AwsGroups:
     def _described(self, **asked: Any) -> Iterator[Mapping[str, Any]]:
         with asking("autoscaling:DescribeAutoScalingGroups", "*"):
             paginator = self.client("autoscaling").get_paginator("describe_auto_scaling_groups")
-            yield from [each for page in paginator.paginate(**asked) for each in page["AutoScalingGroups"]]
+            yield from [group for page in paginator.paginate(**asked) for group in page["AutoScalingGroups"]]
 
     def remember(self, group: NodeGroup, before: Before) -> None:
         """Tag a group with how it is before its drain."""
@@ -256,11 +260,11 @@ def _group(
     name: str, kind: Kind, shown: Mapping[str, Any], obstacle: str = "", *, is_busy: bool = False
 ) -> NodeGroup:
     tags = {tag["Key"]: str(tag.get("Value") or "") for tag in shown.get("Tags") or ()}
-    suspended = {each["ProcessName"] for each in shown.get("SuspendedProcesses") or ()}
+    suspended = {process["ProcessName"] for process in shown.get("SuspendedProcesses") or ()}
     members = {
-        each["InstanceId"]: int(each.get("WeightedCapacity") or 1)
-        for each in shown.get("Instances") or ()
-        if not str(each.get("LifecycleState") or "").startswith(_LEAVING)
+        instance["InstanceId"]: int(instance.get("WeightedCapacity") or 1)
+        for instance in shown.get("Instances") or ()
+        if not str(instance.get("LifecycleState") or "").startswith(_LEAVING)
     }
     return NodeGroup(
         name,
@@ -273,5 +277,5 @@ def _group(
         before_of(tags, name),
         obstacle or (f"its status is {shown['Status']}" if shown.get("Status") else ""),
         is_busy,
-        {each: weight for each, weight in members.items() if weight != 1},
+        {type_name: weight for type_name, weight in members.items() if weight != 1},
     )

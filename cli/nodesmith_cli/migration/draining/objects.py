@@ -57,9 +57,9 @@ class Autoscaler:
         """Return whether it scales an Auto Scaling group of this name with these tags. True if that is not known."""
         named = _values(self.arguments, "--nodes")
         discovered = _values(self.arguments, "--node-group-auto-discovery")
-        if any(each.rpartition(":")[2] == group for each in named):
+        if any(flag.rpartition(":")[2] == group for flag in named):
             return True
-        if any(_is_discovered(each, tags) for each in discovered):
+        if any(_is_discovered(filter_, tags) for filter_ in discovered):
             return True
         return not named and not discovered
 
@@ -144,9 +144,9 @@ class ServedObjects:
         selector = f"fieldSelector={quote(f'spec.nodeName={node}')}"
         return listed(self.server, PODS.path, selector)
 
-    def _snapshot(self, found: Mapping[WatchedKind, Iterable[Manifest]]) -> Snapshot:
+    def _snapshot(self, manifests: Mapping[WatchedKind, Iterable[Manifest]]) -> Snapshot:
         mirrors = {kind: Mirror(kind) for kind in WATCHED}
-        for kind, items in found.items():
+        for kind, items in manifests.items():
             for item in items:
                 mirrors[kind].put(item)
         return decode(encode("drain", self.clock(), observed(mirrors.values())))
@@ -168,8 +168,11 @@ class ServedObjects:
     def autoscalers(self) -> Sequence[Autoscaler]:
         """Return the Deployments of Cluster Autoscaler that have replicas."""
         return [
-            Autoscaler(f"{each['metadata']['namespace']}/{name_of(each)}", tuple(_arguments(each["spec"])))
-            for each in running_autoscalers(self.server)
+            Autoscaler(
+                f"{autoscaler['metadata']['namespace']}/{name_of(autoscaler)}",
+                tuple(_arguments(autoscaler["spec"])),
+            )
+            for autoscaler in running_autoscalers(self.server)
         ]
 
 
@@ -191,7 +194,9 @@ def cordoned_for(node: Manifest) -> str:
 def is_ready(node: Manifest) -> bool:
     """Return whether a node is Ready."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
 
 
 def _arguments(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -203,11 +208,11 @@ def _arguments(spec: Mapping[str, Any]) -> Iterator[str]:
 
 def _values(arguments: Sequence[str], option: str) -> list[str]:
     """Return the values of an option, written as `--option=value` or as two arguments."""
-    found = [each.partition("=")[2] for each in arguments if each.startswith(f"{option}=")]
+    found = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{option}=")]
     return found + [value for name, value in pairwise(arguments) if name == option]
 
 
 def _is_discovered(text: str, tags: Mapping[str, str]) -> bool:
     """Return whether tags fulfil a discovery such as `asg:tag=k8s.io/cluster-autoscaler/enabled,team=a`."""
-    wanted = [each.partition("=") for each in text.partition("tag=")[2].split(",") if each]
+    wanted = [pair.partition("=") for pair in text.partition("tag=")[2].split(",") if pair]
     return bool(wanted) and all(key in tags and (not value or tags[key] == value) for key, _, value in wanted)

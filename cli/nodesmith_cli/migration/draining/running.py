@@ -71,7 +71,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a group. `why` are sentences on what is left, and `seen` is the group afterwards."""
+    """The outcome for a group. `why` are sentences about the remaining work, and `seen` is the group afterwards."""
 
     state: State
     seen: GroupAssessment
@@ -82,9 +82,13 @@ def look(run: Drain, name: str, *, is_planned: bool = True) -> GroupAssessment:
     """Return a group with what keeps it from being drained. Raises Rejected, Transient, Denied."""
     group = run.groups.read(name)
     nodes = nodes_of(group, run.objects.nodes())
-    snapshot = run.objects.looked_at([name_of(each) for each in nodes.values()])
-    seen = seen_of(group, nodes, snapshot, run.objects.autoscalers(), run.clock())
-    return with_room(seen, run.objects.documents(), run.catalog, run.clock()) if is_planned else seen
+    snapshot = run.objects.looked_at([name_of(node) for node in nodes.values()])
+    group_assessment = seen_of(group, nodes, snapshot, run.objects.autoscalers(), run.clock())
+    return (
+        with_room(group_assessment, run.objects.documents(), run.catalog, run.clock())
+        if is_planned
+        else group_assessment
+    )
 
 
 def state_of(group: NodeGroup) -> State:
@@ -100,12 +104,12 @@ def settled(run: Drain, name: str) -> NodeGroup:
     return run.groups.read(name)
 
 
-def until(run: Drain, is_so: Callable[[], bool], why: str) -> None:
-    """Wait until something is so. Raises Transient, with the reason `why` it is not, after ten minutes."""
+def until(run: Drain, is_so: Callable[[], bool], reason: str) -> None:
+    """Wait until a condition holds. Raises Transient with `reason` after ten minutes."""
     end = run.clock() + _UPDATED_WITHIN
     while not is_so():
         if run.clock() >= end:
-            raise Transient(f"{why} after ten minutes: run the command again", "Timeout")
+            raise Transient(f"{reason} after ten minutes: run the command again", "Timeout")
         run.sleep(POLL.total_seconds())
 
 

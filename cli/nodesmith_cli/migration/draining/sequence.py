@@ -7,7 +7,7 @@ with the group's desired size. The group chooses no instance itself.
 To go back: set the size of the tag again, uncordon the nodes that the drain has cordoned, wait until as many are Ready,
 and remove the tag. The tag comes first and goes last: while a group has it, there is something to continue or to undo.
 
-Each step looks again, and does only what is not done yet. Both begin anew with what they find when they run again.
+Each step reads the state again, and does only what is not done yet. Both start over from that state when run again.
 """
 
 from __future__ import annotations
@@ -60,13 +60,17 @@ def drain(run: Drain, name: str) -> Result:
     return _ended(run, name, progress)
 
 
-def _question(seen: GroupAssessment) -> str:
-    group = seen.group
+def _question(group_assessment: GroupAssessment) -> str:
+    group = group_assessment.group
     doing = "Continue the drain of" if group.before else "Drain"
-    where = f", for which {counted(seen.planned, 'new node')} would be bought" if seen.planned else ""
+    where = (
+        f", for which {counted(group_assessment.planned, 'new node')} would be bought"
+        if group_assessment.planned
+        else ""
+    )
     return (
-        f"{doing} {group} ({group.size}): cordon {counted(len(seen.nodes), 'node')}, "
-        f"evict {counted(len(seen.pods), 'pod')}{where}, and end its instances?"
+        f"{doing} {group} ({group.size}): cordon {counted(len(group_assessment.nodes), 'node')}, "
+        f"evict {counted(len(group_assessment.pods), 'pod')}{where}, and end its instances?"
     )
 
 
@@ -89,11 +93,11 @@ def _begin(run: Drain, name: str) -> None:
 def _cordoned(run: Drain, name: str, nodes: Mapping[str, Manifest]) -> Snapshot:
     """Cordon the nodes that have joined since, and return the pods of all."""
     _cordon(run, name, nodes)
-    return run.objects.looked_at([name_of(each) for each in nodes.values()])
+    return run.objects.looked_at([name_of(node) for node in nodes.values()])
 
 
 def _cordon(run: Drain, name: str, nodes: Mapping[str, Manifest]) -> None:
-    due = [name_of(each) for each in nodes.values() if not is_cordoned(each)]
+    due = [name_of(member) for member in nodes.values() if not is_cordoned(member)]
     for node in sorted(due):
         run.objects.cordon(node, name)
     if due:
@@ -106,13 +110,17 @@ def _batches(run: Drain, name: str, progress: Progress) -> Iterator[dict[str, Ma
         group = patiently(run, lambda: run.groups.read(name))
         _refuse_growth(group, progress)
         nodes = nodes_of(group, patiently(run, run.objects.nodes))
-        left = [each for each in group.instances if each not in progress.failed and each not in progress.held]
+        left = [
+            instance
+            for instance in group.instances
+            if instance not in progress.failed and instance not in progress.held
+        ]
         if not left:
             return
         pods = by_node(patiently(run, partial(_cordoned, run, name, nodes)).pods)
         left.sort(key=lambda each: (len(pods.get(_name(nodes.get(each)), ())), each))
         size = group.before.size.desired if group.before and not group.weights else len(group.instances)
-        yield {each: nodes.get(each) for each in left[: run.rules.nodes_at_once(size)]}
+        yield {instance: nodes.get(instance) for instance in left[: run.rules.nodes_at_once(size)]}
 
 
 def _refuse_growth(group: NodeGroup, progress: Progress) -> None:
@@ -159,12 +167,12 @@ def _ended(run: Drain, name: str, progress: Progress) -> Result:
     return _left(run, name, (*progress.failed.values(), *progress.held.values()))
 
 
-def _left(run: Drain, name: str, why: tuple[str, ...]) -> Result:
+def _left(run: Drain, name: str, reason: tuple[str, ...]) -> Result:
     seen = patiently(run, lambda: look(run, name, is_planned=False))
     state = state_of(seen.group)
     if state is State.DRAINED:
         run.say(f"{name}: drained; --undo makes it as large as it was")
-    return Result(state, seen, why)
+    return Result(state, seen, reason)
 
 
 def _rolled_back(run: Drain, name: str, progress: Progress) -> Result:
@@ -224,7 +232,9 @@ def _ready(run: Drain, name: str) -> int:
     """Return for how much of a group's size there are Ready nodes that the drain has not cordoned."""
     group = run.groups.read(name)
     nodes = nodes_of(group, run.objects.nodes())
-    return group.weight_of(each for each, node in nodes.items() if is_ready(node) and not cordoned_for(node))
+    return group.weight_of(
+        instance for instance, node in nodes.items() if is_ready(node) and not cordoned_for(node)
+    )
 
 
 def _name(node: Manifest | None) -> str:

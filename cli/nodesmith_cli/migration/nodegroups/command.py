@@ -75,7 +75,7 @@ def run(
     if cluster:
         from nodesmith_cli.costs.savings.assumptions import selected_labels
 
-        pods = (each.manifest for each in cluster if each.manifest["kind"] == "Pod")
+        pods = (document.manifest for document in cluster if document.manifest["kind"] == "Pod")
         found = replace(found, context=replace(found.context, selected=selected_labels(pods)))
     done = migrated(_restricted(found, request), apart=request.one_per_group)
     if cluster:
@@ -90,17 +90,17 @@ def run(
     return OK if done.is_complete else INCOMPLETE
 
 
-def migrated(found: Found, *, apart: bool) -> Migration:
+def migrated(all_groups: Found, *, apart: bool) -> Migration:
     """Return the objects of all groups that have an equal. The others are among the problems."""
-    problems = list(found.problems)
+    problems = list(all_groups.problems)
     sound: list[Converted] = []
-    for group in found.groups:
-        result = group.obstacle or converted(group, found.context)
+    for group in all_groups.groups:
+        result = group.obstacle or converted(group, all_groups.context)
         if isinstance(result, str):
             problems.append(f"{group}: not converted: {result}")
         else:
             sound.append(proven(result))
-    kept, refused = valid(merged(sound, apart=apart), found.context)
+    kept, refused = valid(merged(sound, apart=apart), all_groups.context)
     return Migration(tuple(kept), (*problems, *refused))
 
 
@@ -116,11 +116,11 @@ def _documents(request: MigrateRequest) -> tuple[list[Document], list[str]]:
         return [], [f"pods were not planned: {error}"]
 
 
-def _other_cluster(found: Sequence[Merged], placed: Placing, request: MigrateRequest) -> list[str]:
+def _other_cluster(groups: Sequence[Merged], placed: Placing, request: MigrateRequest) -> list[str]:
     """Return a sentence if groups have nodes in AWS, but none in the cluster that was read."""
     desired = [
         member.account.get(*path)
-        for each in found
+        for each in groups
         for member in each.members
         for path in ((NODEGROUP, "scalingConfig", "desiredSize"), (SCALING_GROUP, "DesiredCapacity"))
     ]
@@ -130,26 +130,26 @@ def _other_cluster(found: Sequence[Merged], placed: Placing, request: MigrateReq
     return [f"{where} has no node of these groups, so no pod was planned: is it {request.cluster}?"]
 
 
-def _restricted(found: Found, request: MigrateRequest) -> Found:
+def _restricted(all_groups: Found, request: MigrateRequest) -> Found:
     """Return only the named groups, all if none is named. Raises Rejected for a group that does not exist."""
-    names = [group.name for group in found.groups]
+    names = [group.name for group in all_groups.groups]
     for name in request.groups:
         if name not in names:
             hint = did_you_mean(name, names) or f"; groups: {', '.join(names) or 'none'}"
             raise Rejected(f"--group {name}: {request.cluster} has no such group{hint}")
-    if not names and not found.problems:
+    if not names and not all_groups.problems:
         raise Rejected(
             f"{request.cluster} has no managed node groups, and no Auto Scaling group has the tag "
             f"kubernetes.io/cluster/{request.cluster} or k8s.io/cluster-autoscaler/{request.cluster}"
         )
-    kept = [group for group in found.groups if not request.groups or group.name in request.groups]
-    return replace(found, groups=tuple(kept))
+    kept = [group for group in all_groups.groups if not request.groups or group.name in request.groups]
+    return replace(all_groups, groups=tuple(kept))
 
 
-def manifests_of(found: Iterable[Merged]) -> list[Mapping[str, Any]]:
+def manifests_of(groups: Iterable[Merged]) -> list[Mapping[str, Any]]:
     """Return all objects, each once."""
     unique: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for each in found:
+    for each in groups:
         for manifest in each.manifests:
             unique.setdefault((manifest["kind"], manifest["metadata"]["name"]), manifest)
     return list(unique.values())
@@ -172,17 +172,17 @@ _Dumper.add_representer(str, _text)
 def as_yaml(manifests: Iterable[Mapping[str, Any]]) -> str:
     """Return objects as a YAML stream."""
     return "---\n".join(
-        yaml.dump(dict(each), Dumper=_Dumper, sort_keys=False, width=10**6) for each in manifests
+        yaml.dump(dict(manifest), Dumper=_Dumper, sort_keys=False, width=10**6) for manifest in manifests
     )
 
 
-def _write(path: Path, found: Sequence[Merged]) -> None:
+def _write(path: Path, groups: Sequence[Merged]) -> None:
     """Write a file, or a file for each NodePool into a folder. Raises Rejected."""
-    files = {path: manifests_of(found)}
+    files = {path: manifests_of(groups)}
     if path.suffix not in _YAML_SUFFIXES:
         seen: set[int] = set()
         files = {}
-        for each in found:
+        for each in groups:
             files[path / f"{each.name}.yaml"] = [m for m in each.manifests if id(m) not in seen]
             seen.update(map(id, each.manifests))
     try:
@@ -194,32 +194,33 @@ def _write(path: Path, found: Sequence[Merged]) -> None:
         raise Rejected(f"--write {path}: cannot be written: {error.strerror}") from None
 
 
-def _print(done: Migration, request: MigrateRequest, output: str) -> None:
+def _print(migration: Migration, request: MigrateRequest, output: str) -> None:
     if output == "json":
-        print_data(json.loads(json.dumps(report(done), default=str)), output, "migration")
+        print_data(json.loads(json.dumps(report(migration), default=str)), output, "migration")
         return
     side = console(stderr=output == "yaml")
     if output == "yaml" and request.path is None:
-        print(as_yaml(manifests_of(done.found)), end="")
-    for each in done.found:
+        print(as_yaml(manifests_of(migration.found)), end="")
+    for each in migration.found:
         _print_pool(side, each)
-    _print_placing(side, done.placing)
-    for problem in done.problems:
+    _print_placing(side, migration.placing)
+    for problem in migration.problems:
         side.print(printable(problem), style="red")
-    said = f"{counted(sum(len(each.members) for each in done.found), 'group')}, {counted(len(done.found), 'NodePool')}"
-    side.print(f"{said}{f', written to {request.path}' if request.path else ''}", style="dim")
+    groups = sum(len(pool.members) for pool in migration.found)
+    summary = f"{counted(groups, 'group')}, {counted(len(migration.found), 'NodePool')}"
+    side.print(f"{summary}{f', written to {request.path}' if request.path else ''}", style="dim")
 
 
-def _print_pool(side: Console, each: Merged) -> None:
-    groups = ", ".join(str(member.group) for member in each.members)
-    title = f"NodePool {each.name}, EC2NodeClass {each.nodeclass['metadata']['name']}: {groups}"
+def _print_pool(side: Console, pool: Merged) -> None:
+    groups = ", ".join(str(member.group) for member in pool.members)
+    title = f"NodePool {pool.name}, EC2NodeClass {pool.nodeclass['metadata']['name']}: {groups}"
     table = Table(title=printable(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("field", "outcome", "became", "reason or remedy"):
         table.add_column(name, overflow="fold")
-    rows = dict.fromkeys(row for member in each.members for row in map(_row, _worth_showing(member)))
-    for field, outcome, became, why in rows:
+    rows = dict.fromkeys(row for member in pool.members for row in map(_row, _worth_showing(member)))
+    for field, outcome, became, reason in rows:
         table.add_row(
-            *(Text(printable(text)) for text in (field, outcome, became, why)),
+            *(Text(printable(text)) for text in (field, outcome, became, reason)),
             style=_STYLES[Outcome(outcome)],
         )
     if not rows:
@@ -227,9 +228,11 @@ def _print_pool(side: Console, each: Merged) -> None:
         side.print("every field is kept", style="dim")
     else:
         side.print(table)
-    if len(each.members) > 1:
-        why = "their nodes are identical but for subnets and sizes: one NodePool with the sum of their sizes"
-        side.print(f"{why}; --one-per-group keeps them apart", style="dim")
+    if len(pool.members) > 1:
+        reason = (
+            "their nodes are identical but for subnets and sizes: one NodePool with the sum of their sizes"
+        )
+        side.print(f"{reason}; --one-per-group keeps them apart", style="dim")
 
 
 def _row(field_report: FieldReport) -> tuple[str, str, str, str]:
@@ -244,20 +247,20 @@ def _worth_showing(member: Converted) -> Iterator[FieldReport]:
     )
 
 
-def _print_placing(side: Console, found: Placing | None) -> None:
-    if found is None:
+def _print_placing(side: Console, placement: Placing | None) -> None:
+    if placement is None:
         return
-    said = f"{counted(found.pods, 'pod')} on {counted(found.nodes, 'node')} of these groups"
-    placed = found.pods - len(found.unplaced)
-    side.print(f"{said}: {placed:,} find a place on {counted(found.planned, 'new node')}")
-    for each in found.unplaced[:_SHOWN_PODS]:
-        fix = f"; {each.fix}" if each.fix else ""
-        side.print(printable(f"{each.pod} ({each.group}) finds none: {each.reason}{fix}"), style="red")
-    if len(found.unplaced) > _SHOWN_PODS:
-        side.print(f"and {len(found.unplaced) - _SHOWN_PODS} more: see -o json", style="red")
+    said = f"{counted(placement.pods, 'pod')} on {counted(placement.nodes, 'node')} of these groups"
+    placed = placement.pods - len(placement.unplaced)
+    side.print(f"{said}: {placed:,} find a place on {counted(placement.planned, 'new node')}")
+    for pod in placement.unplaced[:_SHOWN_PODS]:
+        fix = f"; {pod.fix}" if pod.fix else ""
+        side.print(printable(f"{pod.pod} ({pod.group}) finds none: {pod.reason}{fix}"), style="red")
+    if len(placement.unplaced) > _SHOWN_PODS:
+        side.print(f"and {len(placement.unplaced) - _SHOWN_PODS} more: see -o json", style="red")
 
 
-def report(done: Migration) -> dict[str, Any]:
+def report(migration: Migration) -> dict[str, Any]:
     """Return the result as JSON data: each field of each group, the objects, the pods, and the problems."""
     return {
         "nodePools": [
@@ -273,11 +276,11 @@ def report(done: Migration) -> dict[str, Any]:
                     for member in each.members
                 ],
             }
-            for each in done.found
+            for each in migration.found
         ],
-        "manifests": manifests_of(done.found),
-        "pods": asdict(done.placing) if done.placing else None,
-        "problems": list(done.problems),
+        "manifests": manifests_of(migration.found),
+        "pods": asdict(migration.placing) if migration.placing else None,
+        "problems": list(migration.problems),
     }
 
 

@@ -17,7 +17,7 @@ UNKNOWN = "this release does not know the field: check whether the nodes need it
 
 
 class Outcome(StrEnum):
-    """What became of a field."""
+    """The outcome for a field."""
 
     KEPT = "kept"
     CHANGED = "changed"
@@ -56,13 +56,13 @@ class Account:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
-    def kept(self, path: Path, became: str, why: str = "") -> None:
+    def kept(self, path: Path, became: str, reason: str = "") -> None:
         """Record that a field has the same effect as before. Absent fields are ignored, here and below."""
-        self._report(path, Outcome.KEPT, became, why, is_quiet=True)
+        self._report(path, Outcome.KEPT, became, reason, is_quiet=True)
 
-    def changed(self, path: Path, became: str, why: str, *, is_quiet: bool = False) -> None:
+    def changed(self, path: Path, became: str, reason: str, *, is_quiet: bool = False) -> None:
         """Record that a field's effect differs, and why."""
-        self._report(path, Outcome.CHANGED, became, why, is_quiet=is_quiet)
+        self._report(path, Outcome.CHANGED, became, reason, is_quiet=is_quiet)
 
     def lost(self, path: Path, remedy: str, *, is_quiet: bool = False) -> None:
         """Record that a field has no equal, and what to do about it."""
@@ -73,28 +73,30 @@ class Account:
         for path, what in paths.items():
             self.lost(path, f"{what}: nothing to do", is_quiet=True)
 
-    def retell(self, path: Path, outcome: Outcome, why: str) -> None:
+    def retell(self, path: Path, outcome: Outcome, reason: str) -> None:
         """Replace what was recorded about a field."""
         self._reports.pop(path, None)
-        self._report(path, outcome, "", why, is_quiet=False)
+        self._report(path, outcome, "", reason, is_quiet=False)
 
     def all(self) -> list[FieldReport]:
         """Return all fields in their order. Those that nothing has accounted for have no equal."""
-        found: list[FieldReport] = []
+        field_reports: list[FieldReport] = []
         seen: set[Path] = set()
         for path in self._leaves():
             covering = next((path[:n] for n in range(1, len(path) + 1) if path[:n] in self._reports), None)
             if covering is None:
-                found.append(FieldReport(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", UNKNOWN))
+                field_reports.append(
+                    FieldReport(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", UNKNOWN)
+                )
             elif covering not in seen:
                 seen.add(covering)
-                found.append(self._reports[covering])
-        return found
+                field_reports.append(self._reports[covering])
+        return field_reports
 
-    def _report(self, path: Path, outcome: Outcome, became: str, why: str, *, is_quiet: bool) -> None:
+    def _report(self, path: Path, outcome: Outcome, became: str, reason: str, *, is_quiet: bool) -> None:
         value = self.get(*path)
         if value is not None and path not in self._reports:
-            self._reports[path] = FieldReport(_text(path), _short(value), outcome, became, why, is_quiet)
+            self._reports[path] = FieldReport(_text(path), _short(value), outcome, became, reason, is_quiet)
 
     def _leaves(self) -> Iterator[Path]:
         for source, fields in self._sources.items():

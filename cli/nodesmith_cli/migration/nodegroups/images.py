@@ -69,11 +69,11 @@ def chosen(group: Group, context: GroupContext, account: Account, user_data: str
     kind = str(account.get(NODEGROUP, "amiType") or "")
     given = str(account.get(TEMPLATE, "ImageId") or "")
     if given:
-        found = _custom(given, context, account, user_data)
-        account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiFamily: {found.family}")
+        choice = _custom(given, context, account, user_data)
+        account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiFamily: {choice.family}")
         account.lost((NODEGROUP, "releaseVersion"), "the image's id: nothing to do", is_quiet=True)
         account.about({(NODEGROUP, "version"): "the version of Kubernetes in the image"})
-        return found
+        return choice
     return _managed(kind, context, account) if kind and group.is_managed else None
 
 
@@ -104,27 +104,29 @@ def _pinned(alias: str, context: GroupContext, account: Account) -> str:
     release, version = str(account.get(NODEGROUP, "releaseVersion") or ""), account.get(NODEGROUP, "version")
     match = _RELEASE[alias].search(release)
     if match is None or (version and version != context.version):
-        why = f"the group's release is of Kubernetes {version}" if match else "the release has no version"
-        account.changed((NODEGROUP, "releaseVersion"), f"{alias}@latest", f"{why}, so {_LATEST}")
+        reason = f"the group's release is of Kubernetes {version}" if match else "the release has no version"
+        account.changed((NODEGROUP, "releaseVersion"), f"{alias}@latest", f"{reason}, so {_LATEST}")
         account.changed(
             (NODEGROUP, "version"), context.version, "nodes have the cluster's version of Kubernetes"
         )
         return "latest"
     pinned = f"v{match['version']}"
-    why = "as in the node group, newer images come when you change it; latest follows them by drift"
-    account.kept((NODEGROUP, "releaseVersion"), f"EC2NodeClass spec.amiSelectorTerms: {alias}@{pinned}", why)
+    reason = "as in the node group, newer images come when you change it; latest follows them by drift"
+    account.kept(
+        (NODEGROUP, "releaseVersion"), f"EC2NodeClass spec.amiSelectorTerms: {alias}@{pinned}", reason
+    )
     account.kept((NODEGROUP, "version"), "the cluster's version of Kubernetes")
     return pinned
 
 
 def _windows(kind: str, account: Account) -> Chosen | None:
-    year = next((each for each in ("2019", "2022", "2025") if each in kind), "")
+    year = next((version_year for version_year in ("2019", "2022", "2025") if version_year in kind), "")
     if not year:
         return None
     alias = f"windows{year}@latest"
     if "FULL" in kind:
-        why = "aliases are of the Core edition; select a Full image by ssmParameter and amiFamily if pods need it"
-        account.changed((NODEGROUP, "amiType"), alias, why)
+        reason = "aliases are of the Core edition; select a Full image by ssmParameter and amiFamily if pods need it"
+        account.changed((NODEGROUP, "amiType"), alias, reason)
     else:
         account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: {alias}")
     account.changed((NODEGROUP, "releaseVersion"), alias, "aliases of Windows have no other version")
@@ -138,8 +140,8 @@ def _fips(kind: str, arch: str, context: GroupContext, account: Account) -> Chos
         f"/aws/service/bottlerocket/{variant}/{'arm64' if arch == 'arm64' else 'x86_64'}/latest/image_id"
     )
     account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: ssmParameter {parameter}")
-    why = "the parameter names the newest release; name a release instead of latest to stay on one"
-    account.changed((NODEGROUP, "releaseVersion"), "latest", why)
+    reason = "the parameter names the newest release; name a release instead of latest to stay on one"
+    account.changed((NODEGROUP, "releaseVersion"), "latest", reason)
     account.kept(
         (NODEGROUP, "version"), "the cluster's version of Kubernetes, which is in the parameter's name"
     )
@@ -199,5 +201,5 @@ def _family(image: MachineImage | None, user_data: str) -> str:
 
 
 def _has_al2(version: str) -> bool:
-    numbers = tuple(int(each) for each in version.split(".") if each.isdigit())
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
     return not numbers or numbers <= _LAST_OF_AL2

@@ -43,22 +43,22 @@ def merged(groups: Iterable[Converted], *, apart: bool) -> list[Merged]:
     Groups of a fixed size stay apart. EC2NodeClasses that are equal become one.
     """
     alike: list[list[Converted]] = []
-    for each in groups:
-        first = next((found for found in alike if not apart and _joins(found, each)), None)
+    for group in groups:
+        first = next((found for found in alike if not apart and _joins(found, group)), None)
         if first is None:
-            alike.append([each])
+            alike.append([group])
         else:
-            first.append(each)
+            first.append(group)
     names: set[str] = set()
-    named = [(_name([each.group.name for each in members], names), members) for members in alike]
+    named = [(_name([member.group.name for member in members], names), members) for members in alike]
     classes = _classes(named, names)
     return [_merged(name, members, classes) for name, members in named]
 
 
-def _joins(found: Sequence[Converted], other: Converted) -> bool:
+def _joins(converted_groups: Sequence[Converted], other: Converted) -> bool:
     """Return whether a group can become one NodePool with these."""
-    subnets = _class_spec((*found, other))["subnetSelectorTerms"]
-    return _same(found[0], other) and len(subnets) <= _MOST_SUBNETS
+    subnets = _class_spec((*converted_groups, other))["subnetSelectorTerms"]
+    return _same(converted_groups[0], other) and len(subnets) <= _MOST_SUBNETS
 
 
 def _same(one: Converted, other: Converted) -> bool:
@@ -67,15 +67,15 @@ def _same(one: Converted, other: Converted) -> bool:
     return _nodes(one) == _nodes(other) and one.identity.keys() == other.identity.keys()
 
 
-def _nodes(each: Converted) -> tuple[Any, ...]:
-    """Return all that decides what the nodes of a group are."""
-    nodeclass = {name: value for name, value in each.nodeclass.items() if name != "subnetSelectorTerms"}
-    return each.pool, nodeclass, each.annotations, each.capacity
+def _nodes(converted: Converted) -> tuple[Any, ...]:
+    """Return the fields that define the nodes of a group."""
+    nodeclass = {name: value for name, value in converted.nodeclass.items() if name != "subnetSelectorTerms"}
+    return converted.pool, nodeclass, converted.annotations, converted.capacity
 
 
 def _merged(name: str, members: Sequence[Converted], classes: Sequence[Manifest]) -> Merged:
     first, spec = members[0], _class_spec(members)
-    nodeclass = next(each for each in classes if each["spec"] == spec)
+    nodeclass = next(existing for existing in classes if existing["spec"] == spec)
     pool = _pool(name, members, str(nodeclass["metadata"]["name"]))
     overlay = _overlay(name, first.capacity) if first.capacity else None
     return Merged(name, tuple(members), pool, nodeclass, overlay)
@@ -86,7 +86,7 @@ def _classes(named: Sequence[tuple[str, Sequence[Converted]]], names: set[str]) 
     users: list[tuple[Manifest, list[str]]] = []
     for name, members in named:
         spec = _class_spec(members)
-        known = next((used for each, used in users if each == spec), None)
+        known = next((used for nodeclass, used in users if nodeclass == spec), None)
         if known is None:
             users.append((spec, [name]))
         else:
@@ -108,8 +108,8 @@ def _image(spec: Mapping[str, Any]) -> str:
 
 
 def _class_spec(members: Sequence[Converted]) -> Manifest:
-    subnets = sorted({term["id"] for each in members for term in each.nodeclass["subnetSelectorTerms"]})
-    return {**members[0].nodeclass, "subnetSelectorTerms": [{"id": each} for each in subnets]}
+    subnets = sorted({term["id"] for member in members for term in member.nodeclass["subnetSelectorTerms"]})
+    return {**members[0].nodeclass, "subnetSelectorTerms": [{"id": subnet} for subnet in subnets]}
 
 
 def _pool(name: str, members: Sequence[Converted], nodeclass: str) -> Manifest:
@@ -118,8 +118,8 @@ def _pool(name: str, members: Sequence[Converted], nodeclass: str) -> Manifest:
     template = spec["template"]["spec"]
     template["nodeClassRef"] = {"group": AWS_DOMAIN, "kind": "EC2NodeClass", "name": nodeclass}
     for key in sorted(first.identity):
-        template["requirements"].append(allows(key, *sorted({each.identity[key] for each in members})))
-    limits = [each.limit for each in members if each.limit is not None]
+        template["requirements"].append(allows(key, *sorted({member.identity[key] for member in members})))
+    limits = [member.limit for member in members if member.limit is not None]
     if limits:
         spec["limits"] = {"nodes": str(sum(limits))}
     metadata = {"name": name, **({"annotations": first.annotations} if first.annotations else {})}

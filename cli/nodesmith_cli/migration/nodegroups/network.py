@@ -20,35 +20,37 @@ def subnets_of(context: GroupContext, account: Account) -> list[str]:
     """Return the subnets of a group, those in the zone that its launch template names if it names one."""
     zone = account.get(TEMPLATE, "Placement", "AvailabilityZone")
     named = account.get(NODEGROUP, "subnets") or [
-        each.strip() for each in str(account.get(SCALING_GROUP, "VPCZoneIdentifier") or "").split(",")
+        text.strip() for text in str(account.get(SCALING_GROUP, "VPCZoneIdentifier") or "").split(",")
     ]
-    ids = sorted({str(each) for each in named if each})
+    ids = sorted({str(text) for text in named if text})
     for path in ((NODEGROUP, "subnets"), (SCALING_GROUP, "VPCZoneIdentifier")):
         account.kept(path, "EC2NodeClass spec.subnetSelectorTerms")
     interfaces = account.get(*_INTERFACES) or []
-    ids = ids or sorted({str(each["SubnetId"]) for each in interfaces if each.get("SubnetId")})
+    ids = ids or sorted({str(interface["SubnetId"]) for interface in interfaces if interface.get("SubnetId")})
     if not ids:
         zones = account.get(SCALING_GROUP, "AvailabilityZones") or []
-        ids = [context.default_subnets[each] for each in zones if each in context.default_subnets]
+        ids = [
+            context.default_subnets[zone_name] for zone_name in zones if zone_name in context.default_subnets
+        ]
         account.kept((SCALING_GROUP, "AvailabilityZones"), "EC2NodeClass spec.subnetSelectorTerms")
     for path in ((SCALING_GROUP, "AvailabilityZones"), (SCALING_GROUP, "AvailabilityZoneIds")):
         account.kept(path, "the zones of the subnets")
     account.kept((TEMPLATE, "Placement", "AvailabilityZone"), "EC2NodeClass spec.subnetSelectorTerms")
     account.kept((TEMPLATE, "Placement", "AvailabilityZoneId"), "the zones of the subnets")
-    return [each for each in ids if not zone or context.zones.get(each, zone) == zone]
+    return [subnet_id for subnet_id in ids if not zone or context.zones.get(subnet_id, zone) == zone]
 
 
 def security_groups_of(context: GroupContext, account: Account) -> Iterator[dict[str, Any]]:
     """Yield selectors of the security groups of a group, the cluster's own if it names none."""
     became = "EC2NodeClass spec.securityGroupSelectorTerms"
     interfaces = account.get(*_INTERFACES) or []
-    first: Mapping[str, Any] = next((each for each in interfaces if each.get("Groups")), {})
+    first: Mapping[str, Any] = next((interface for interface in interfaces if interface.get("Groups")), {})
     ids = account.get(TEMPLATE, "SecurityGroupIds") or first.get("Groups") or []
     names = account.get(TEMPLATE, "SecurityGroups") or []
     account.kept((TEMPLATE, "SecurityGroupIds"), became)
     account.kept((TEMPLATE, "SecurityGroups"), became)
-    yield from ({"id": str(each)} for each in sorted(set(ids)))
-    yield from ({"name": str(each)} for each in sorted(set(names)))
+    yield from ({"id": str(item)} for item in sorted(set(ids)))
+    yield from ({"name": str(name)} for name in sorted(set(names)))
     if not ids and not names:  # EKS's own choice for a group that names none
         yield {"id": context.security_group} if context.security_group else _cluster_group(context.cluster)
 
@@ -75,14 +77,14 @@ def interfaces_of(account: Account) -> dict[str, Any]:
             _TIMEOUTS[name]: value for name, value in tracking.items() if name in _TIMEOUTS
         }
     notes = [*_network_notes(interfaces)]
-    if len(interfaces) > 1 and not any(each.get("InterfaceType") == "efa" for each in interfaces):
+    if len(interfaces) > 1 and not any(interface.get("InterfaceType") == "efa" for interface in interfaces):
         made["networkInterfaces"] = [
             {
-                "networkCardIndex": each.get("NetworkCardIndex") or 0,
-                "deviceIndex": each.get("DeviceIndex") or 0,
-                "interfaceType": each.get("InterfaceType") or "interface",
+                "networkCardIndex": interface.get("NetworkCardIndex") or 0,
+                "deviceIndex": interface.get("DeviceIndex") or 0,
+                "interfaceType": interface.get("InterfaceType") or "interface",
             }
-            for each in interfaces
+            for interface in interfaces
         ]
     became = ", ".join(f"spec.{name}" for name in made) or "the instance type's default"
     if notes:
@@ -100,12 +102,12 @@ _CARRIED_OF_INTERFACES = frozenset(
 
 def _network_notes(interfaces: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     listed = list(interfaces)
-    if any(each.get("InterfaceType") == "efa" for each in listed):
+    if any(interface.get("InterfaceType") == "efa" for interface in listed):
         yield "EFA interfaces are added for pods that request vpc.amazonaws.com/efa"
-    if len({tuple(sorted(each.get("Groups") or ())) for each in listed}) > 1:
+    if len({tuple(sorted(interface.get("Groups") or ())) for interface in listed}) > 1:
         yield "all interfaces get the security groups of the first"
     others = sorted(
-        {name for each in listed for name, value in each.items() if value} - _CARRIED_OF_INTERFACES
+        {name for interface in listed for name, value in interface.items() if value} - _CARRIED_OF_INTERFACES
     )
     if others:
         yield f"{', '.join(others)}: no equal"

@@ -60,7 +60,7 @@ def nodeclass_of(group: Group, context: GroupContext, account: Account) -> Gener
         **_role(account),
         "amiSelectorTerms": [images.term],
         **({} if images.has_alias else {"amiFamily": images.family}),
-        "subnetSelectorTerms": [{"id": each} for each in subnets],
+        "subnetSelectorTerms": [{"id": subnet} for subnet in subnets],
         "securityGroupSelectorTerms": list(security_groups_of(context, account)),
         **({"userData": data.text} if data.text else {}),
         **({"kubelet": data.kubelet} if data.kubelet else {}),
@@ -82,8 +82,8 @@ def nodeclass_of(group: Group, context: GroupContext, account: Account) -> Gener
 def _role(account: Account) -> dict[str, Any]:
     if arn := account.get(NODEGROUP, "nodeRole"):
         name = str(arn).rpartition("/")[2]
-        why = "the role must be one of the cluster's node roles: nodesmith connect --node-role"
-        account.kept((NODEGROUP, "nodeRole"), f"EC2NodeClass spec.role: {name}", why)
+        reason = "the role must be one of the cluster's node roles: nodesmith connect --node-role"
+        account.kept((NODEGROUP, "nodeRole"), f"EC2NodeClass spec.role: {name}", reason)
         account.lost(
             (TEMPLATE, "IamInstanceProfile"), "the node group's role applies: nothing to do", is_quiet=True
         )
@@ -98,26 +98,26 @@ def _user_data(text: str, images: Chosen, account: Account) -> Carried:
     became = "EC2NodeClass spec.userData, merged with what joins the node"
     try:
         decoded(str(account.get(*_USER_DATA) or ""))
-        found = carried(text, images.family)
+        user_data = carried(text, images.family)
     except MalformedUserData as error:
         account.lost(_USER_DATA, f"it cannot be merged: {error}. Correct it and set spec.userData")
         return Carried()
     moved = [
         name
         for name, value in (
-            ("spec.kubelet", found.kubelet),
-            ("labels", found.labels),
-            ("taints", found.taints),
-            ("instanceStorePolicy", found.joins_disks),
+            ("spec.kubelet", user_data.kubelet),
+            ("labels", user_data.labels),
+            ("taints", user_data.taints),
+            ("instanceStorePolicy", user_data.joins_disks),
         )
         if value
     ]
-    notes = [*found.notes, *([f"{', '.join(moved)} set from it"] if moved else [])]
+    notes = [*user_data.notes, *([f"{', '.join(moved)} set from it"] if moved else [])]
     if notes:
-        account.changed(_USER_DATA, became if found.text else "removed", "; ".join(notes))
+        account.changed(_USER_DATA, became if user_data.text else "removed", "; ".join(notes))
     else:
         account.kept(_USER_DATA, became)
-    return found
+    return user_data
 
 
 def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
     size = account.get(NODEGROUP, "diskSize")
     mappings = account.get(TEMPLATE, "BlockDeviceMappings") or []
     path = (TEMPLATE, "BlockDeviceMappings")
-    usable = [each for each in mappings if each.get("Ebs") and _has_size(each["Ebs"])]
+    usable = [mapping for mapping in mappings if mapping.get("Ebs") and _has_size(mapping["Ebs"])]
     if mappings:
         account.lost(
             (NODEGROUP, "diskSize"), "the launch template's volumes apply: nothing to do", is_quiet=True
@@ -134,25 +134,27 @@ def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
             account.changed(path, became, "; ".join(notes))
         else:
             account.kept(path, became)
-        return {"blockDeviceMappings": [_mapping(each) for each in usable]} if usable else {}
+        return {"blockDeviceMappings": [_mapping(mapping) for mapping in usable]} if usable else {}
     usual = DEFAULT_BLOCK_DEVICES[images.family]
     if not size or not usual:
         account.lost((NODEGROUP, "diskSize"), "set spec.blockDeviceMappings: the image's device is unknown")
         return {}
     account.kept((NODEGROUP, "diskSize"), f"{became}: {usual[-1].device_name} of {size}Gi")
-    sizes = {each.device_name: each.ebs.volume_size for each in usual if each.ebs}
+    sizes = {mapping.device_name: mapping.ebs.volume_size for mapping in usual if mapping.ebs}
     sizes[usual[-1].device_name] = f"{size}Gi"
-    return {"blockDeviceMappings": [_volume(device, each) for device, each in sizes.items()]}
+    return {"blockDeviceMappings": [_volume(device, gibibytes) for device, gibibytes in sizes.items()]}
 
 
 def _volume_notes(
     mappings: Iterable[Mapping[str, Any]], usable: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    left_out = [str(each.get("DeviceName")) for each in mappings if each not in usable]
+    left_out = [str(mapping.get("DeviceName")) for mapping in mappings if mapping not in usable]
     if left_out:
-        why = "mappings need an EBS volume with a size or snapshot; instance store disks: instanceStorePolicy"
-        yield f"{', '.join(left_out)} left out: {why}"
-    others = sorted({name for each in usable for name in each["Ebs"]} - {*_EBS, "VolumeSize"})
+        reason = (
+            "mappings need an EBS volume with a size or snapshot; instance store disks: instanceStorePolicy"
+        )
+        yield f"{', '.join(left_out)} left out: {reason}"
+    others = sorted({name for mapping in usable for name in mapping["Ebs"]} - {*_EBS, "VolumeSize"})
     if others:
         yield f"{', '.join(others)}: no equal"
 
@@ -203,7 +205,7 @@ def _reservations(account: Account) -> dict[str, Any]:
         one, group = (target.get(f"CapacityReservation{name}") for name in ("Id", "ResourceGroupArn"))
         ids = [one, *(target.get("CapacityReservationIds") or ())]
         arns = [group, *(target.get("CapacityReservationResourceGroupArns") or ())]
-        if terms := [{"id": each} for each in ids if each]:
+        if terms := [{"id": id_} for id_ in ids if id_]:
             found["capacityReservationSelectorTerms"] = terms
             account.kept(path, "EC2NodeClass spec.capacityReservationSelectorTerms, capacity type reserved")
         elif any(arns):
@@ -213,9 +215,11 @@ def _reservations(account: Account) -> dict[str, Any]:
         elif account.get(*path, "CapacityReservationPreference") == "none":
             account.kept(path, "no reservation is used unless it is selected")
         else:
-            why = "open reservations are used only if spec.capacityReservationSelectorTerms selects them"
+            reason = "open reservations are used only if spec.capacityReservationSelectorTerms selects them"
             account.lost(
-                path, why, is_quiet=account.get(*path, "CapacityReservationPreference") in (None, "default")
+                path,
+                reason,
+                is_quiet=account.get(*path, "CapacityReservationPreference") in (None, "default"),
             )
     return found
 
@@ -240,9 +244,9 @@ def _tags(account: Account) -> dict[str, Any]:
     """Return the tags that instances get so far: those of the launch template, and those that the group passes on."""
     tags: dict[str, str] = {}
     path: Path = (TEMPLATE, "TagSpecifications")
-    for each in account.get(*path) or []:
-        if each.get("ResourceType") in ("instance", "volume"):
-            tags |= {tag["Key"]: tag.get("Value", "") for tag in each.get("Tags") or ()}
+    for entry in account.get(*path) or []:
+        if entry.get("ResourceType") in ("instance", "volume"):
+            tags |= {tag["Key"]: tag.get("Value", "") for tag in entry.get("Tags") or ()}
     own = {key: value for key, value in tags.items() if _is_theirs(key)}
     said = "EC2NodeClass spec.tags, for all resources"
     if len(own) < len(tags):
@@ -310,7 +314,7 @@ _OFF = (False, {"Enabled": False}, {"Configured": False}, {"AutoRecovery": "defa
 
 
 def _without_equal(account: Account) -> None:
-    """Account for fields of launch templates without an equal. What is switched off needs none."""
+    """Account for launch template fields without an equivalent. Features that are switched off need none."""
     for name, remedy in _TEMPLATE_LOSSES.items():
         is_off = account.get(TEMPLATE, name) in _OFF
         if is_off:
@@ -319,8 +323,8 @@ def _without_equal(account: Account) -> None:
             account.lost((TEMPLATE, name), remedy)
     account.kept((TEMPLATE, "EbsOptimized"), "instance types are EBS-optimized by default")
     if account.get(TEMPLATE, "InstanceInitiatedShutdownBehavior") == "stop":
-        why = "a node that shuts itself down is replaced"
-        account.changed((TEMPLATE, "InstanceInitiatedShutdownBehavior"), "terminate", why, is_quiet=True)
+        reason = "a node that shuts itself down is replaced"
+        account.changed((TEMPLATE, "InstanceInitiatedShutdownBehavior"), "terminate", reason, is_quiet=True)
     else:
         account.kept((TEMPLATE, "InstanceInitiatedShutdownBehavior"), "a node that shuts down is replaced")
     for name in ("ec2SshKey", "sourceSecurityGroups"):

@@ -47,26 +47,24 @@ class Placing:
     unplaced: tuple[Unplaced, ...]
 
 
-def placing(documents: Sequence[Document], found: Sequence[Merged], context: GroupContext) -> Placing:
+def placing(documents: Sequence[Document], merged_groups: Sequence[Merged], context: GroupContext) -> Placing:
     """Plan the pods of the groups' nodes on the new NodePools alone. Other nodes take none of them."""
-    groups = [member.group for each in found for member in each.members]
+    groups = [member.group for merged in merged_groups for member in merged.members]
     owners = group_of_nodes((d.manifest for d in documents if d.manifest["kind"] == "Node"), groups)
     moved = {
         pod_key(d.manifest): str(d.manifest["spec"]["nodeName"])
         for d in documents
         if _moves(d.manifest, owners)
     }
-    if not moved or not found:
+    if not moved or not merged_groups:
         return Placing(len(owners), len(moved), 0, ())
-    objects = [*_without_groups(documents, owners, moved), *_new(found, context)]
+    objects = [*_without_groups(documents, owners, moved), *_new(merged_groups, context)]
     inputs = plan_inputs(read_manifests((), objects), context.catalog, settings=node_settings(os.environ))
     written = plan_json(planned(inputs))
     unplaced = tuple(
-        Unplaced(
-            each["pod"], moved[each["pod"]], owners[moved[each["pod"]]], each["reason"], each["fix"] or ""
-        )
-        for each in written["unplaced"]
-        if each["pod"] in moved
+        Unplaced(pod["pod"], moved[pod["pod"]], owners[moved[pod["pod"]]], pod["reason"], pod["fix"] or "")
+        for pod in written["unplaced"]
+        if pod["pod"] in moved
     )
     return Placing(len(owners), len(moved), len(written["nodes"]), unplaced)
 
@@ -95,32 +93,36 @@ def _without_groups(
     documents: Iterable[Document], owners: Mapping[str, str], moved: Mapping[str, str]
 ) -> Iterator[Document]:
     """Yield the cluster without the groups' nodes: their pods are pending, and other nodes take no pods."""
-    for each in documents:
-        kind, manifest = each.manifest["kind"], each.manifest
+    for document in documents:
+        kind, manifest = document.manifest["kind"], document.manifest
         spec = manifest.get("spec") or {}
         if kind in _REPLACED or (kind == "Node" and manifest["metadata"]["name"] in owners):
             continue
         if kind == "Node":
-            yield Document({**manifest, "spec": {**spec, "unschedulable": True}}, each.file, each.number)
+            yield Document(
+                {**manifest, "spec": {**spec, "unschedulable": True}}, document.file, document.number
+            )
         elif kind == "Pod" and pod_key(manifest) in moved:
             pending = {name: value for name, value in spec.items() if name != "nodeName"}
             bare = {name: value for name, value in manifest.items() if name != "status"}
-            yield Document({**bare, "spec": pending}, each.file, each.number)
+            yield Document({**bare, "spec": pending}, document.file, document.number)
         elif kind != "Pod" or (spec.get("nodeName") and spec["nodeName"] not in owners):
-            yield each
+            yield document
 
 
-def _new(found: Iterable[Merged], context: GroupContext) -> Iterator[Document]:
+def _new(merged_groups: Iterable[Merged], context: GroupContext) -> Iterator[Document]:
     """Yield the new objects. The status of an EC2NodeClass shows its subnets, as it would in the cluster."""
     seen: set[str] = set()
-    for each in found:
-        for manifest in each.manifests:
+    for merged in merged_groups:
+        for manifest in merged.manifests:
             place = f"{manifest['kind']}/{manifest['metadata']['name']}"
             if place in seen:
                 continue
             seen.add(place)
             shown = (
-                {**manifest, "status": _status(manifest, context)} if manifest is each.nodeclass else manifest
+                {**manifest, "status": _status(manifest, context)}
+                if manifest is merged.nodeclass
+                else manifest
             )
             yield Document(shown, "new objects", len(seen))
 

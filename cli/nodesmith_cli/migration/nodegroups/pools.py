@@ -112,10 +112,10 @@ def converted(group: Group, context: GroupContext) -> Converted | str:
     requirements, unknown = type_requirements(account, context.catalog)
     if unknown:
         return unknown
-    found = Converted(group, account, {}, made.spec)
+    result = Converted(group, account, {}, made.spec)
     requirements = [*_base(made, account, made.spec), *requirements, *_placement(account)]
-    labels, taints, startup = _labels(found, made, context), *_taints(made, account)
-    found.pool = {
+    labels, taints, startup = _labels(result, made, context), *_taints(made, account)
+    result.pool = {
         "template": {
             **({"metadata": {"labels": labels}} if labels else {}),
             "spec": {
@@ -125,39 +125,41 @@ def converted(group: Group, context: GroupContext) -> Converted | str:
                 "expireAfter": _expiry(account),
             },
         },
-        "disruption": _disruption(found),
+        "disruption": _disruption(result),
     }
-    _sizes(found)
-    _repair(found)
-    _tags(found)
+    _sizes(result)
+    _repair(result)
+    _tags(result)
     for name, remedy in _SCALING_LOSSES.items():
         is_default = account.get(SCALING_GROUP, name) in (False, "EC2", "none", [], {})
         account.lost((SCALING_GROUP, name), remedy, is_quiet=is_default)
     account.lost((NODEGROUP, "warmPoolConfig"), _SCALING_LOSSES["WarmPoolConfiguration"])
-    for name, what in _SCALING_QUIET.items():
-        account.lost((SCALING_GROUP, name), f"{what}: nothing to do", is_quiet=True)
+    for name, purpose in _SCALING_QUIET.items():
+        account.lost((SCALING_GROUP, name), f"{purpose}: nothing to do", is_quiet=True)
     _health(account)
     account.about(_IDENTITY)
     for path in ((SCALING_GROUP, "MixedInstancesPolicy", "LaunchTemplate", "LaunchTemplateSpecification"),):
         account.about({path: "the reference to the launch template, whose fields are listed"})
-    return found
+    return result
 
 
 def _health(account: Account) -> None:
     """Report a group that is converted although it is not well: its nodes' problems may be those of new nodes."""
     if account.get(NODEGROUP, "status") == "DEGRADED":
-        why = "the group is DEGRADED: new nodes may meet what its health issues name, so resolve them first"
-        account.lost((NODEGROUP, "status"), why)
-        account.lost((NODEGROUP, "health"), why)
+        reason = (
+            "the group is DEGRADED: new nodes may meet what its health issues name, so resolve them first"
+        )
+        account.lost((NODEGROUP, "status"), reason)
+        account.lost((NODEGROUP, "health"), reason)
 
 
 def _base(
-    made: GeneratedNodeClass, account: Account, nodeclass: Mapping[str, Any]
+    generated_nodeclass: GeneratedNodeClass, account: Account, nodeclass: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    arch = made.images.arch
+    arch = generated_nodeclass.images.arch
     if arch:
         yield allows(ARCH, arch)
-    yield allows(OS, "windows" if made.images.is_windows else "linux")
+    yield allows(OS, "windows" if generated_nodeclass.images.is_windows else "linux")
     found = capacity_types(account)
     if nodeclass.get("capacityReservationSelectorTerms") and RESERVED not in found:
         found = [RESERVED, *found]
@@ -180,18 +182,20 @@ def _placement(account: Account) -> Iterator[dict[str, Any]]:
         yield allows(PARTITION, str(number))
 
 
-def _labels(found: Converted, made: GeneratedNodeClass, context: GroupContext) -> dict[str, str]:
+def _labels(
+    result: Converted, generated_nodeclass: GeneratedNodeClass, context: GroupContext
+) -> dict[str, str]:
     """Return the labels that a NodePool may set. The group's name is a requirement, if pods select by it."""
-    account, group = found.account, found.group
+    account, group = result.account, result.group
     labels: dict[str, str] = {}
     given = account.get(NODEGROUP, "labels") or {}
     implied = {IDENTITY_LABELS[0]: group.name} if group.is_managed else {}
-    for key, value in {**implied, **made.user_data.labels, **given}.items():
+    for key, value in {**implied, **generated_nodeclass.user_data.labels, **given}.items():
         path = (NODEGROUP, "labels", key)
         if key in IDENTITY_LABELS:
-            _identity(found, key, str(value), context)
-        elif why := _refused(key, str(value)):
-            account.lost(path, why)
+            _identity(result, key, str(value), context)
+        elif reason := _refused(key, str(value)):
+            account.lost(path, reason)
         else:
             labels[key] = str(value)
             account.kept(path, "NodePool spec.template.metadata.labels")
@@ -200,43 +204,48 @@ def _labels(found: Converted, made: GeneratedNodeClass, context: GroupContext) -
         value = str(tag.get("Value") or "")
         if tag["Key"].startswith(_NODE_TEMPLATE) and kind == "label" and key not in labels:
             if key in IDENTITY_LABELS:
-                _identity(found, key, value, context)
+                _identity(result, key, value, context)
             elif not _refused(key, value):
                 labels[key] = value
     return dict(sorted(labels.items()))
 
 
-def _identity(found: Converted, key: str, value: str, context: GroupContext) -> None:
+def _identity(result: Converted, key: str, value: str, context: GroupContext) -> None:
     path = (NODEGROUP, "labels", key)
     if key in context.selected:
-        found.identity[key] = value
-        found.account.kept(path, f"NodePool requirement {key} In {value}, since pods select by it")
+        result.identity[key] = value
+        result.account.kept(path, f"NodePool requirement {key} In {value}, since pods select by it")
         return
-    why = "new nodes do not carry it, so that the group's nodes can be selected for draining; no pod read selects by it"
-    found.account.lost(path, why, is_quiet=True)
+    reason = (
+        "new nodes do not carry it, so that the group's nodes can be selected for draining; "
+        "no pod read selects by it"
+    )
+    result.account.lost(path, reason, is_quiet=True)
 
 
 def _refused(key: str, value: str) -> str:
     if normalised(key) in WELL_KNOWN:
         return "each node gets this label from its instance: set a requirement if pods need one value"
-    if why := restriction(key):
-        return why
+    if reason := restriction(key):
+        return reason
     return "" if is_label_value(value) else "the value is not valid for a label"
 
 
-def _taints(made: GeneratedNodeClass, account: Account) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return taints and startup taints, which a group does not tell apart."""
+def _taints(
+    generated_nodeclass: GeneratedNodeClass, account: Account
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return taints and startup taints, which a group does not distinguish."""
     taints: dict[tuple[str, str], dict[str, str]] = {}
-    for each in account.get(NODEGROUP, "taints") or []:
-        effect = _EFFECTS.get(str(each.get("effect")), str(each.get("effect")))
-        value = {"value": each["value"]} if each.get("value") else {}
-        taints[each["key"], effect] = {"key": each["key"], **value, "effect": effect}
-    for each in (*made.user_data.taints, *_tagged_taints(account)):
-        if each.get("key") and each.get("effect") in _EFFECTS.values():
-            taints.setdefault((each["key"], each["effect"]), each)
+    for taint in account.get(NODEGROUP, "taints") or []:
+        effect = _EFFECTS.get(str(taint.get("effect")), str(taint.get("effect")))
+        value = {"value": taint["value"]} if taint.get("value") else {}
+        taints[taint["key"], effect] = {"key": taint["key"], **value, "effect": effect}
+    for taint in (*generated_nodeclass.user_data.taints, *_tagged_taints(account)):
+        if taint.get("key") and taint.get("effect") in _EFFECTS.values():
+            taints.setdefault((taint["key"], taint["effect"]), taint)
     account.kept((NODEGROUP, "taints"), "NodePool spec.template.spec.taints")
-    starting = [each for each in taints.values() if _is_starting(each["key"])]
-    return [each for each in taints.values() if each not in starting], starting
+    starting = [taint for taint in taints.values() if _is_starting(taint["key"])]
+    return [taint for taint in taints.values() if taint not in starting], starting
 
 
 def _is_starting(key: str) -> bool:
@@ -252,9 +261,9 @@ def _tagged_taints(account: Account) -> Iterator[dict[str, str]]:
             yield {"key": key, **({"value": value} if value else {}), "effect": effect}
 
 
-def _sizes(found: Converted) -> None:
+def _sizes(result: Converted) -> None:
     """Turn sizes into a limit of nodes, or into replicas if the group always has the same size."""
-    account = found.account
+    account = result.account
     paths = {
         name: next(
             path
@@ -269,12 +278,12 @@ def _sizes(found: Converted) -> None:
     }
     least, most = (account.get(*paths[name]) for name in ("min", "max"))
     if least and least == most:
-        found.pool["replicas"] = least
+        result.pool["replicas"] = least
         for name in paths:
             account.kept(paths[name], f"NodePool spec.replicas: {least}")
         return
     if most is not None:
-        found.limit = int(most)
+        result.limit = int(most)
         account.kept(paths["max"], f"NodePool spec.limits.nodes: {most}")
     if least:
         account.lost(paths["min"], f"{_MIN}; it was {least}")
@@ -293,16 +302,16 @@ def _expiry(account: Account) -> str:
     return f"{seconds}s"
 
 
-def _disruption(found: Converted) -> dict[str, Any]:
-    account = found.account
+def _disruption(result: Converted) -> dict[str, Any]:
+    account = result.account
     update: Mapping[str, Any] = account.get(NODEGROUP, "updateConfig") or {}
     share, count = update.get("maxUnavailablePercentage"), update.get("maxUnavailable")
     nodes = f"{share}%" if share else str(count or "")
     became = f"NodePool spec.disruption.budgets: {nodes} for drift"
     for name in ("maxUnavailable", "maxUnavailablePercentage"):
         account.kept((NODEGROUP, "updateConfig", name), became)
-    why = "replacements are launched before nodes are drained"
-    account.changed((NODEGROUP, "updateConfig", "updateStrategy"), "", why, is_quiet=True)
+    reason = "replacements are launched before nodes are drained"
+    account.changed((NODEGROUP, "updateConfig", "updateStrategy"), "", reason, is_quiet=True)
     budgets = [
         {"nodes": nodes, "reasons": ["Drifted"]},
         {"nodes": "10%", "reasons": ["Empty", "Underutilized"]},
@@ -314,46 +323,46 @@ def _disruption(found: Converted) -> dict[str, Any]:
     }
 
 
-def _repair(found: Converted) -> None:
-    account = found.account
+def _repair(result: Converted) -> None:
+    account = result.account
     enabled = account.get(NODEGROUP, "nodeRepairConfig", "enabled")
     if enabled:
-        found.annotations["nodesmith.dev/node-repair"] = "On"
+        result.annotations["nodesmith.dev/node-repair"] = "On"
     account.kept(
         (NODEGROUP, "nodeRepairConfig", "enabled"),
         "NodePool annotation nodesmith.dev/node-repair: On" if enabled else "off, as by default",
     )
-    why = "nodesmith has thresholds and policies of its own, see the page about repair"
+    reason = "nodesmith has thresholds and policies of its own, see the page about repair"
     config = account.get(NODEGROUP, "nodeRepairConfig") or {}
     for name in config:
-        account.lost((NODEGROUP, "nodeRepairConfig", name), why)
+        account.lost((NODEGROUP, "nodeRepairConfig", name), reason)
     if account.get(SCALING_GROUP, "CapacityRebalance"):
-        found.annotations["nodesmith.dev/rebalance"] = "Replace"
+        result.annotations["nodesmith.dev/rebalance"] = "Replace"
     account.kept((SCALING_GROUP, "CapacityRebalance"), "NodePool annotation nodesmith.dev/rebalance")
 
 
-def _tags(found: Converted) -> None:
+def _tags(result: Converted) -> None:
     """Account for a group's tags as one field, with what each kind of them became."""
     notes: list[str] = []
-    for tag in found.account.get(*_TAGS) or []:
+    for tag in result.account.get(*_TAGS) or []:
         key, value = str(tag["Key"]), str(tag.get("Value") or "")
         if not key.startswith(_NODE_TEMPLATE):
             continue
         kind, _, name = key.removeprefix(_NODE_TEMPLATE).partition("/")
         if kind == "resources":
-            notes += _resource(found, name, value)
+            notes += _resource(result, name, value)
         elif kind == "autoscaling-options":
-            notes += _option(found, name.lower().replace("-", ""), value)
-        elif kind == "label" and (why := _refused(name, value)) and name not in IDENTITY_LABELS:
-            notes.append(f"label {name}: {why}")
+            notes += _option(result, name.lower().replace("-", ""), value)
+        elif kind == "label" and (reason := _refused(name, value)) and name not in IDENTITY_LABELS:
+            notes.append(f"label {name}: {reason}")
     became = "NodePool labels, taints and settings, EC2NodeClass spec.tags"
     if notes:
-        found.account.changed(_TAGS, became, "; ".join(notes))
+        result.account.changed(_TAGS, became, "; ".join(notes))
     else:
-        found.account.kept(_TAGS, became)
+        result.account.kept(_TAGS, became)
 
 
-def _resource(found: Converted, name: str, value: str) -> Sequence[str]:
+def _resource(result: Converted, name: str, value: str) -> Sequence[str]:
     if name in _OF_TYPES:
         return [] if name != "ephemeral-storage" else ["ephemeral-storage is that of the volumes"]
     try:
@@ -362,15 +371,15 @@ def _resource(found: Converted, name: str, value: str) -> Sequence[str]:
         return [f"resource {name}: {value!r} is not a quantity"]
     if name in ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "vpc.amazonaws.com/efa"):
         return []
-    found.capacity[name] = value
+    result.capacity[name] = value
     return [f"resource {name} is stated by a NodeOverlay"]
 
 
-def _option(found: Converted, name: str, value: str) -> Sequence[str]:
+def _option(result: Converted, name: str, value: str) -> Sequence[str]:
     if name == "scaledownunneededtime" and _DURATION.match(value):
-        found.pool["disruption"]["consolidateAfter"] = value
+        result.pool["disruption"]["consolidateAfter"] = value
         return []
     if name == "maxnodeprovisiontime" and _DURATION.match(value):
-        found.annotations["nodesmith.dev/registration-timeout"] = value
+        result.annotations["nodesmith.dev/registration-timeout"] = value
         return []
     return [f"option {name}: {value} has no equal, since nodes are removed by what that saves"]

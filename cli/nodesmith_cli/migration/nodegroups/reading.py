@@ -73,9 +73,9 @@ class GroupReading(AwsReading):
             found = if_there(lambda: call(clusterName=cluster, nodegroupName=name))
             return None if found is None else found["nodegroup"]
 
-        fields, why = self._tried("eks:DescribeNodegroup", f"nodegroup/{cluster}/{name}", read)
+        fields, reason = self._tried("eks:DescribeNodegroup", f"nodegroup/{cluster}/{name}", read)
         if fields is None:
-            return Group(Kind.MANAGED, name, {NODEGROUP: {}}, obstacle=why or "it no longer exists")
+            return Group(Kind.MANAGED, name, {NODEGROUP: {}}, obstacle=reason or "it no longer exists")
         group = Group(Kind.MANAGED, name, {NODEGROUP: _plain(fields)})
         status = str(fields.get("status") or "")
         if status not in _USABLE:
@@ -90,7 +90,7 @@ class GroupReading(AwsReading):
         def read() -> list[Mapping[str, Any]]:
             paginator = self.client("autoscaling").get_paginator("describe_auto_scaling_groups")
             pages = paginator.paginate(Filters=[{"Name": "tag-key", "Values": keys}])
-            return [each for page in pages for each in page["AutoScalingGroups"]]
+            return [group for page in pages for group in page["AutoScalingGroups"]]
 
         found = self.ask("autoscaling:DescribeAutoScalingGroups", "*", read, list[Mapping[str, Any]]())
         for fields in sorted(found, key=lambda each: str(each["AutoScalingGroupName"])):
@@ -99,7 +99,7 @@ class GroupReading(AwsReading):
                 yield self._self_managed_group(fields)
 
     def _self_managed_group(self, fields: Mapping[str, Any]) -> Group:
-        instances = frozenset(each["InstanceId"] for each in fields.get("Instances") or ())
+        instances = frozenset(instance["InstanceId"] for instance in fields.get("Instances") or ())
         shown = {name: value for name, value in _plain(fields).items() if name != "Instances"}
         group = Group(Kind.SELF_MANAGED, fields["AutoScalingGroupName"], {SCALING_GROUP: shown}, instances)
         if fields.get("Status"):
@@ -129,10 +129,12 @@ class GroupReading(AwsReading):
             versions = answer["LaunchTemplateVersions"]
             return versions[0]["LaunchTemplateData"] if versions else None
 
-        data, why = self._tried("ec2:DescribeLaunchTemplateVersions", f"launch-template/{id_ or name}", read)
+        data, reason = self._tried(
+            "ec2:DescribeLaunchTemplateVersions", f"launch-template/{id_ or name}", read
+        )
         if data is None:
             gone = f"version {version} of its launch template {name or id_} is gone: create it again"
-            return replace(group, obstacle=why or gone)
+            return replace(group, obstacle=reason or gone)
         return replace(group, sources={**group.sources, TEMPLATE: _plain(data)})
 
     def _with_configuration(self, group: Group, name: str) -> Group:
@@ -141,11 +143,13 @@ class GroupReading(AwsReading):
             found = call(LaunchConfigurationNames=[name])["LaunchConfigurations"]
             return found[0] if found else None
 
-        fields, why = self._tried(
+        fields, reason = self._tried(
             "autoscaling:DescribeLaunchConfigurations", f"launchConfiguration/{name}", read
         )
         if fields is None:
-            return replace(group, obstacle=why or f"its launch configuration {name} is gone: create it again")
+            return replace(
+                group, obstacle=reason or f"its launch configuration {name} is gone: create it again"
+            )
         return replace(group, sources={**group.sources, TEMPLATE: as_template(_plain(fields))})
 
     def _tried(
@@ -182,16 +186,18 @@ class GroupReading(AwsReading):
         def read() -> list[Mapping[str, Any]]:
             filters = [{"Name": "vpc-id", "Values": [cluster.vpc_id]}]
             pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
-            return [each for page in pages for each in page["Subnets"]]
+            return [subnet for page in pages for subnet in page["Subnets"]]
 
         found = self.ask("ec2:DescribeSubnets", "*", read, list[Mapping[str, Any]]())
-        zones = {each["SubnetId"]: each["AvailabilityZone"] for each in found}
-        usual = {each["AvailabilityZone"]: each["SubnetId"] for each in found if each.get("DefaultForAz")}
+        zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in found}
+        usual = {
+            subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in found if subnet.get("DefaultForAz")
+        }
         return zones, usual
 
     def _images(self, ids: list[str]) -> dict[str, MachineImage]:
         """Return the images that exist. A filter, unlike a list of ids, does not fail for one that does not."""
-        found: dict[str, MachineImage] = {}
+        machine_images: dict[str, MachineImage] = {}
         for start in range(0, len(ids), _BATCH):
             filters = [{"Name": "image-id", "Values": ids[start : start + _BATCH]}]
 
@@ -206,9 +212,9 @@ class GroupReading(AwsReading):
                     return []
                 return images
 
-            for each in self.ask("ec2:DescribeImages", "*", read, list[Mapping[str, Any]]()):
-                found[each["ImageId"]] = _image(each)
-        return found
+            for image in self.ask("ec2:DescribeImages", "*", read, list[Mapping[str, Any]]()):
+                machine_images[image["ImageId"]] = _image(image)
+        return machine_images
 
     def _reservations(self, ids: list[str]) -> dict[str, Mapping[str, Any]]:
         """Return capacity reservations as in the status of an EC2NodeClass. All of their instances count as free."""
@@ -221,7 +227,7 @@ class GroupReading(AwsReading):
 
         action = "ec2:DescribeCapacityReservations"
         listed = self.ask(action, "*", read, list[Mapping[str, Any]]()) if ids else []
-        return {each["CapacityReservationId"]: _reservation(each) for each in listed}
+        return {reservation["CapacityReservationId"]: _reservation(reservation) for reservation in listed}
 
 
 def _reservation_ids(group: Group) -> Iterator[str]:
@@ -261,7 +267,7 @@ def as_template(configuration: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(configuration)
     made: dict[str, Any] = {}
     if groups := fields.pop("SecurityGroups", None):
-        ids = [each for each in groups if str(each).startswith("sg-")]
+        ids = [group for group in groups if str(group).startswith("sg-")]
         made["SecurityGroupIds"], made["SecurityGroups"] = ids, [g for g in groups if g not in ids]
     if (profile := fields.pop("IamInstanceProfile", None)) is not None:
         made["IamInstanceProfile"] = {"Arn" if str(profile).startswith("arn:") else "Name": profile}

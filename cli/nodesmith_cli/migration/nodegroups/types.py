@@ -81,8 +81,8 @@ def _report_types(
 def _of_overrides(account: Account) -> list[str]:
     """Return the types of overrides, except those with a template or image of their own, if others are left."""
     overrides = account.get(*_OVERRIDES) or []
-    plain = [each for each in overrides if not _has_own_template(each)]
-    return [each["InstanceType"] for each in plain or overrides if each.get("InstanceType")]
+    plain = [override for override in overrides if not _has_own_template(override)]
+    return [override["InstanceType"] for override in plain or overrides if override.get("InstanceType")]
 
 
 def _has_own_template(override: Mapping[str, Any]) -> bool:
@@ -91,18 +91,18 @@ def _has_own_template(override: Mapping[str, Any]) -> bool:
 
 def _override_notes(account: Account) -> Iterator[str]:
     overrides = account.get(*_OVERRIDES) or []
-    if any(each.get("WeightedCapacity") not in (None, "1") for each in overrides):
+    if any(override.get("WeightedCapacity") not in (None, "1") for override in overrides):
         yield "weights have no equal, since nodesmith counts what pods request"
-    own = [str(each.get("InstanceType")) for each in overrides if _has_own_template(each)]
+    own = [str(override.get("InstanceType")) for override in overrides if _has_own_template(override)]
     if own:
         yield f"types with a launch template or image of their own need another NodePool: {', '.join(own)}"
 
 
 def _attributes(account: Account) -> tuple[Path, Mapping[str, Any]] | None:
     """Return the attributes that select instance types, with their path: those of the first override that has any."""
-    for each in account.get(*_OVERRIDES) or []:
-        if each.get("InstanceRequirements"):
-            return _OVERRIDES, each["InstanceRequirements"]
+    for override in account.get(*_OVERRIDES) or []:
+        if override.get("InstanceRequirements"):
+            return _OVERRIDES, override["InstanceRequirements"]
     wanted = account.get(TEMPLATE, "InstanceRequirements")
     return ((TEMPLATE, "InstanceRequirements"), wanted) if wanted else None
 
@@ -110,7 +110,7 @@ def _attributes(account: Account) -> tuple[Path, Mapping[str, Any]] | None:
 def _of_attributes(
     path: Path, wanted: Mapping[str, Any], account: Account, catalog: Catalog
 ) -> Iterator[Requirement]:
-    """Yield the requirements that attributes become. All of them are told as one field, with what has no label."""
+    """Yield the requirements of attributes. They are reported as one field, with the attributes that have no label."""
     lost: list[str] = []
     yield from _ranges(wanted)
     if makers := wanted.get("CpuManufacturers"):
@@ -159,7 +159,7 @@ _LABELLED = frozenset(
     "MemoryGiBPerVCpu RequireEncryptionInTransit SpotMaxPricePercentageOverLowestPrice "
     "OnDemandMaxPricePercentageOverLowestPrice MaxSpotPriceAsPercentageOfOptimalOnDemandPrice".split()
 ) | set(_RANGES)
-"""The attributes that become requirements, or that are told apart."""
+"""The attributes that become requirements, or that are reported on their own."""
 
 
 def _ranges(wanted: Mapping[str, Any]) -> Iterator[Requirement]:
@@ -197,10 +197,14 @@ def _named_types(wanted: Mapping[str, Any], catalog: Catalog, lost: list[str]) -
     """Yield requirements for types that are allowed or excluded by name, with wildcards."""
     for attribute, operator in (("AllowedInstanceTypes", "In"), ("ExcludedInstanceTypes", "NotIn")):
         patterns = wanted.get(attribute) or ()
-        found = sorted(name for name in catalog.facts if any(fnmatchcase(name, each) for each in patterns))
+        found = sorted(
+            name for name in catalog.facts if any(fnmatchcase(name, pattern) for pattern in patterns)
+        )
         if found:
             yield allows(INSTANCE_TYPE, *found, operator=operator)
-        unmatched = [each for each in patterns if not any(fnmatchcase(name, each) for name in catalog.facts)]
+        unmatched = [
+            pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in catalog.facts)
+        ]
         if unmatched:
             lost.append(f"{attribute}: no known type is {', '.join(unmatched)}")
 
@@ -234,7 +238,9 @@ def _families_of_ratio(wanted: Mapping[str, Any], catalog: Catalog) -> Iterator[
         if isinstance(facts, InstanceFacts) and facts.vcpus and _has_size(wanted, facts):
             ratios.setdefault(name.partition(".")[0], []).append(facts.memory_mib / 1024 / facts.vcpus)
     return (
-        family for family, each in ratios.items() if all(_within(wanted["MemoryGiBPerVCpu"], r) for r in each)
+        family
+        for family, ratio in ratios.items()
+        if all(_within(wanted["MemoryGiBPerVCpu"], r) for r in ratio)
     )
 
 
@@ -287,8 +293,11 @@ def _distribution(account: Account, became: str) -> None:
     is_mixed = "spot, on-demand" in became
     for name in ("OnDemandBaseCapacity", "OnDemandPercentageAboveBaseCapacity"):
         if is_mixed:
-            why = "no number of nodes is kept on-demand: pods that need it select karpenter.sh/capacity-type: on-demand"
-            account.changed((*_DISTRIBUTION, name), became, why)
+            reason = (
+                "no number of nodes is kept on-demand: "
+                "pods that need it select karpenter.sh/capacity-type: on-demand"
+            )
+            account.changed((*_DISTRIBUTION, name), became, reason)
         else:
             account.kept((*_DISTRIBUTION, name), became)
     for name in (

@@ -1,4 +1,4 @@
-"""User data of groups: what nodesmith sets itself is taken out of it, and the rest is carried over.
+"""User data of groups: settings that nodesmith makes itself are removed, and the rest is carried over.
 
 nodesmith merges an EC2NodeClass's user data with what a node needs to join. So the call that joins the node is removed,
 and labels, taints and kubelet settings move to where decisions read them.
@@ -78,7 +78,7 @@ def decoded(encoded: str) -> str:
 
 
 def carried(text: str, family: str) -> Carried:
-    """Return what becomes of user data for a family. Raises MalformedUserData if it cannot be read."""
+    """Return the converted user data for a family. Raises MalformedUserData if it cannot be read."""
     if not text.strip():
         return Carried()
     try:
@@ -104,29 +104,29 @@ def _carried(text: str, family: str) -> Carried:
 
 
 def _of_al2(text: str) -> Carried:
-    found = Carried()
+    user_data = Carried()
     if not is_mime(text):
-        found.text = _without_call(text, found)
-        return found
+        user_data.text = _without_call(text, user_data)
+        return user_data
     parts = mime_parts(text.replace("\r\n", "\n"))
-    for each in parts:
-        if not each.is_multipart() and each.get_content_maintype() == "text":
-            payload = str(each.get_payload())
-            shorter = _without_call(payload, found)
+    for mime_part in parts:
+        if not mime_part.is_multipart() and mime_part.get_content_maintype() == "text":
+            payload = str(mime_part.get_payload())
+            shorter = _without_call(payload, user_data)
             if shorter != payload:
-                each.set_payload(shorter)
-    found.text = mime(parts) if found.notes else text
-    return found
+                mime_part.set_payload(shorter)
+    user_data.text = mime(parts) if user_data.notes else text
+    return user_data
 
 
-def _without_call(script: str, found: Carried) -> str:
+def _without_call(script: str, user_data: Carried) -> str:
     def replaced(match: re.Match[str]) -> str:
-        _read_call(match["call"], found)
+        _read_call(match["call"], user_data)
         return f"{match['indent']}{_SAID_IN_CALL}"
 
     shorter = _BOOTSTRAP.sub(replaced, script)
     if shorter != script:
-        found.notes.insert(
+        user_data.notes.insert(
             0, "nodesmith calls /etc/eks/bootstrap.sh after the script, so its call is removed"
         )
         return "" if _is_empty(shorter) else shorter
@@ -139,23 +139,23 @@ def _is_empty(script: str) -> bool:
     return all(not line or line.startswith(("#", ": #", "set ")) for line in lines)
 
 
-def _read_call(call: str, found: Carried) -> None:
+def _read_call(call: str, user_data: Carried) -> None:
     try:
         words = shlex.split(call.replace("\\\r\n", " ").replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise MalformedUserData(f"the arguments of /etc/eks/bootstrap.sh cannot be read: {error}") from None
     end = next((n for n, word in enumerate(words) if word in _OPERATORS), len(words))
     if end < len(words):
-        found.notes.append(f"what follows the call on its line is left out: {' '.join(words[end:])}")
+        user_data.notes.append(f"what follows the call on its line is left out: {' '.join(words[end:])}")
     for name, value in _options(words[1:end]):
         if name == "--kubelet-extra-args":
-            _read_flags(value, found)
+            _read_flags(value, user_data)
         elif name == "--local-disks":
-            found.joins_disks = value == "raid0"
+            user_data.joins_disks = value == "raid0"
             if value != "raid0":
-                found.notes.append(f"--local-disks {value} has no equal, only raid0 has")
+                user_data.notes.append(f"--local-disks {value} has no equal, only raid0 has")
         elif name and name not in _SET_BY_US:
-            found.notes.append(f"{name} of /etc/eks/bootstrap.sh has no equal")
+            user_data.notes.append(f"{name} of /etc/eks/bootstrap.sh has no equal")
 
 
 def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, ""
 
 
-def _read_flags(text: str, found: Carried) -> None:
+def _read_flags(text: str, user_data: Carried) -> None:
     """Move the kubelet's flags to labels, taints and kubelet settings."""
     try:
         words = shlex.split(text)
@@ -184,27 +184,29 @@ def _read_flags(text: str, found: Carried) -> None:
         raise MalformedUserData(f"the kubelet's flags cannot be read: {error}") from None
     for name, value in _options(words):
         if "$" in value:
-            found.notes.append(
+            user_data.notes.append(
                 f"{name} depends on a variable of the script ({value}): set it in the NodePool"
             )
         elif name == "--node-labels":
-            found.labels |= dict(_pairs(value))
+            user_data.labels |= dict(_pairs(value))
         elif name == "--register-with-taints":
-            found.taints += filter(None, map(_taint, value.split(",")))
+            user_data.taints += filter(None, map(_taint, value.split(",")))
         elif name in _NUMBERS and value.isdigit():
-            found.kubelet[_NUMBERS[name]] = int(value)
+            user_data.kubelet[_NUMBERS[name]] = int(value)
         elif name in _RESERVED:
-            found.kubelet[_RESERVED[name]] = dict(_pairs(value))
+            user_data.kubelet[_RESERVED[name]] = dict(_pairs(value))
         elif name == "--eviction-hard":
             signals = (each.partition("<") for each in value.split(","))
-            found.kubelet["evictionHard"] = {signal: limit for signal, is_less, limit in signals if is_less}
+            user_data.kubelet["evictionHard"] = {
+                signal: limit for signal, is_less, limit in signals if is_less
+            }
         elif name:
-            found.notes.append(f"the kubelet's flag {name} has no equal")
+            user_data.notes.append(f"the kubelet's flag {name} has no equal")
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for each in text.strip("\"' ").split(","):
-        key, is_pair, value = each.strip().partition("=")
+    for pair in text.strip("\"' ").split(","):
+        key, is_pair, value = pair.strip().partition("=")
         if key and is_pair:
             yield key, value
 
@@ -217,34 +219,34 @@ def _taint(text: str) -> dict[str, str] | None:
 
 
 def _of_al2023(text: str) -> Carried:
-    found = Carried()
+    user_data = Carried()
     parts = own_parts(text)
     kept, is_changed = [], False
-    for each in parts:
-        if each.get_content_type() != NODE_CONFIG_TYPE:
-            kept.append(each)
+    for mime_part in parts:
+        if mime_part.get_content_type() != NODE_CONFIG_TYPE:
+            kept.append(mime_part)
             continue
-        config = _node_config(str(each.get_payload()))
+        config = _node_config(str(mime_part.get_payload()))
         if config is None:
-            found.notes.append(
+            user_data.notes.append(
                 "a NodeConfig with aliases is kept as it is: set its labels and taints in the NodePool"
             )
-            kept.append(each)
+            kept.append(mime_part)
             continue
-        is_changed = _strip(config, found) or is_changed
+        is_changed = _strip(config, user_data) or is_changed
         if config.get("spec"):
             kept.append(part(NODE_CONFIG_TYPE, yaml.safe_dump(config, sort_keys=False)))
     if "nodeadm init" in text:
-        found.notes.append("it runs nodeadm itself, which EKS's images do after it: remove that call")
+        user_data.notes.append("it runs nodeadm itself, which EKS's images do after it: remove that call")
     if not is_changed:
-        found.text = text
+        user_data.text = text
     elif len(kept) == 1 and not is_mime(text):
-        found.text = str(kept[0].get_payload())
+        user_data.text = str(kept[0].get_payload())
     else:
-        found.text = mime(kept) if kept else ""
+        user_data.text = mime(kept) if kept else ""
     if is_changed:
-        found.notes.insert(0, "nodesmith's own NodeConfig sets what joins the node, so that is removed")
-    return found
+        user_data.notes.insert(0, "nodesmith's own NodeConfig sets what joins the node, so that is removed")
+    return user_data
 
 
 def _node_config(text: str) -> dict[str, Any] | None:
@@ -260,7 +262,7 @@ def _node_config(text: str) -> dict[str, Any] | None:
     return config
 
 
-def _strip(config: dict[str, Any], found: Carried) -> bool:
+def _strip(config: dict[str, Any], user_data: Carried) -> bool:
     """Move what nodesmith sets out of a NodeConfig. Returns whether anything moved."""
     spec = config.get("spec")
     if not isinstance(spec, dict):
@@ -271,21 +273,21 @@ def _strip(config: dict[str, Any], found: Carried) -> bool:
         settings = kubelet.pop("config", None)
         if isinstance(settings, dict):
             moved = True
-            found.taints += [_plain_taint(t) for t in settings.pop("registerWithTaints", None) or ()]
-            found.kubelet |= settings
-        flags = [str(each) for each in kubelet.pop("flags", None) or ()]
+            user_data.taints += [_plain_taint(t) for t in settings.pop("registerWithTaints", None) or ()]
+            user_data.kubelet |= settings
+        flags = [str(item) for item in kubelet.pop("flags", None) or ()]
         moved = moved or bool(flags)
         ours = ("--node-labels", "--register-with-taints", "--max-pods")
-        for flag in (each for each in flags if each.startswith(ours)):
-            _read_flags(flag.replace('"', ""), found)
-        rest = [each for each in flags if not each.startswith(ours)]
+        for flag in (candidate for candidate in flags if candidate.startswith(ours)):
+            _read_flags(flag.replace('"', ""), user_data)
+        rest = [other for other in flags if not other.startswith(ours)]
         if rest:
             kubelet["flags"] = rest
         if not kubelet:
             del spec["kubelet"]
     strategy = ((spec.get("instance") or {}).get("localStorage") or {}).get("strategy")
     if strategy == "RAID0":
-        found.joins_disks, moved = True, True
+        user_data.joins_disks, moved = True, True
         del spec["instance"]["localStorage"]
         if not spec["instance"]:
             del spec["instance"]
@@ -300,32 +302,34 @@ def _of_bottlerocket(text: str) -> Carried:
     """Copy labels, taints and kubelet settings. They also stay in the text: nodesmith's settings win when merged."""
     import tomllib
 
-    found = Carried(text)
+    user_data = Carried(text)
     try:
         kubernetes = (tomllib.loads(text).get("settings") or {}).get("kubernetes") or {}
     except (ValueError, RecursionError, AttributeError) as error:
         raise MalformedUserData(f"it is not TOML: {error}") from None
     if not isinstance(kubernetes, dict):
         raise MalformedUserData("settings.kubernetes is not a table")
-    found.labels = {str(k): str(v) for k, v in (kubernetes.get("node-labels") or {}).items()}
+    user_data.labels = {str(k): str(v) for k, v in (kubernetes.get("node-labels") or {}).items()}
     for key, values in (kubernetes.get("node-taints") or {}).items():
-        for each in [values] if isinstance(values, str) else values:
-            value, _, effect = str(each).rpartition(":")
-            found.taints.append({"key": key, **({"value": value} if value else {}), "effect": effect})
+        for item in [values] if isinstance(values, str) else values:
+            value, _, effect = str(item).rpartition(":")
+            user_data.taints.append({"key": key, **({"value": value} if value else {}), "effect": effect})
     for name, ours in _OF_BOTTLEROCKET.items():
         if name in kubernetes:
             value = kubernetes[name]
-            found.kubelet[ours] = {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value
-    return found
+            user_data.kubelet[ours] = (
+                {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value
+            )
+    return user_data
 
 
 def _of_windows(text: str) -> Carried:
-    found = Carried()
+    user_data = Carried()
     for call in _WINDOWS_CALL.finditer(text):
         flags = _WINDOWS_FLAGS.search(call[0])
         if flags:
-            _read_flags(flags["single"] or flags["double"] or "", found)
-    found.text = _WINDOWS_CALL.sub("", text)
-    if found.text != text:
-        found.notes.insert(0, "nodesmith calls EKS's bootstrap script, so its call is removed")
-    return found
+            _read_flags(flags["single"] or flags["double"] or "", user_data)
+    user_data.text = _WINDOWS_CALL.sub("", text)
+    if user_data.text != text:
+        user_data.notes.insert(0, "nodesmith calls EKS's bootstrap script, so its call is removed")
+    return user_data

@@ -93,8 +93,8 @@ def print_schema(name: str) -> None:
         print(json.dumps(schema_of(name), indent=2))
         return
     width = max(map(len, DOCUMENTS))
-    for each, kind in sorted(DOCUMENTS.items()):
-        print(f"{each:<{width}}  {_first_line(kind)}")
+    for document_name, kind in sorted(DOCUMENTS.items()):
+        print(f"{document_name:<{width}}  {_first_line(kind)}")
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     if is_dataclass(kind):
-        optional = {each.name for each in fields(kind) if each.metadata.get("optional")}
+        optional = {field.name for field in fields(kind) if field.metadata.get("optional")}
     return {
         "type": "object",
         "description": _first_line(kind),
@@ -136,7 +136,7 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if is_typeddict(hint) or is_dataclass(hint):
         return _defined(hint, definitions)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return {"enum": [str(each) for each in hint]}
+        return {"enum": [str(member) for member in hint]}
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return {**_schema(inside[0], definitions), "description": inside[1]}
@@ -145,7 +145,7 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(inside)}
     if origin in (Union, UnionType):
-        return {"anyOf": [_schema(each, definitions) for each in inside]}
+        return {"anyOf": [_schema(member, definitions) for member in inside]}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _schema(inside[1], definitions)}
     if isinstance(origin, type) and issubclass(origin, Sequence):

@@ -1,4 +1,4 @@
-"""Where a report goes: standard output, or a file if that is a terminal, on which HTML helps nobody."""
+"""The destination of a report: standard output, or a file if standard output is a terminal, which cannot show HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def deliver(page: Html, what: str) -> None:
     """
     if not sys.stdout.isatty():
         sys.stdout.flush()
-        sys.stdout.buffer.write(page.encode())  # UTF-8, as the page says, whatever the locale
+        sys.stdout.buffer.write(page.encode())  # UTF-8, as the page declares, in any locale
         return
     file = Path(f"nodesmith-{what}.html")
     try:

@@ -123,15 +123,15 @@ def _bands(links: Sequence[Link], places: Mapping[str, _Place]) -> list[Html]:
         into[link.target] = into.get(link.target, 0.0) + link.weight
     starts = {key: place.y for key, place in places.items()}
     ends = dict(starts)
-    found: list[Html] = []
+    fragments: list[Html] = []
     for link in sorted(known, key=lambda each: (places[each.source].y, places[each.target].y)):
         source, target = places[link.source], places[link.target]
         thick = source.height * link.weight / (out[link.source] or 1.0)
         thin = target.height * link.weight / (into[link.target] or 1.0)
-        found.append(_band(source, starts[link.source], thick, target, ends[link.target], thin))
+        fragments.append(_band(source, starts[link.source], thick, target, ends[link.target], thin))
         starts[link.source] += thick
         ends[link.target] += thin
-    return found
+    return fragments
 
 
 def _band(source: _Place, y0: float, thick: float, target: _Place, y1: float, thin: float) -> Html:

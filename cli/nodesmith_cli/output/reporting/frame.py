@@ -66,7 +66,7 @@ def _card(card: Card) -> Html:
 
 def section(title: str, *content: object) -> Html:
     """Return a part of the page under a title; nothing if it has no content."""
-    shown = joined(each for each in content if each)
+    shown = joined(item for item in content if item)
     return element("section", element("h2", title), shown) if shown else Html("")
 
 
@@ -83,7 +83,7 @@ def figure(drawn: Html, caption: str = "", name: str = "") -> Html:
 
 def items(shown: Iterable[object]) -> Html:
     """Return a list; nothing if it is empty."""
-    found = [element("li", each) for each in shown]
+    found = [element("li", item) for item in shown]
     return element("ul", *found) if found else Html("")
 
 
@@ -128,9 +128,9 @@ def _shown(cell: object) -> Html:
     return text(cell, _SENTENCE if is_sentence else LONGEST)
 
 
-def _cell(shown: Html, kind: str | None) -> Html:
+def _cell(content: Html, kind: str | None) -> Html:
     """Return a cell. Short words, such as instance types, stay on one line."""
-    return element("td", shown, class_=kind or ("k" if len(shown) <= _SHORT else None))
+    return element("td", content, class_=kind or ("k" if len(content) <= _SHORT else None))
 
 
 def scrolling(content: Html, name: str) -> Html:

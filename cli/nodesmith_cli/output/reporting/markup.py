@@ -50,7 +50,7 @@ def element(tag: str, *content: object, **attributes: object) -> Html:
 
 def joined(content: Iterable[object]) -> Html:
     """Return parts of a page one after the other; those that are no `Html` are escaped."""
-    return Html("".join(text(each, _PARAGRAPH) for each in content))
+    return Html("".join(text(paragraph, _PARAGRAPH) for paragraph in content))
 
 
 def _attribute(name: str, value: object) -> str:
@@ -62,7 +62,7 @@ def _attribute(name: str, value: object) -> str:
 
 def width_of(shown: str) -> float:
     """Estimate how wide a text is in the pictures' 13-pixel type; the estimate is rather too large."""
-    return sum(_character(each) for each in shown)
+    return sum(_character(character) for character in shown)
 
 
 def _character(each: str) -> float:
@@ -84,9 +84,9 @@ def fitted(shown: str, room: float, *, bold: bool = False) -> str:
     if width_of(shown) <= room:
         return shown
     kept, left = [], room - _WIDEST
-    for each in shown:
-        left -= _character(each)
+    for item in shown:
+        left -= _character(item)
         if left < 0:
             break
-        kept.append(each)
+        kept.append(item)
     return f"{''.join(kept)}…" if kept else ""

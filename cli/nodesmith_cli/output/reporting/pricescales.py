@@ -24,16 +24,14 @@ class Choice:
 def ladder(title: str, choices: Sequence[Choice]) -> Html:
     """Return a row for each choice, from 0 to the highest price; the chosen price is the large mark."""
     shown = choices[:_MOST]
-    highest = max((price for each in shown for price in (each.chosen, *each.prices)), default=0.0) or 1.0
+    highest = max((price for row in shown for price in (row.chosen, *row.prices)), default=0.0) or 1.0
     scale, bottom = (WIDTH - _LABEL - 40) / highest, _HEAD + _ROW * len(shown)
     parts = [_axis(scale, highest, bottom)]
-    parts += [_row(each, _HEAD + n * _ROW, scale) for n, each in enumerate(shown)]
+    parts += [_row(row, _HEAD + n * _ROW, scale) for n, row in enumerate(shown)]
     more = len(choices) - len(shown)
     if more:
         parts.append(element("text", f"and {more:,} more choices", class_="v s", x=0, y=bottom + 14))
-    description = "; ".join(
-        f"{fitted(each.label, 400)} at {money(each.chosen)}, {each.note}" for each in shown
-    )
+    description = "; ".join(f"{fitted(row.label, 400)} at {money(row.chosen)}, {row.note}" for row in shown)
     return picture(title, description or "no choices", bottom + (22 if more else 4), parts)
 
 
@@ -53,16 +51,16 @@ def _axis(scale: float, highest: float, bottom: float) -> Html:
     return joined(parts)
 
 
-def _row(each: Choice, top: float, scale: float) -> Html:
-    y, prices = top + 15, sorted({round(price, 4) for price in each.prices})
+def _row(choice: Choice, top: float, scale: float) -> Html:
+    y, prices = top + 15, sorted({round(price, 4) for price in choice.prices})
     ticks = "".join(f"M{_LABEL + price * scale:.1f} {y - 6:.1f}v12" for price in prices[:400])
-    low, high = (min((*prices, each.chosen)), max((*prices, each.chosen)))
+    low, high = (min((*prices, choice.chosen)), max((*prices, choice.chosen)))
     span = f"M{_LABEL + low * scale:.1f} {y:.1f}H{_LABEL + high * scale:.1f}"
     return joined(
         (
-            element("text", fitted(each.label, _LABEL - 22, bold=True), class_="b", x=0, y=y + 5),
+            element("text", fitted(choice.label, _LABEL - 22, bold=True), class_="b", x=0, y=y + 5),
             element("path", class_="edge", d=span + ticks),
-            element("circle", class_="c2", cx=_LABEL + each.chosen * scale, cy=y, r=7),
-            element("text", fitted(each.note, WIDTH - 4), class_="v s", x=0, y=y + 24),
+            element("circle", class_="c2", cx=_LABEL + choice.chosen * scale, cy=y, r=7),
+            element("text", fitted(choice.note, WIDTH - 4), class_="v s", x=0, y=y + 24),
         )
     )

@@ -74,14 +74,14 @@ TEXT_ON: tuple[tuple[str, str], ...] = (
     ),
     *(("text", tint) for tint in ("spot", "on-demand", "reserved", "other", "pending")),
 )
-"""Pairs of text and what it stands on, which need a contrast of 4.5."""
+"""Pairs of text and background, which need a contrast of 4.5."""
 _SHAPES = ("c0", "c1", "c2", "c3", "c4", "edge")
 _TINTS = ("spot", "on-demand", "reserved", "other", "pending")
 SHAPE_ON: tuple[tuple[str, str], ...] = (
     *((shape, "ground") for shape in _SHAPES),
     *((f"{tint}-line", "ground") for tint in _TINTS),
 )
-"""Pairs of shapes and what they stand on, which need a contrast of 3."""
+"""Pairs of shapes and background, which need a contrast of 3."""
 
 
 def variables(tokens: Mapping[str, str]) -> str:

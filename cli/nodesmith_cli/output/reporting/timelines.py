@@ -50,7 +50,7 @@ def timeline(title: str, spans: Sequence[NodeSpan], longest: float, marks: Seque
 
 
 def _axis(scale: float, longest: float, bottom: float) -> Html:
-    step = next((each for each in _STEPS if longest / each <= _TICKS + 2), _STEPS[-1])
+    step = next((candidate for candidate in _STEPS if longest / candidate <= _TICKS + 2), _STEPS[-1])
     parts: list[Html] = []
     for n in range(min(int(longest / step), 200) + 1):
         x = _LABEL + n * step * scale

@@ -23,8 +23,8 @@ _TITLES = ("NAME", "STATE", "LEFT", "HITS", "RECOVERED AFTER", "FUNCTIONS")
 def list_faults(output: str) -> int:
     """Print the faults that can be started."""
     offered = [
-        {"name": kind.value, "does": each.does, "services": list(each.services), "shows": each.shows}
-        for kind, each in FAULTS.items()
+        {"name": kind.value, "does": fault.does, "services": list(fault.services), "shows": fault.shows}
+        for kind, fault in FAULTS.items()
     ]
     print_report({"faults": offered}, _offered(offered), output, schema="faults")
     return _OK
@@ -43,7 +43,7 @@ def start(
     wanted = faults_of(fault, services, functions, seconds, share)
     asked = {
         "kind": fault,
-        "services": [each.service for each in wanted],
+        "services": [selected.service for selected in wanted],
         "functions": functions,
         "seconds": seconds,
         "share": share,
@@ -89,14 +89,14 @@ def _row(fault: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _waiting(faults: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for what in dict.fromkeys(each["waitsFor"] for each in faults if each["waitsFor"]):
-        yield f"recovery: {what}"
+    for fault in dict.fromkeys(fault["waitsFor"] for fault in faults if fault["waitsFor"]):
+        yield f"recovery: {fault}"
 
 
 def _unmet(faults: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for each in faults:
-        if each["state"] != "active" and not each["hits"]:
-            yield f"{each['name']} hit nothing: let it last longer, or change something in the cluster meanwhile"
+    for fault in faults:
+        if fault["state"] != "active" and not fault["hits"]:
+            yield f"{fault['name']} hit nothing: let it last longer, or change something in the cluster meanwhile"
 
 
 def _begun(system: Reached) -> Iterator[str]:
@@ -105,14 +105,14 @@ def _begun(system: Reached) -> Iterator[str]:
 
 
 def _offered(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    everything = max((each["services"] for each in faults), key=len)
+    everything = max((fault["services"] for fault in faults), key=len)
     yield f"services: {', '.join(everything)}"
-    for each in faults:
+    for fault in faults:
         yield ""
-        of = "any service" if each["services"] == everything else ", ".join(each["services"])
-        yield f"{each['name']} ({of})"
-        yield f"  {each['does']}"
-        yield f"  shows in: {each['shows']}"
+        of = "any service" if fault["services"] == everything else ", ".join(fault["services"])
+        yield f"{fault['name']} ({of})"
+        yield f"  {fault['does']}"
+        yield f"  shows in: {fault['shows']}"
 
 
 def _ask(system: Reached, method: str, path: str = "", body: object = None) -> Sequence[Mapping[str, Any]]:

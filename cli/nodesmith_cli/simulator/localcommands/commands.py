@@ -100,10 +100,10 @@ def demo(*, speed: float, keep: Path | None, output: str = TABLE) -> int:
         return exit_status(outcome)
     _show(to_user, outcome)
     _show_why(to_user, decisions)
-    for each in shrunk:
-        _show_shrunk(to_user, each)
-    for found in filter(None, interrupted):
-        _show_interrupted(to_user, found)
+    for scale_down in shrunk:
+        _show_shrunk(to_user, scale_down)
+    for interruption in filter(None, interrupted):
+        _show_interrupted(to_user, interruption)
     _show_next(to_user)
     return exit_status(outcome)
 
@@ -225,14 +225,14 @@ def _show_shrunk(to: Console, shrunk: ScaleDown) -> None:
         to.print(f"time is up: {shrunk.activity}", style="yellow")
 
 
-def _show_interrupted(to: Console, found: Interrupted) -> None:
+def _show_interrupted(to: Console, interrupted: Interrupted) -> None:
     to.print()
-    taken = f"EC2 reclaims {found.taken} of {found.nodes} nodes with two minutes' notice"
+    taken = f"EC2 reclaims {interrupted.taken} of {interrupted.nodes} nodes with two minutes' notice"
     to.print(f"{_DEMO_AGAIN} replicas again. {taken}: their replacements are ready first")
-    for line in drawn(found):
+    for line in drawn(interrupted):
         to.print(line)
-    if found.activity:
-        to.print(f"time is up: {found.activity}", style="yellow")
+    if interrupted.activity:
+        to.print(f"time is up: {interrupted.activity}", style="yellow")
 
 
 def _show_next(to: Console) -> None:
@@ -241,12 +241,12 @@ def _show_next(to: Console) -> None:
         command = "nodesmith"
     to.print()
     to.print("next:")
-    for arguments, what in (
+    for arguments, purpose in (
         ("local up", "a cluster to try kubectl on"),
         ("local run -f FILE …", "your own manifests"),
         ("explain decision --replay", "the last decision, made again"),
     ):
-        to.print(f"  {command} {arguments:<27}{what}")
+        to.print(f"  {command} {arguments:<27}{purpose}")
 
 
 def show_faults(to: Console, faults: Sequence[Fault]) -> None:

@@ -21,13 +21,13 @@ def greet(to: Console, system: LocalSystem, kubeconfig: Path, page: str = "") ->
 def greeting(system: LocalSystem, kubeconfig: Path, page: str = "") -> Iterator[str]:
     """Yield the greeting line by line. For several clusters it names the context of each."""
     several = len(system.clusters) > 1
-    for number, each in enumerate(system.clusters, start=1):
+    for number, cluster in enumerate(system.clusters, start=1):
         context = f", context {numbered(CONTEXT, number)}" if several else ""
-        yield f"cluster {each.name} in {system.place.region}, API server {each.cluster.url}{context}"
+        yield f"cluster {cluster.name} in {system.place.region}, API server {cluster.cluster.url}{context}"
     yield f"AWS at {system.aws.url}, log in {system.log}"
-    for each in system.clusters:
-        of = f" of {each.name}" if several else ""
-        yield f"metrics for Prometheus{of} at {each.metrics_url}"
+    for cluster in system.clusters:
+        of = f" of {cluster.name}" if several else ""
+        yield f"metrics for Prometheus{of} at {cluster.metrics_url}"
     if page:
         yield f"{page_of(system)} at {page}"
     yield ""
@@ -39,7 +39,7 @@ def greeting(system: LocalSystem, kubeconfig: Path, page: str = "") -> Iterator[
 
 
 def page_of(system: LocalSystem) -> str:
-    """Return what a link to the page is a link to."""
+    """Return the target of a link to the page."""
     return f"page of {system.first.name}" if len(system.clusters) > 1 else "page"
 
 

@@ -92,7 +92,9 @@ def _unknown(name: str, snapshot: Snapshot, now: datetime) -> str:
 
     said = nobody(name, snapshot, now)
     spot = sorted(
-        each.name for each in subjects(snapshot, now) if each.node and label_of(each, CAPACITY_TYPE) == SPOT
+        subject.name
+        for subject in subjects(snapshot, now)
+        if subject.node and label_of(subject, CAPACITY_TYPE) == SPOT
     )
     if said.endswith("?"):
         return said
@@ -102,7 +104,7 @@ def _unknown(name: str, snapshot: Snapshot, now: datetime) -> str:
 def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
     from nodesmith_cli.views.explaining.node import named, subjects
 
-    short = [each for each in subjects(snapshot, now) if each.name.partition(".")[0] == name]
+    short = [subject for subject in subjects(snapshot, now) if subject.name.partition(".")[0] == name]
     return named(name, snapshot, now) or (short[0] if len(short) == 1 else None)
 
 
@@ -120,15 +122,15 @@ def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
     return decode(encode(system.clusters[context], now, observed))
 
 
-def _require_spot_node(found: Subject) -> None:
+def _require_spot_node(subject: Subject) -> None:
     """Raise Rejected for a node that EC2 does not interrupt."""
     from nodesmith_cli.views.explaining.node import label_of
 
-    if label_of(found, CAPACITY_TYPE) != SPOT:
-        sold = label_of(found, CAPACITY_TYPE) or "not nodesmith's"
-        raise Rejected(f"Node {found.name}: it is {sold}, and EC2 interrupts only spot instances")
-    if found.node is None:
-        raise Rejected(f"NodeClaim {found.name}: its instance has not joined yet: wait until it is a Node")
+    if label_of(subject, CAPACITY_TYPE) != SPOT:
+        sold = label_of(subject, CAPACITY_TYPE) or "not nodesmith's"
+        raise Rejected(f"Node {subject.name}: it is {sold}, and EC2 interrupts only spot instances")
+    if subject.node is None:
+        raise Rejected(f"NodeClaim {subject.name}: its instance has not joined yet: wait until it is a Node")
 
 
 def _kind(subject: Subject) -> str:

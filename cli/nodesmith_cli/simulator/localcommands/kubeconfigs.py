@@ -24,7 +24,7 @@ _LISTS = ("clusters", "users", "contexts")
 
 def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a single-cluster kubeconfig with its cluster, user and context renamed to `name`."""
-    ((cluster,), (user,), (context,)) = (kubeconfig[each] for each in _LISTS)
+    ((cluster,), (user,), (context,)) = (kubeconfig[section] for section in _LISTS)
     return {
         **kubeconfig,
         "clusters": [{**cluster, "name": name}],
@@ -38,7 +38,9 @@ def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def merged(kubeconfigs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return a kubeconfig with all clusters, users and contexts; the current context is the first one's."""
-    together = {each: [item for one in kubeconfigs for item in one[each]] for each in _LISTS}
+    together = {
+        section: [item for kubeconfig in kubeconfigs for item in kubeconfig[section]] for section in _LISTS
+    }
     return {**kubeconfigs[0], **together}
 
 
@@ -101,7 +103,7 @@ def _is_ours(text: str) -> bool:
     if not text.strip():
         return True
     try:
-        names = [each["name"] for each in yaml.safe_load(text)["contexts"]]
+        names = [context["name"] for context in yaml.safe_load(text)["contexts"]]
     except (yaml.YAMLError, TypeError, KeyError):  # a file of another kind
         return False
     return bool(names) and names == _CONTEXTS[: len(names)]

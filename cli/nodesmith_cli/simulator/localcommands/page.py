@@ -46,7 +46,11 @@ def run_page(
     sections = [
         _notices(outcome),
         _fleet("The fleet", report),
-        *(part for n, each in enumerate(decisions[:_MOST_DECISIONS], 1) for part in _decision(n, each)),
+        *(
+            part
+            for n, decision in enumerate(decisions[:_MOST_DECISIONS], 1)
+            for part in _decision(n, decision)
+        ),
         _joined(report.timeline),
         _waits(outcome.latencies),
         _pending(report.pending),
@@ -60,7 +64,7 @@ def run_page(
 def _notices(outcome: Outcome) -> Html:
     texts = [*map(str, outcome.faults), *outcome.problems()]
     texts += [f"time is up: {outcome.activity}"] if outcome.activity else []
-    return section("What to know first", *(paragraph(each, "note warn") for each in texts))
+    return section("What to know first", *(paragraph(text, "note warn") for text in texts))
 
 
 def _cards(report: Report) -> list[Card]:
@@ -167,26 +171,29 @@ def _pending(pending: Sequence[PendingPod]) -> Html:
 
 def demo_sections(shrunk: Iterable[ScaleDown], interrupted: Iterable[Interrupted]) -> Iterator[Html]:
     """Yield the demo's further acts: the fleet shrinks, and EC2 reclaims nodes."""
-    for each in shrunk:
-        saved = f"${each.saving_yearly_usd:,.0f} less in a year"
-        text = f"From {_hourly(each.before.price)} to {_hourly(each.after.price)} an hour: {saved}."
-        why = [m["why"] for r in each.decisions if not r["again"] for m in r["plan"]["moves"]]
-        yield section(
-            "Half of the pods are removed", paragraph(text), *(paragraph(line, "note") for line in why)
+    for scale_down in shrunk:
+        saved = f"${scale_down.saving_yearly_usd:,.0f} less in a year"
+        text = (
+            f"From {_hourly(scale_down.before.price)} to {_hourly(scale_down.after.price)} an hour: {saved}."
         )
-        yield _fleet("The fleet afterwards", each.after)
-    for found in interrupted:
-        yield section("EC2 reclaims nodes", *_interruption(found))
+        reason = [m["why"] for r in scale_down.decisions if not r["again"] for m in r["plan"]["moves"]]
+        yield section(
+            "Half of the pods are removed", paragraph(text), *(paragraph(line, "note") for line in reason)
+        )
+        yield _fleet("The fleet afterwards", scale_down.after)
+    for interruption in interrupted:
+        yield section("EC2 reclaims nodes", *_interruption(interruption))
 
 
-def _interruption(found: Interrupted) -> Iterator[Html]:
-    taken = f"EC2 reclaims {found.taken} of {found.nodes} nodes with two minutes' notice"
+def _interruption(interrupted: Interrupted) -> Iterator[Html]:
+    taken = f"EC2 reclaims {interrupted.taken} of {interrupted.nodes} nodes with two minutes' notice"
     yield paragraph(f"{taken}: their replacements are ready first.")
     spans = [
-        NodeSpan(e.name.partition(".")[0], e.what, e.since, e.ready, e.leaving, e.until) for e in found.spans
+        NodeSpan(e.name.partition(".")[0], e.what, e.since, e.ready, e.leaving, e.until)
+        for e in interrupted.spans
     ]
     marks = [Mark(NOTICE_SECONDS, "EC2 takes the instances")]
     yield figure(timeline("Nodes during the interruption", spans, NOTICE_SECONDS, marks), name="Interruption")
-    if found.waits:
-        waited = f"the longest waited {max(found.waits):.1f} s, {sum(found.waits):.0f} pod-seconds in total"
-        yield paragraph(f"{counted(len(found.waits), 'pod')} recreated on other nodes: {waited}.")
+    if interrupted.waits:
+        waited = f"the longest waited {max(interrupted.waits):.1f} s, {sum(interrupted.waits):.0f} pod-seconds in total"
+        yield paragraph(f"{counted(len(interrupted.waits), 'pod')} recreated on other nodes: {waited}.")

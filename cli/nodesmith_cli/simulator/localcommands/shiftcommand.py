@@ -30,7 +30,7 @@ def shift(zone: str, *, lasting: str, end: bool, kubeconfig: Path | None, contex
     clusters = [system.clusters[each] for each in contexts_of(system, context)]
     name, id_ = _zone(system, zone)
     arc = system.client("arc-zonal-shift")
-    resources = {each: _resource(arc, each) for each in clusters}
+    resources = {cluster: _resource(arc, cluster) for cluster in clusters}
     if end:
         _end(arc, resources, name, id_)
     else:
@@ -65,14 +65,18 @@ def _start(arc: Any, resources: Mapping[str, Mapping[str, Any]], name: str, id_:
 def _end(arc: Any, resources: Mapping[str, Mapping[str, Any]], name: str, id_: str) -> None:
     ended = False
     for cluster, resource in resources.items():
-        for each in resource["zonalShifts"]:
-            if each["awayFrom"] == id_:
-                arc.cancel_zonal_shift(zonalShiftId=each["zonalShiftId"])
+        for zonal_shift in resource["zonalShifts"]:
+            if zonal_shift["awayFrom"] == id_:
+                arc.cancel_zonal_shift(zonalShiftId=zonal_shift["zonalShiftId"])
                 print(f"the shift of cluster {cluster} away from {name} ({id_}) has ended")
                 ended = True
     if not ended:
         away = sorted(
-            {each["awayFrom"] for resource in resources.values() for each in resource["zonalShifts"]}
+            {
+                zonal_shift["awayFrom"]
+                for resource in resources.values()
+                for zonal_shift in resource["zonalShifts"]
+            }
         )
         raise Rejected(f"{name} ({id_}): nothing is shifted away from it{_instead(away)}")
 
@@ -84,7 +88,7 @@ def _instead(away: Iterable[str]) -> str:
 
 def _resource(arc: Any, cluster: str) -> Mapping[str, Any]:
     pages = arc.get_paginator("list_managed_resources").paginate()
-    arn = next((each["arn"] for page in pages for each in page["items"] if each["name"] == cluster), "")
+    arn = next((item["arn"] for page in pages for item in page["items"] if item["name"] == cluster), "")
     if not arn:
         raise Rejected(f"cluster {cluster}: it runs no more: start `nodesmith local up` again")
     found: Mapping[str, Any] = arc.get_managed_resource(resourceIdentifier=arn)
@@ -94,7 +98,7 @@ def _resource(arc: Any, cluster: str) -> Mapping[str, Any]:
 def _zone(system: Reached, zone: str) -> tuple[str, str]:
     """Return a zone's name and id, given one of them. Raises Rejected."""
     zones = system.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    known = {each["ZoneName"]: each["ZoneId"] for each in zones}
+    known = {entry["ZoneName"]: entry["ZoneId"] for entry in zones}
     for name, id_ in known.items():
         if zone in (name, id_):
             return name, id_

@@ -91,11 +91,11 @@ def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:
 def _applied(system: LocalSystem, manifests: Manifests) -> list[Fault]:
     """Apply the manifests to every cluster; return the faults, each fault once."""
     faults = list(manifests.faults)
-    for each in system.clusters:
+    for cluster in system.clusters:
         documents = manifests.documents
         if len(system.clusters) > 1:
-            documents = tuple(of_cluster(documents, each.name, system.first.name))
-        faults += apply(each, documents)
+            documents = tuple(of_cluster(documents, cluster.name, system.first.name))
+        faults += apply(cluster, documents)
     return list(dict.fromkeys(faults))
 
 
@@ -104,14 +104,14 @@ def access(system: LocalSystem) -> dict[str, Any]:
     return merged(
         [
             reachable(
-                renamed(each.cluster.kubeconfig(), numbered(CONTEXT, number)),
+                renamed(cluster.cluster.kubeconfig(), numbered(CONTEXT, number)),
                 system.aws.url,
                 system.place.region,
                 system.clock,
-                each.name,
+                cluster.name,
                 system.chaos_url,
             )
-            for number, each in enumerate(system.clusters, start=1)
+            for number, cluster in enumerate(system.clusters, start=1)
         ]
     )
 
@@ -128,7 +128,7 @@ def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
         return
     with Live(console=to, redirect_stdout=False, redirect_stderr=False, auto_refresh=False) as live:
         while not stop.wait(_REFRESH_SECONDS):
-            reports = {each.name: each.report() for each in system.clusters}
+            reports = {cluster.name: cluster.report() for cluster in system.clusters}
             live.update(screens(reports, to.width), refresh=True)
 
 
@@ -143,8 +143,8 @@ def _interrupted() -> Iterator[threading.Event]:
         stop.set()
         signal.signal(number, before[number])
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        before[each] = signal.signal(each, interrupt)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        before[signal_number] = signal.signal(signal_number, interrupt)
     try:
         yield stop
     finally:

@@ -54,15 +54,15 @@ class _Log:
         try:
             found = json.loads(text[begin:])
         except (ValueError, RecursionError):
-            why = "the last line is cut off" if is_last else "lines that are not JSON"
-            self.into.omissions[why] += 1
+            reason = "the last line is cut off" if is_last else "lines that are not JSON"
+            self.into.omissions[reason] += 1
             return
         self._add(found)
 
     def _add(self, found: Any) -> None:
         if isinstance(found, list):
-            for each in found:
-                self._add(each)
+            for event in found:
+                self._add(event)
             return
         if not isinstance(found, Mapping):
             self.into.omissions["lines without an event"] += 1
@@ -115,9 +115,9 @@ def group_of(cluster: str) -> str:
 
 
 def read_audit_log(lines: Iterable[str], source: str, cluster: str = "") -> tuple[Workloads, list[datetime]]:
-    """Read a log; return its workloads and the times of its events. What cannot be used is counted."""
-    found = Workloads(source)
-    log = _Log(found, cluster)
+    """Read a log; return its workloads and the times of its events. Unusable entries are counted."""
+    workloads = Workloads(source)
+    log = _Log(workloads, cluster)
     before: str | None = None
     for line in lines:
         if before is not None:
@@ -127,18 +127,18 @@ def read_audit_log(lines: Iterable[str], source: str, cluster: str = "") -> tupl
         log.line(before, is_last=True)
     ordered = sorted(log.events.values(), key=lambda each: each[0])
     has_pods = any(_is_creation(event) for _, event in ordered)
-    use: Callable[[Event, datetime], str] = _Pods(found).use if has_pods else _Deployments(found).use
+    use: Callable[[Event, datetime], str] = _Pods(workloads).use if has_pods else _Deployments(workloads).use
     moments = []
     for at, event in ordered:
         try:
-            why = use(event, at)
+            reason = use(event, at)
         except (KeyError, TypeError, ValueError, AttributeError):
-            why = "events whose object is incomplete"
-        if why:
-            found.omissions[why] += 1
+            reason = "events whose object is incomplete"
+        if reason:
+            workloads.omissions[reason] += 1
         else:
             moments.append(at)
-    return found, moments
+    return workloads, moments
 
 
 def _is_creation(event: Event) -> bool:

@@ -79,9 +79,9 @@ def changed(inputs: Inputs, changes: RequestedChanges) -> Changed:
     what, notes = list[str](), list[str]()
     if changes.files:
         inputs = _with_manifests(inputs, changes.files, what, notes)
-    for each in changes.deleted:
-        inputs = _without(inputs, each)
-        what.append(f"{each} is deleted")
+    for deleted in changes.deleted:
+        inputs = _without(inputs, deleted)
+        what.append(f"{deleted} is deleted")
     if changes.prices:
         inputs = replace(inputs, catalog=_priced(changes.prices, inputs.catalog, notes))
         what.append(f"prices of {changes.prices}")
@@ -103,7 +103,7 @@ def _with_manifests(inputs: Inputs, files: Sequence[str], what: list[str], notes
     notes += [
         f"--change: {kind} is ignored: {', '.join(_FIELDS)} can be changed" for kind in _others(manifests)
     ]
-    found = [each for each in manifests.documents if each.manifest["kind"] in _FIELDS]
+    found = [document_ for document_ in manifests.documents if document_.manifest["kind"] in _FIELDS]
     if not found:
         raise Rejected(f"--change {', '.join(files)}: no {', '.join(_FIELDS)} in it")
     for document in found:
@@ -125,7 +125,9 @@ def _without_effect(inputs: Inputs, buffers: Collection[str]) -> Iterator[str]:
 
 
 def _others(manifests: Manifests) -> list[str]:
-    kinds = {str(each.manifest["kind"]) for each in manifests.documents} - _FIELDS.keys() - {"Namespace"}
+    kinds = (
+        {str(document.manifest["kind"]) for document in manifests.documents} - _FIELDS.keys() - {"Namespace"}
+    )
     return sorted(kinds | set(manifests.unread))
 
 
@@ -134,7 +136,7 @@ def _upserted(inputs: Inputs, manifest: Mapping[str, Any], notes: list[str]) -> 
     name, field = str(manifest["metadata"]["name"]), _FIELDS[kind]
     reduced = reduce_buffer(manifest) if kind == "CapacityBuffer" else reduce_custom(manifest)
     known: tuple[Mapping[str, Any], ...] = getattr(snapshot, field)
-    before = next((each for each in known if _is(each, manifest)), None)
+    before = next((existing for existing in known if _is(existing, manifest)), None)
     about = dict(reduced["metadata"])
     if before is not None:  # it stays the same object, which owns its nodes, with another spec
         about |= {
@@ -142,7 +144,7 @@ def _upserted(inputs: Inputs, manifest: Mapping[str, Any], notes: list[str]) -> 
         }
         about["generation"] = int(before["metadata"].get("generation") or 1) + 1
     after = {**reduced, "metadata": about}
-    others = (each for each in known if not _is(each, manifest))
+    others = (other for other in known if not _is(other, manifest))
     inputs = replace(inputs, snapshot=replace(snapshot, **{field: (*others, after)}))  # type: ignore[arg-type]
     return _resolved(inputs, after, name, notes) if kind == "EC2NodeClass" else inputs
 
@@ -157,7 +159,9 @@ def _resolved(inputs: Inputs, manifest: Mapping[str, Any], name: str, notes: lis
     nodeclass, known = parse_nodeclass(manifest).value, inputs.ledger.nodeclasses
     if nodeclass is None:
         raise Rejected(f"--change EC2NodeClass/{name}: cannot be read")
-    like: NodeClassStatus | None = known.get(name) or next((known[each] for each in sorted(known)), None)
+    like: NodeClassStatus | None = known.get(name) or next(
+        (known[other_name] for other_name in sorted(known)), None
+    )
     if like is None:
         like = statuses([manifest], assumed_zones(inputs.catalog))[name]
     else:
@@ -174,7 +178,7 @@ def _resolved(inputs: Inputs, manifest: Mapping[str, Any], name: str, notes: lis
 def _without(inputs: Inputs, named: str) -> Inputs:
     """Return the inputs without an object. The NodeClaims of a deleted NodePool are deleted with it."""
     kind, _, name = named.partition("/")
-    kinds = {each.lower(): each for each in _FIELDS}
+    kinds = {kind_name.lower(): kind_name for kind_name in _FIELDS}
     meant = kinds.get(kind.lower().removesuffix("s")) or kinds.get(kind.lower())
     if meant is not None and not name:
         raise Rejected(f"--delete {named}: name the object as well, such as {kind.lower()}/NAME")
@@ -185,11 +189,11 @@ def _without(inputs: Inputs, named: str) -> Inputs:
         raise Rejected(f"--delete {named}: not a kind that can be deleted{hint}")
     field = _FIELDS[meant]
     known: tuple[Mapping[str, Any], ...] = getattr(inputs.snapshot, field)
-    names = [str(each["metadata"]["name"]) for each in known]
+    names = [str(existing["metadata"]["name"]) for existing in known]
     if name not in names:
         hint = did_you_mean(name, names) or f"; there is {', '.join(sorted(names)) or 'none'}"
         raise Rejected(f"--delete {named}: the cluster has no {meant} {name!r}{hint}")
-    left = tuple(each for each in known if each["metadata"]["name"] != name)
+    left = tuple(existing for existing in known if existing["metadata"]["name"] != name)
     snapshot = replace(inputs.snapshot, **{field: left})  # type: ignore[arg-type]
     if meant == "NodePool":
         ended = tuple(_deleted(claim.name) for claim in inputs.ledger.claims if claim.nodepool == name)
@@ -201,7 +205,7 @@ def _deleted(claim: str) -> dict[str, Any]:
     return {"metadata": {"name": claim, "deletionTimestamp": format_time(_DELETED_AT)}}
 
 
-def _priced(path: str, known: Catalog, notes: list[str]) -> Catalog:
+def _priced(path: str, catalog: Catalog, notes: list[str]) -> Catalog:
     """Return the catalogue of a file, completed by the known one for types that the file does not have."""
     file = Path(path)
     try:
@@ -210,13 +214,15 @@ def _priced(path: str, known: Catalog, notes: list[str]) -> Catalog:
         raise Rejected(f"--prices {file}: {error.strerror}") from None
     found, problems = read_catalog_file(data, made_at, f"--prices {file}")
     notes += [f"{file}: {problem}" for problem in problems[:20]]
-    unknown = sorted(found.facts.keys() - known.facts.keys())
+    unknown = sorted(found.facts.keys() - catalog.facts.keys())
     if unknown:
         notes.append(
             f"{file}: {len(unknown)} instance types are not in the catalogue before, such as {unknown[0]}"
         )
-    facts = {**known.facts, **found.facts}
-    return Catalog.of(known.region, made_at, facts, {**known.offerings, **found.offerings}, known.currency)
+    facts = {**catalog.facts, **found.facts}
+    return Catalog.of(
+        catalog.region, made_at, facts, {**catalog.offerings, **found.offerings}, catalog.currency
+    )
 
 
 def _factored(text: str, catalog: Catalog) -> Catalog:
@@ -238,7 +244,7 @@ def _factored(text: str, catalog: Catalog) -> Catalog:
         return replace(offering, price_hourly_usd=offering.price_hourly_usd * factor)
 
     offerings = {
-        name: tuple(priced(name, each) for each in sold) for name, sold in sorted(catalog.offerings.items())
+        name: tuple(priced(name, sale) for sale in sold) for name, sold in sorted(catalog.offerings.items())
     }
     if not matched:
         known = (SPOT, ON_DEMAND, *catalog.offerings)

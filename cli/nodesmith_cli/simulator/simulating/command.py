@@ -121,7 +121,7 @@ def _source(request: SimulateRequest, side: Console) -> _Source:
         return _from_events(request)
     records, blobs = request.source.records()
     with _share_of(side, "reading decisions") as on_progress:
-        found = read_recorded(
+        source = read_recorded(
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
             request.since or timedelta(days=7),
@@ -129,15 +129,15 @@ def _source(request: SimulateRequest, side: Console) -> _Source:
             on_progress=on_progress,
         )
     recorded = {
-        "usd": found.usd,
-        "decisions": found.decisions,
-        "repeated": found.repeated,
-        "differences": list(found.differences),
+        "usd": source.usd,
+        "decisions": source.decisions,
+        "repeated": source.repeated,
+        "differences": list(source.differences),
     }
     where = (
         f"s3://{request.source.bucket}" if request.source.bucket else str(request.source.keep or "local runs")
     )
-    return _Source(found.trace, records.cluster, where, found.notes, recorded)
+    return _Source(source.trace, records.cluster, where, source.notes, recorded)
 
 
 def _from_events(request: SimulateRequest) -> _Source:
@@ -152,14 +152,14 @@ def _from_events(request: SimulateRequest) -> _Source:
         raise Rejected(f"{workloads.source}: no event that could be simulated{_counts(workloads.omissions)}")
     start, end = within(moments, request.since)
     documents = read_manifests(request.files).documents
-    catalog = embedded_catalog(request.region or region_of(each.manifest for each in documents))
+    catalog = embedded_catalog(request.region or region_of(document.manifest for document in documents))
     settings = node_settings(os.environ)
     trace, faults = workloads.trace(request.files, catalog, settings, start, end)
     return _Source(trace, cluster, workloads.source, tuple(faults))
 
 
 def _counts(omissions: Mapping[str, int]) -> str:
-    parts = [f"{count:,} × {what}" for what, count in sorted(omissions.items()) if count]
+    parts = [f"{count:,} × {omission}" for omission, count in sorted(omissions.items()) if count]
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -107,18 +107,18 @@ def read_kubereplay(path: str, job_runs: timedelta = JOB_RUNS) -> tuple[Workload
     Events that cannot be used are counted. Raises Rejected for a file that is something else.
     """
     document = _document(path)
-    found = Workloads(path)
-    replicas, moments = Replicas(found), list[datetime]()
-    for at, event in sorted(_events(document["events"], found), key=lambda each: each[0]):
+    workloads = Workloads(path)
+    replicas, moments = Replicas(workloads), list[datetime]()
+    for at, event in sorted(_events(document["events"], workloads), key=lambda each: each[0]):
         try:
             used = _use(event, at, replicas, job_runs)
         except (KeyError, TypeError, ValueError, AttributeError):
             used = "events whose object is incomplete"
         if used:
-            found.omissions[used] += 1
+            workloads.omissions[used] += 1
         else:
             moments.append(at)
-    return found, moments, str(document.get("cluster") or "")
+    return workloads, moments, str(document.get("cluster") or "")
 
 
 def _use(event: Manifest, at: datetime, replicas: Replicas, job_runs: timedelta) -> str:
@@ -151,17 +151,17 @@ def _observed(job: Manifest) -> timedelta | None:
     return None
 
 
-def _events(events: Any, found: Workloads) -> Iterator[tuple[datetime, Manifest]]:
+def _events(events: Any, workloads: Workloads) -> Iterator[tuple[datetime, Manifest]]:
     seen: set[str] = set()
     for event in events:
         try:
             at = parse_time(str(event["timestamp"]))
         except (KeyError, TypeError, ValueError):
-            found.omissions["events without a time"] += 1
+            workloads.omissions["events without a time"] += 1
             continue
         text = json.dumps(event, sort_keys=True)
         if text in seen:
-            found.omissions["events that occur twice"] += 1
+            workloads.omissions["events that occur twice"] += 1
             continue
         seen.add(text)
         yield at, event

@@ -19,34 +19,34 @@ _MEASURES = {"usd": "cost, USD", "nodeHours": "node hours, h", "pendingSeconds":
 """Names of measures of NodePools and workloads, if they are others than in the data."""
 
 
-def page(written: Report) -> Html:
-    """Return the HTML file. `written` is the report's JSON data."""
-    figures = written["figures"]
+def page(report: Report) -> Html:
+    """Return the HTML file. `report` is the report's JSON data."""
+    figures = report["figures"]
     costs = [
         Bar(f"{side}, seed {run['seed']}", run["usd"], f"${run['usd']:,.2f}", number)
         for number, side in enumerate((BASELINE, CHANGE))
-        for run in written["runs"].get(side, ())
+        for run in report["runs"].get(side, ())
     ]
     sections = (
-        _table("Figures", [_row(_label(each), each) for each in figures]),
+        _table("Figures", [_row(_label(figure), figure) for figure in figures]),
         frame.section("Cost of each seed", frame.figure(bars("Cost of each seed", costs))),
-        *(_parts(written, kind) for kind in ("nodepools", "workloads")),
-        frame.section("Changed", frame.items(written["changes"] or ["nothing"])),
-        frame.section("Left out and assumed", frame.items(written["notes"])),
-        _recorded(written["recorded"]),
+        *(_parts(report, kind) for kind in ("nodepools", "workloads")),
+        frame.section("Changed", frame.items(report["changes"] or ["nothing"])),
+        frame.section("Left out and assumed", frame.items(report["notes"])),
+        _recorded(report["recorded"]),
     )
-    title = f"{written['cluster'] or 'cluster'}: what would be different"
-    cards = [_card(item, written["seeds"]) for item in figures if item["name"] in _CARDS]
-    return frame.page(title, _about(written), cards, sections, "A simulation, not a bill")
+    title = f"{report['cluster'] or 'cluster'}: what would be different"
+    cards = [_card(item, report["seeds"]) for item in figures if item["name"] in _CARDS]
+    return frame.page(title, _about(report), cards, sections, "A simulation, not a bill")
 
 
-def _about(written: Report) -> str:
-    times = f"{moment(written['from'])} to {moment(written['until'])}"
-    is_one = written["seeds"] < 2
+def _about(report: Report) -> str:
+    times = f"{moment(report['from'])} to {moment(report['until'])}"
+    is_one = report["seeds"] < 2
     interval = (
-        "One seed gives no interval: --seeds has more" if is_one else f"Intervals: {written['interval']}"
+        "One seed gives no interval: --seeds has more" if is_one else f"Intervals: {report['interval']}"
     )
-    return f"{times}, {counted(written['pods'], 'pod')}. {interval}."
+    return f"{times}, {counted(report['pods'], 'pod')}. {interval}."
 
 
 def _card(item: Report, seeds: int) -> frame.Card:
@@ -62,10 +62,10 @@ def _label(item: Report) -> str:
     return f"{item['name']}, {item['unit']}" if item["unit"] else item["name"]
 
 
-def _parts(written: Report, kind: str) -> Html:
+def _parts(report: Report, kind: str) -> Html:
     rows = [
         _row(f"{item['name']}: {_MEASURES.get(measure, measure)}", compared)
-        for item in written[kind][:_MOST]
+        for item in report[kind][:_MOST]
         for measure, compared in item.items()
         if measure != "name"
     ]

@@ -71,7 +71,7 @@ def read_recorded(
     if not ids:
         raise Rejected(f"no decisions of cluster {records.cluster!r} are stored here")
     newest, oldest = _moment(ids[-1]), _moment(ids[0])
-    chosen = [each for each in ids if _moment(each) >= newest - since]
+    chosen = [decision_id for decision_id in ids if _moment(decision_id) >= newest - since]
     story = _History()
     if newest - oldest < since - _HOUR:
         kept = span(int((newest - oldest).total_seconds()))
@@ -111,11 +111,11 @@ def _read(
 
     with ThreadPoolExecutor(_AT_ONCE) as readers:
         for start in range(0, len(ids), _AT_ONCE):
-            for found in readers.map(read, ids[start : start + _AT_ONCE]):
-                if isinstance(found, str):
-                    omissions[found] += 1
+            for loaded in readers.map(read, ids[start : start + _AT_ONCE]):
+                if isinstance(loaded, str):
+                    omissions[loaded] += 1
                 else:
-                    yield found
+                    yield loaded
 
 
 def _add(story: _History, record: dict[str, Any], data: bytes, catalogs: Catalogs, *, repeat: bool) -> None:

@@ -53,7 +53,7 @@ def report(
         "changes": list(changes),
         "notes": [
             *notes,
-            *(f"{count:,} × {what}" for what, count in sorted(trace.omissions.items()) if count),
+            *(f"{count:,} × {omission}" for omission, count in sorted(trace.omissions.items()) if count),
         ],
         "recorded": recorded,
         "figures": [
@@ -76,7 +76,7 @@ def _compared(
     before: Sequence[Outcome], after: Sequence[Outcome], of: Callable[[Outcome], float]
 ) -> dict[str, Any]:
     """Return the means of both sides, and the mean and the interval of the differences, seed by seed."""
-    was, now = [of(each) for each in before], [of(each) for each in after]
+    was, now = [of(outcome) for outcome in before], [of(outcome) for outcome in after]
     item: dict[str, Any] = {BASELINE: _mean(was), CHANGE: _mean(now)}
     if was and now:
         differences = [b - a for a, b in zip(was, now, strict=True)]
@@ -126,8 +126,8 @@ def _reasons(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Return why pods had no node at the end, with the largest number of pods in a seed."""
     found: dict[str, int] = {}
     for outcome in outcomes:
-        for why, count in outcome["reasons"].items():
-            found[why] = max(count, found.get(why, 0))
+        for reason, count in outcome["reasons"].items():
+            found[reason] = max(count, found.get(reason, 0))
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -37,14 +37,14 @@ def slots(observed_pods: Iterable[ObservedPod], start: datetime) -> list[Slot]:
     for observed in observed_pods:
         if observed.shape.moves:
             groups.setdefault((id(observed.shape), observed.shape.owner), []).append(observed)
-    found: list[Slot] = []
+    all_slots: list[Slot] = []
     for (_, owner), group in groups.items():
         group.sort(key=lambda life: (life.created_at, life.key))
         if owner.startswith(_JOB):
-            found += [_of_job(life, start) for life in group]
+            all_slots += [_of_job(life, start) for life in group]
         else:
-            found += (_of_chain(chain, start) for chain in _chains(group))
-    return sorted(found, key=lambda slot: (slot.arrives, slot.key))
+            all_slots += (_of_chain(chain, start) for chain in _chains(group))
+    return sorted(all_slots, key=lambda slot: (slot.arrives, slot.key))
 
 
 def workload_of(shape: Shape) -> str:

@@ -16,25 +16,25 @@ Report = Mapping[str, Any]
 _MOST = 8
 
 
-def show(to: Console, written: Report) -> None:
+def show(to: Console, report: Report) -> None:
     """Print the report."""
-    days = written["hours"] / 24
-    span = f"{days:.1f} days" if days >= 2 else f"{written['hours']:.1f} hours"
-    head = f"{written['cluster'] or 'cluster'}, {span} until {moment(written['until'])}"
-    to.print(printable(f"{head}: {counted(written['pods'], 'pod')}, {counted(written['seeds'], 'seed')}"))
-    to.print(printable(f"changed: {some(written['changes'], 6) or 'nothing'}"))
-    for line in _of_recording(written["recorded"]):
+    days = report["hours"] / 24
+    span = f"{days:.1f} days" if days >= 2 else f"{report['hours']:.1f} hours"
+    head = f"{report['cluster'] or 'cluster'}, {span} until {moment(report['until'])}"
+    to.print(printable(f"{head}: {counted(report['pods'], 'pod')}, {counted(report['seeds'], 'seed')}"))
+    to.print(printable(f"changed: {some(report['changes'], 6) or 'nothing'}"))
+    for line in _of_recording(report["recorded"]):
         to.print(printable(line))
     to.print()
-    to.print(_figures(written))
+    to.print(_figures(report))
     for title, kind in (("NodePools", "nodepools"), ("Workloads", "workloads")):
-        if written[kind]:
+        if report[kind]:
             to.print()
-            to.print(f"{title} that differ most" if written["changes"] else title)
-            to.print(_parts(written[kind], kind))
-    for side, reasons in written["reasons"].items():
-        for why, pods in list(reasons.items())[:_MOST]:
-            to.print(printable(f"{side}: {counted(pods, 'pod')} without a node: {why}"), style="yellow")
+            to.print(f"{title} that differ most" if report["changes"] else title)
+            to.print(_parts(report[kind], kind))
+    for side, reasons in report["reasons"].items():
+        for reason, pods in list(reasons.items())[:_MOST]:
+            to.print(printable(f"{side}: {counted(pods, 'pod')} without a node: {reason}"), style="yellow")
 
 
 def _of_recording(recorded: Report | None) -> Iterator[str]:
@@ -45,18 +45,18 @@ def _of_recording(recorded: Report | None) -> Iterator[str]:
     if recorded["repeated"]:
         different = len(recorded["differences"])
         yield f"made again from their recorded inputs: {recorded['repeated']:,}, of which {different:,} differ"
-    yield from (f"  {each}" for each in recorded["differences"][:_MOST])
+    yield from (f"  {difference}" for difference in recorded["differences"][:_MOST])
 
 
-def _figures(written: Report) -> Table:
+def _figures(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    is_compared = any("difference" in item for item in written["figures"])
+    is_compared = any("difference" in item for item in report["figures"])
     table.add_column("")
     for name in (BASELINE, CHANGE, "difference") if is_compared else (BASELINE,):
         table.add_column(name, justify="right")
     if is_compared:
-        table.add_column(written["interval"], justify="right")
-    for item in written["figures"]:
+        table.add_column(report["interval"], justify="right")
+    for item in report["figures"]:
         unit = "$" if item["unit"] == "USD" else ""
         label = f"{item['name']}, {item['unit']}" if item["unit"] not in ("", "USD") else item["name"]
         cells = [_number(item[BASELINE] if item[BASELINE] is not None else item[CHANGE], unit)]

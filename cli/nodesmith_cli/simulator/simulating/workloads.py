@@ -68,9 +68,9 @@ class Workloads:
             return
         if len(self.pods) >= MOST_PODS:
             raise Rejected(f"{self.source}: more than {MOST_PODS:,} pods: use --since for a shorter time")
-        seen = _Seen(key, self.template(pod), at, runs=runs)
-        self.pods.append(seen)
-        self.alive[key] = seen
+        first_seen = _Seen(key, self.template(pod), at, runs=runs)
+        self.pods.append(first_seen)
+        self.alive[key] = first_seen
 
     def end(self, key: str, at: datetime) -> bool:
         """Note the end of a pod. Return whether it was known."""
@@ -159,16 +159,18 @@ def _bare(pod: Manifest) -> dict[str, Any]:
     volumes = spec.get("volumes")
     if isinstance(volumes, list):
         spec["volumes"] = [v for v in volumes if not _mapping(v).get("persistentVolumeClaim")]
-    spec["containers"] = [_slim(each) for each in spec.get("containers") or () if isinstance(each, Mapping)]
+    spec["containers"] = [
+        _slim(container) for container in spec.get("containers") or () if isinstance(container, Mapping)
+    ]
     owners = metadata.get("ownerReferences")
     kept = {
         "namespace": str(metadata.get("namespace") or "default"),
         "labels": metadata.get("labels") or {},
         "annotations": metadata.get("annotations") or {},
         "ownerReferences": [
-            {key: each[key] for key in ("apiVersion", "kind", "name", "uid", "controller") if key in each}
-            for each in (owners if isinstance(owners, list) else ())
-            if isinstance(each, Mapping)
+            {key: owner[key] for key in ("apiVersion", "kind", "name", "uid", "controller") if key in owner}
+            for owner in (owners if isinstance(owners, list) else ())
+            if isinstance(owner, Mapping)
         ],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec}
@@ -199,7 +201,7 @@ def _key_of(bare: Manifest, number: int) -> str:
 
 
 def _why(omissions: Mapping[str, int]) -> str:
-    parts = [f"{count:,} {what}" for what, count in sorted(omissions.items()) if count]
+    parts = [f"{count:,} {omission}" for omission, count in sorted(omissions.items()) if count]
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -103,7 +103,7 @@ class Fleet:
 
     def needs(self, kind: WatchedKind) -> bool:
         """Return whether a kind is shown."""
-        return kind.name in {each.name for each in KINDS}
+        return kind.name in {known_kind.name for known_kind in KINDS}
 
     def mark(self, kind: WatchedKind, *, current: bool, resting: bool = False) -> bool:
         """Record whether a kind is up to date; return True if that has changed."""
@@ -389,5 +389,5 @@ class Fleet:
     def _refused(self, pod: _Pod) -> str:
         if pod.node:
             return ""
-        why = self.explanations.get(pod.uid) or pod.refusal or "kube-scheduler has not tried yet"
-        return printable(why[:LONGEST])
+        reason = self.explanations.get(pod.uid) or pod.refusal or "kube-scheduler has not tried yet"
+        return printable(reason[:LONGEST])

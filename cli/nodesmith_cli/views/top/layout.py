@@ -103,7 +103,7 @@ COLUMNS = (
 
 def columns(width: int) -> list[Column]:
     """Return the columns that fit a screen of this width; on a wide one, names have more room."""
-    return [each for each in COLUMNS if width >= each.min_width]
+    return [column for column in COLUMNS if width >= column.min_width]
 
 
 def _padded(line: Line, column: Column, width: int) -> Line:
@@ -120,31 +120,31 @@ def _padded(line: Line, column: Column, width: int) -> Line:
 
 
 def _widths(width: int) -> Iterator[tuple[Column, int]]:
-    shown = columns(width)
-    fixed = sum(each.width + 1 for each in shown)
+    shown_columns = columns(width)
+    fixed = sum(column.width + 1 for column in shown_columns)
     spare = max(0, width - fixed - _STATE_WIDTH)
-    for each in shown:
-        if each.heading == "STATE":
+    for column in shown_columns:
+        if column.heading == "STATE":
             continue
-        grown = min(spare, 28) if each.heading == "NODE" else 0
-        yield each, each.width + grown
+        grown = min(spare, 28) if column.heading == "NODE" else 0
+        yield column, column.width + grown
 
 
 def heading(width: int, order: str, *, is_reversed: bool) -> Line:
     """Return the headings of the columns."""
-    found: Line = []
+    line: Line = []
     for column, size in _widths(width):
-        found += [*_padded([(column.heading, "dim")], column, size), (" ", "")]
+        line += [*_padded([(column.heading, "dim")], column, size), (" ", "")]
     mark = " reversed" if is_reversed else ""
-    return _cut([*found, (f"STATE (by {order}{mark})", "dim")], width)
+    return _cut([*line, (f"STATE (by {order}{mark})", "dim")], width)
 
 
 def node_line(row: NodeRow, width: int, now: datetime) -> Line:
     """Return a node's line, at most `width` cells wide."""
-    found: Line = []
+    line: Line = []
     for column, size in _widths(width):
-        found += [*_padded(column.cell(row, now), column, size), (" ", "")]
-    return _cut([*found, *COLUMNS[-1].cell(row, now)], width)
+        line += [*_padded(column.cell(row, now), column, size), (" ", "")]
+    return _cut([*line, *COLUMNS[-1].cell(row, now)], width)
 
 
 def pod_line(row: PodRow, width: int) -> Line:

@@ -159,11 +159,11 @@ def added(gauges: Iterable[Gauge]) -> Gauge:
     """Return the sum of gauges, of which `used` is the sum of what is known."""
     requested = allocatable = used = 0
     is_known = False
-    for each in gauges:
-        requested += each.requested
-        allocatable += each.allocatable
-        if each.used is not None:
-            used, is_known = used + each.used, True
+    for gauge in gauges:
+        requested += gauge.requested
+        allocatable += gauge.allocatable
+        if gauge.used is not None:
+            used, is_known = used + gauge.used, True
     return Gauge(requested, allocatable, used if is_known else None)
 
 

@@ -75,7 +75,7 @@ def _await(fleet: Fleet) -> None:
     end = time.monotonic() + _FIRST_LOOK_SECONDS
     while not (fleet.is_current and fleet.is_polled):
         if time.monotonic() > end:
-            why = "; ".join(fleet.notes.values()) or "the cluster is too slow"
-            raise Transient(f"the cluster could not be read in {_FIRST_LOOK_SECONDS:.0f} s: {why}")
+            reason = "; ".join(fleet.notes.values()) or "the cluster is too slow"
+            raise Transient(f"the cluster could not be read in {_FIRST_LOOK_SECONDS:.0f} s: {reason}")
         time.sleep(0.05)
     sys.stdout.flush()

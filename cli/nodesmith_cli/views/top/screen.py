@@ -320,7 +320,7 @@ class TopApp(App[None]):
 
     def _title(self, name: str) -> list[Line]:
         view = self._fleet.view(self._clock())
-        row = next((each for each in view.nodes if each.name == name), None)
+        row = next((node for node in view.nodes if node.name == name), None)
         if row is None:
             return [[(f"{name} is gone", "warn")]]
         line = node_line(row, self.size.width, view.at)

@@ -82,12 +82,12 @@ class _Notes(logging.Handler):
         self._fleet = fleet
 
     def emit(self, record: logging.LogRecord) -> None:
-        kind, why, *_ = (*map(str, record.args or ()), "", "")
-        if why == ABSENT:
+        kind, reason, *_ = (*map(str, record.args or ()), "", "")
+        if reason == ABSENT:
             return
         text = (
             f"{kind}s may not be listed and watched"
-            if "403" in why or "orbidden" in why
+            if "403" in reason or "orbidden" in reason
             else record.getMessage()
         )
         self._fleet.notes[f"watch {kind}"] = text

@@ -109,7 +109,7 @@ class Archive:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         with self._lock:
-            return tuple(self._decisions[each] for each in sorted(self._decisions))
+            return tuple(self._decisions[decision] for decision in sorted(self._decisions))
 
     @property
     def histories(self) -> tuple[NodeClaimHistory, ...]:
@@ -134,11 +134,11 @@ class Archive:
             return
         try:
             wanted = records.ids()[::-1][:MOST]
-            new = [each for each in wanted if each not in self._decisions and each not in self._unreadable]
+            new = [name for name in wanted if name not in self._decisions and name not in self._unreadable]
             with ThreadPoolExecutor(_AT_ONCE) as readers:
                 for start in range(0, len(new), _AT_ONCE):
-                    for id_, found in readers.map(self._read, new[start : start + _AT_ONCE]):
-                        self.add(id_, found)
+                    for id_, record in readers.map(self._read, new[start : start + _AT_ONCE]):
+                        self.add(id_, record)
                     if stop.wait(_BREATH_SECONDS):
                         return
             self.note, self.is_filled = "", True
@@ -160,10 +160,10 @@ class Archive:
             return
         with self._lock:
             self._decisions[id_] = decision
-            for each in histories:
-                known = self._kept_histories.get(each.name)
-                if known is None or known.seen_at <= each.seen_at:
-                    self._kept_histories[each.name] = each
+            for history in histories:
+                known = self._kept_histories.get(history.name)
+                if known is None or known.seen_at <= history.seen_at:
+                    self._kept_histories[history.name] = history
             self._forget()
 
     def _forget(self) -> None:
@@ -173,7 +173,7 @@ class Archive:
             kept = sorted(self._kept_histories.values(), key=lambda history: (history.seen_at, history.name))[
                 -MOST_LIVES:
             ]
-            self._kept_histories = {each.name: each for each in kept}
+            self._kept_histories = {entry.name: entry for entry in kept}
 
     @property
     def unreadable(self) -> int:
@@ -209,11 +209,11 @@ def digest(record: Item) -> Decision:
 def runs_of(decisions: Iterable[Decision]) -> list[tuple[Decision, int]]:
     """Return decisions of which neighbours that say the same are one, the first, with their number."""
     found: list[tuple[Decision, int]] = []
-    for each in decisions:
-        if found and (found[-1][0].summary, found[-1][0].concern) == (each.summary, each.concern):
+    for decision in decisions:
+        if found and (found[-1][0].summary, found[-1][0].concern) == (decision.summary, decision.concern):
             found[-1] = found[-1][0], found[-1][1] + 1
         else:
-            found.append((each, 1))
+            found.append((decision, 1))
     return found
 
 
@@ -256,7 +256,7 @@ def _histories(record: Item) -> Iterator[NodeClaimHistory]:
         now = str(claim.get("true_phase") or claim["phase"])
         if now not in {phase for phase, _ in steps}:
             steps.append((now, datetime.fromisoformat(claim["phase_since"])))
-        ending = now in {str(each) for each in (*ENDING, Phase.GIVEN_UP)}
+        ending = now in {str(ending_phase) for ending_phase in (*ENDING, Phase.GIVEN_UP)}
         yield NodeClaimHistory(
             name=str(claim["name"]),
             node=str(claim.get("node_name") or ""),

@@ -92,10 +92,10 @@ def _drawn(history: NodeClaimHistory, begins: datetime, last_look: datetime) -> 
     gone = max(history.seen_at, _end(history)) if is_gone else None
     ready = history.began(Phase.INITIALIZED) or left or gone or last_look
     kind = " ".join(filter(None, (history.capacity_type, history.instance_type, history.zone)))
-    why = f"; {history.cause}" if history.cause else ""
+    reason = f"; {history.cause}" if history.cause else ""
     return Drawn(
         history.node.partition(".")[0] or history.name,
-        f"{kind or 'asked for'}, ${history.price_hourly_usd:.4f} an hour{why}",
+        f"{kind or 'asked for'}, ${history.price_hourly_usd:.4f} an hour{reason}",
         seconds(history.steps[0][1]) or 0.0,
         seconds(ready) or 0.0,
         seconds(left),

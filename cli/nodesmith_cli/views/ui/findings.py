@@ -120,9 +120,9 @@ def _pools(nodepools: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         name = (pool.get("metadata") or {}).get("name")
         for condition in (pool.get("status") or {}).get("conditions") or ():
             kind, status = condition.get("type"), condition.get("status")
-            why = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
+            reason = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
             if kind == "Ready" and status == "False":
-                yield Finding(BAD, "NodePool not ready", f"{name}: {why}")
+                yield Finding(BAD, "NodePool not ready", f"{name}: {reason}")
             elif kind == BOUGHT_IN_VAIN and status == "True":
                 yield Finding(
                     BAD, "Nodes bought in vain", f"NodePool {name}: {condition.get('message') or ''}"
@@ -132,7 +132,9 @@ def _pools(nodepools: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _decided(archive: Archive) -> Iterator[Finding]:
-    newest = next((each for each in reversed(archive.decisions) if each.concern == "provisioning"), None)
+    newest = next(
+        (decision for decision in reversed(archive.decisions) if decision.concern == "provisioning"), None
+    )
     if newest is None:
         return
     yield from (Finding(WARN, "Manifest", problem) for problem in newest.problems[:_MOST])
@@ -143,9 +145,9 @@ def _decided(archive: Archive) -> Iterator[Finding]:
 def _joins(ledger: Ledger, now: datetime) -> Iterator[Finding]:
     for name, health in sorted(ledger.health.items()):
         if health.is_unhealthy:
-            why = f"{health.reason}: {health.message}".strip(": ")
+            reason = f"{health.reason}: {health.message}".strip(": ")
             yield Finding(
-                BAD, "Nodes do not join", f"NodePool {name}, {counted(health.failures, 'node')}: {why}"
+                BAD, "Nodes do not join", f"NodePool {name}, {counted(health.failures, 'node')}: {reason}"
             )
     held = sum(backoff.holds(now) for backoff in ledger.unavailable.values())
     if held:

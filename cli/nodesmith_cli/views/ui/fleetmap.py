@@ -59,17 +59,17 @@ class Column:
 
 def tiles_of(rows: Iterable[tuple[str, str, str, float, bool]]) -> list[Tile]:
     """Return tiles for nodes, each given as zone, type, capacity type, USD an hour and whether it comes or goes."""
-    found: dict[tuple[str, str, str], Tile] = {}
+    tiles: dict[tuple[str, str, str], Tile] = {}
     for zone, kind, sold, hourly, is_changing in rows:
         key = zone, kind, sold
-        tile = found.get(key) or Tile(zone, kind, sold, 0, 0.0)
-        found[key] = replace(
+        tile = tiles.get(key) or Tile(zone, kind, sold, 0, 0.0)
+        tiles[key] = replace(
             tile,
             nodes=tile.nodes + 1,
             hourly_usd=tile.hourly_usd + hourly,
             changing=tile.changing + is_changing,
         )
-    return [found[key] for key in sorted(found)]
+    return [tiles[key] for key in sorted(tiles)]
 
 
 def laid_out(tiles: Sequence[Tile]) -> list[Column]:

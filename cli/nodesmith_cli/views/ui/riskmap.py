@@ -46,28 +46,28 @@ class Row:
 def risk_map(decisions: Sequence[Decision], now: datetime) -> list[Row]:
     """Return pools with failures in the last 24 hours, those with the most first."""
     first = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS - 1)
-    found: dict[OfferingKey, dict[int, Cell]] = {}
+    cells: dict[OfferingKey, dict[int, Cell]] = {}
     before: Decision | None = None
     for decision in decisions:
         hour = int((decision.at - first) // timedelta(hours=1))
         if 0 <= hour < HOURS:
             begins = first + timedelta(hours=hour)
-            _add_refusals(decision, hour, begins, found)
+            _add_refusals(decision, hour, begins, cells)
             for pool in _interrupted(before, decision):
-                cell = found.setdefault(pool, {}).get(hour) or Cell(begins)
+                cell = cells.setdefault(pool, {}).get(hour) or Cell(begins)
                 reason = cell.reason or "interrupted by EC2"
-                found[pool][hour] = Cell(begins, cell.refusals, cell.interruptions + 1, reason)
+                cells[pool][hour] = Cell(begins, cell.refusals, cell.interruptions + 1, reason)
         before = decision
-    rows = [_row(pool, found[pool], first) for pool in sorted(found)]
+    rows = [_row(pool, cells[pool], first) for pool in sorted(cells)]
     return sorted(rows, key=lambda row: -row.total)[:MOST_POOLS]
 
 
 def _add_refusals(
-    decision: Decision, hour: int, begins: datetime, found: dict[OfferingKey, dict[int, Cell]]
+    decision: Decision, hour: int, begins: datetime, all_cells: dict[OfferingKey, dict[int, Cell]]
 ) -> None:
     for held in decision.held_back:
         if held.until > decision.at:
-            cells = found.setdefault(held.pool, {})
+            cells = all_cells.setdefault(held.pool, {})
             cell = cells.get(hour) or Cell(begins)
             most = max(cell.refusals, held.failures)
             cells[hour] = Cell(begins, most, cell.interruptions, held.reason or cell.reason)

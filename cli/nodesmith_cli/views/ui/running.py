@@ -72,14 +72,16 @@ def serving(request: UiRequest, clock: Callable[[], datetime], used: Callable[[s
     fleet = Fleet(name)
     sampler = Sampler(fleet, clock, OnDemandPrices(partial(catalog_of, blobs=None)))
     ledger = KeptLedger(sources, time.monotonic)
-    kept = PageData(name, sampler, Archive(sources.records), ledger, sources, Actions(api, fleet).explained)
+    page_data = PageData(
+        name, sampler, Archive(sources.records), ledger, sources, Actions(api, fleet).explained
+    )
     stop = Event()
     with fed(fleet, api, request.kubeconfig, clock, compares=request.compares):
         sampler.start(stop)
-        kept.archive.start(stop)
+        page_data.archive.start(stop)
         _await(fleet)
         try:
-            with listening(kept, request.port, used) as gate:
+            with listening(page_data, request.port, used) as gate:
                 yield gate.link
         finally:
             stop.set()

@@ -166,11 +166,11 @@ def _enter(gate: Gate, once: str) -> Response:
     return answer  # type: ignore[no-any-return]
 
 
-def _with_headers(answer: Response) -> Response:
-    answer.headers.update(HEADERS)
+def _with_headers(response: Response) -> Response:
+    response.headers.update(HEADERS)
     if request.path.startswith("/static/"):
-        answer.headers["Cache-Control"] = "private, max-age=3600"
-    return answer
+        response.headers["Cache-Control"] = "private, max-age=3600"
+    return response
 
 
 def _fault(error: HTTPException) -> Any:

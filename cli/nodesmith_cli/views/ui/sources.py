@@ -102,7 +102,7 @@ def _of_local(local: Reached, kubeconfig: str, clock: Callable[[], datetime]) ->
     client = local.client("s3")
     try:
         with all_errors("S3 of the local system"):
-            names = [str(each["Name"]) for each in client.list_buckets()["Buckets"]]
+            names = [str(entry["Name"]) for entry in client.list_buckets()["Buckets"]]
     except NodesmithError as error:
         return Sources(kubeconfig, cluster, missing=str(error))
     name = next((name for name in names if name.startswith(_LOCAL_BUCKET)), "")

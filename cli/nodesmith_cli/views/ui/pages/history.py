@@ -25,7 +25,7 @@ _CSV = ("at", "nodes", "usd_per_hour", "pending_pods", "decision", "summary")
 
 def moments_of(data: PageData) -> list[Moment]:
     """Return all moments, oldest first: those of decisions, and those of this run."""
-    decided = [_moment(each) for each in data.archive.decisions if not each.is_superseded]
+    decided = [_moment(decision) for decision in data.archive.decisions if not decision.is_superseded]
     return sorted((*decided, *data.sampler.moments), key=lambda moment: moment.at)
 
 
@@ -40,10 +40,10 @@ def history(data: PageData, at: str) -> dict[str, Any]:
     moments = moments_of(data)
     number = _number(at, moments)
     chosen = moments[number] if moments else None
-    decisions = [each for each in data.archive.decisions if not each.is_superseded]
-    after = sum(each.at <= chosen.at for each in decisions) if chosen else 0
-    price = line([(each.at, each.hourly_usd) for each in moments], "${:g}")
-    nodes = line([(each.at, float(each.nodes)) for each in moments])
+    decisions = [decision for decision in data.archive.decisions if not decision.is_superseded]
+    after = sum(decision.at <= chosen.at for decision in decisions) if chosen else 0
+    price = line([(moment.at, moment.hourly_usd) for moment in moments], "${:g}")
+    nodes = line([(moment.at, float(moment.nodes)) for moment in moments])
     begins, ends = (moments[0].at, moments[-1].at) if moments else (None, None)
     return {
         "moments": len(moments),
@@ -72,7 +72,7 @@ def _number(at: str, moments: Sequence[Moment]) -> int:
         time = None
     if time is None:
         return last
-    return max(0, sum(each.at <= time for each in moments) - 1)
+    return max(0, sum(moment.at <= time for moment in moments) - 1)
 
 
 def _x(chosen: Moment | None, begins: datetime | None, ends: datetime | None) -> float:
@@ -101,7 +101,7 @@ def history_csv(data: PageData) -> str:
 
 
 def _lines(data: PageData) -> Iterator[tuple[object, ...]]:
-    summaries = {each.id: each.summary for each in data.archive.decisions}
-    for each in moments_of(data):
-        hourly, summary = round(each.hourly_usd, 6), summaries.get(each.decision, "")
-        yield each.at.isoformat(), each.nodes, hourly, each.pending, each.decision, summary
+    summaries = {decision.id: decision.summary for decision in data.archive.decisions}
+    for moment in moments_of(data):
+        hourly, summary = round(moment.hourly_usd, 6), summaries.get(moment.decision, "")
+        yield moment.at.isoformat(), moment.nodes, hourly, moment.pending, moment.decision, summary

@@ -93,7 +93,7 @@ def why(data: PageData, words: str) -> dict[str, Any]:
         "more_groups": max(0, len(groups) - _FEW),
         "words": words[:200],
         "matches": _matches(data, words[:200].strip().lower()) if words.strip() else None,
-        "decisions": runs_of(each for each in decisions[::-1] if not each.is_superseded)[:_MOST],
+        "decisions": runs_of(decision for decision in decisions[::-1] if not decision.is_superseded)[:_MOST],
         "missing": data.sources.missing,
         "is_filled": data.archive.is_filled,
         "staying": [
@@ -108,17 +108,19 @@ def _matches(data: PageData, words: str) -> dict[str, Any]:
     return {
         "pods": data.sampler.fleet.pods_named(words, data.sampler.clock(), _FEW),
         "nodes": sorted(row.name for row in view.nodes if words in row.name.lower())[:_FEW],
-        "decisions": [each for each in data.archive.decisions[::-1] if words in each.id.lower()][:_FEW],
+        "decisions": [decision for decision in data.archive.decisions[::-1] if words in decision.id.lower()][
+            :_FEW
+        ],
     }
 
 
 def decision_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return what the page of a decision shows, or None if there is no such decision."""
-    known = next((each for each in data.archive.decisions if each.id == id_), None)
+    known = next((decision for decision in data.archive.decisions if decision.id == id_), None)
     if known is None or data.archive.records is None:
         return None
     record = data.archive.records.read(id_)
-    ids = [each.id for each in data.archive.decisions]
+    ids = [decision.id for decision in data.archive.decisions]
     place = ids.index(id_)
     plan = record["plan"]
     shapes = data.sources.shapes_of(id_)
@@ -129,7 +131,7 @@ def decision_page(data: PageData, id_: str) -> dict[str, Any] | None:
         "cards": [] if "moves" in plan else decision_cards(plan),
         "lines": list(explain(record)),
         "moves": plan.get("moves") or (),
-        "sections": [Markup(each) for each in drawn if each],  # noqa: S704 - its text is escaped
+        "sections": [Markup(section) for section in drawn if section],  # noqa: S704 - its text is escaped
         "is_purchase": is_purchase,
         "without_alternatives": "" if shapes else _NOT_STORED,
         "before": ids[place - 1] if place else "",
@@ -144,7 +146,7 @@ _NOT_STORED = (
 
 def alternatives_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return other plans for a decision's pods with their prices, or None if there is no such decision."""
-    known = next((each for each in data.archive.decisions if each.id == id_), None)
+    known = next((decision for decision in data.archive.decisions if decision.id == id_), None)
     if known is None or data.archive.records is None:
         return None
     record = data.archive.records.read(id_)
@@ -156,8 +158,8 @@ def alternatives_page(data: PageData, id_: str) -> dict[str, Any] | None:
     if others is None:
         problem = "Moves are not compared with other plans." if "moves" in plan else _NOT_STORED
         return {"decision": known, "sections": [], "problem": problem}
-    found = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
-    sections = [Markup(each) for each in found if each]  # noqa: S704 - its text is escaped
+    fragments = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
+    sections = [Markup(section) for section in fragments if section]  # noqa: S704 - its text is escaped
     return {"decision": known, "sections": sections, "problem": ""}
 
 
@@ -219,21 +221,22 @@ def proof(data: PageData) -> dict[str, Any]:
             ("Lower bound", prospect.bound_hourly_usd),
         ]
     most = max((price for _, price in baselines), default=0.0) or 1.0
-    carried_out = [each for each in data.archive.decisions if not each.is_superseded]
-    bought = [each for each in carried_out if each.bought and not each.moves]
+    carried_out = [decision for decision in data.archive.decisions if not decision.is_superseded]
+    bought = [decision for decision in carried_out if decision.bought and not decision.moves]
     moves = outcomes(data.archive)
     return {
         "look": look,
         "baselines": [(name, price, 100 * price / most) for name, price in baselines],
         "bought": bought[::-1][:_FEW],
-        "paid": fsum(each.price_hourly_usd for each in bought),
+        "paid": fsum(decision.price_hourly_usd for decision in bought),
         "bound": fsum(
-            min(each.bound_hourly_usd or each.price_hourly_usd, each.price_hourly_usd) for each in bought
+            min(decision.bound_hourly_usd or decision.price_hourly_usd, decision.price_hourly_usd)
+            for decision in bought
         ),
         "purchases": len(bought),
         "moves": moves[:_MOST],
-        "done": [each for each in moves if each.became == "done"],
-        "saved": fsum(each.move.saving_hourly_usd for each in moves if each.became == "done"),
+        "done": [move for move in moves if move.became == "done"],
+        "saved": fsum(move.move.saving_hourly_usd for move in moves if move.became == "done"),
         "missing": data.sources.missing,
         "since": carried_out[0].at if carried_out else None,
     }
@@ -247,23 +250,23 @@ def outcomes(archive: Archive) -> list[Outcome]:
     decisions = archive.decisions
     last = decisions[-1].at if decisions else None
     histories = {history.name: history for history in archive.histories}
-    found: list[Outcome] = []
+    all_outcomes: list[Outcome] = []
     latest: dict[str, int] = {}
     for decision in decisions:
         for move in decision.moves if not decision.is_superseded else ():
             earlier = {latest[name] for name in move.sources if name in latest}
-            if any(_is_same(found[number], move, decision) for number in earlier):
+            if any(_is_same(all_outcomes[number], move, decision) for number in earlier):
                 continue
             for number in earlier:
-                found[number] = replace(found[number], became="proposed again")
-            latest |= dict.fromkeys(move.sources, len(found))
-            found.append(Outcome(decision, move, _became(move, histories, last)))
-    return found[::-1]
+                all_outcomes[number] = replace(all_outcomes[number], became="proposed again")
+            latest |= dict.fromkeys(move.sources, len(all_outcomes))
+            all_outcomes.append(Outcome(decision, move, _became(move, histories, last)))
+    return all_outcomes[::-1]
 
 
-def _is_same(known: Outcome, move: ProposedMove, decision: Decision) -> bool:
+def _is_same(earlier: Outcome, move: ProposedMove, decision: Decision) -> bool:
     """Return whether a move is one that is known already, which its validation proposes once more."""
-    return known.move.sources == move.sources and decision.at - known.decision.at <= _SAME_MOVE
+    return earlier.move.sources == move.sources and decision.at - earlier.decision.at <= _SAME_MOVE
 
 
 def _became(move: ProposedMove, histories: Mapping[str, Any], last: datetime | None) -> str:
@@ -284,7 +287,7 @@ def health(data: PageData) -> dict[str, Any]:
     return {
         "findings": data.findings(),
         "risks": rows,
-        "hours": [now - timedelta(hours=HOURS - 1 - each) for each in range(HOURS)],
+        "hours": [now - timedelta(hours=HOURS - 1 - offset) for offset in range(HOURS)],
         "surcharges": _surcharges(ledger, now),
         "joins": sorted(ledger.health.items()) if ledger else [],
         "backoffs": _backoffs(ledger, now)[:_MOST],

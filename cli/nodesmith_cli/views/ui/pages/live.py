@@ -109,11 +109,13 @@ def listed(row: NodeRow, look: Any) -> ListedNode:
 def node_page(data: PageData, name: str) -> dict[str, Any] | None:
     """Return what the page of a node shows, or None if there is no such node."""
     look = data.sampler.now()
-    row = next((each for each in look.view.nodes if each.name == name), None)
+    row = next((node for node in look.view.nodes if node.name == name), None)
     if row is None:
         return None
     pods = data.sampler.fleet.pods_on(name, look.view.at)
-    history = next((each for each in data.archive.histories if name in (each.node, each.name)), None)
+    history = next(
+        (candidate for candidate in data.archive.histories if name in (candidate.node, candidate.name)), None
+    )
     return {
         "node": listed(row, look),
         "pods": pods[:200],
@@ -146,9 +148,9 @@ def _decided(data: PageData, key: str) -> dict[str, Any] | None:
     if records is None:
         return None
     search = Search(key)
-    newest = [each.id for each in data.archive.decisions[: -_SEARCHED - 1 : -1]]
+    newest = [decision.id for decision in data.archive.decisions[: -_SEARCHED - 1 : -1]]
     try:
-        search.look(records.read(each) for each in newest)
+        search.look(records.read(decision) for decision in newest)
         return pod_report(search, None, data.sampler.clock())
     except (NodesmithError, KeyError, TypeError, ValueError):
         return None
