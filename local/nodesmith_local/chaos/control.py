@@ -40,25 +40,25 @@ def controlling(faults: ActiveFaults) -> Iterator[str]:
             header = self.headers.get("Content-Length") or ""
             size = int(header) if header.isascii() and header.isdigit() else 0
             if self.headers.get_content_type() != _JSON or not 0 < size <= _LARGEST_BYTES:
-                self._say(400, {"message": f"expected {_JSON}"})
+                self._respond(400, {"message": f"expected {_JSON}"})
                 return
             asked = self.rfile.read(size)
-            self._answer(lambda: faults.start(_wanted(asked)))
+            self._answer(lambda: faults.start(_faults_of_request(asked)))
 
         def do_DELETE(self) -> None:
             self._answer(lambda: faults.stop(unquote(self.path.removeprefix(PATH).strip("/"))))
 
         def _answer(self, act: Any) -> None:
-            status, why = _refused(self.headers, self.path)
+            status, message = _refused(self.headers, self.path)
             if status:
-                self._say(status, {"message": why})
+                self._respond(status, {"message": message})
                 return
             try:
-                self._say(200, {"faults": act()})
+                self._respond(200, {"faults": act()})
             except Rejected as error:
-                self._say(400, {"message": str(error)})
+                self._respond(400, {"message": str(error)})
 
-        def _say(self, status: int, document: Mapping[str, Any]) -> None:
+        def _respond(self, status: int, document: Mapping[str, Any]) -> None:
             body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", _JSON)
@@ -87,7 +87,7 @@ def _refused(headers: Message, path: str) -> tuple[int, str]:
     return (0, "") if is_known else (404, f"there is only {PATH}")
 
 
-def _wanted(body: bytes) -> Any:
+def _faults_of_request(body: bytes) -> Any:
     """Return the faults that a request asks for. Raises Rejected."""
     try:
         parameters = json.loads(body)

@@ -196,7 +196,7 @@ def faults_of(
 
     `functions` are those that it affects. Without them it affects all, and a partition cuts off half of them.
     """
-    fault_kind = _named(kind, FAULTS, "fault")
+    fault_kind = _member(kind, FAULTS, "fault")
     for option, values in (("--function", functions), ("--share", share)):
         if values and option not in FAULTS[fault_kind].takes:
             raise Rejected(f"{option}: does not narrow {fault_kind}: leave it out")
@@ -213,7 +213,7 @@ def faults_of(
         raise Rejected(
             f"--share {part:g}: must be more than 0 and at most 1, such as 0.5 for half of the calls"
         )
-    callers = frozenset(_named(function, CALLERS, "function") for function in functions)
+    callers = frozenset(_member(function, CALLERS, "function") for function in functions)
     if fault_kind is FaultKind.PARTITIONED and not callers:
         callers = HALVES[0]
     fault = Fault(services_hit[0], fault_kind, seconds, callers, part)
@@ -221,7 +221,7 @@ def faults_of(
 
 
 def _service(name: str, kind: FaultKind, can_hit: Collection[Service]) -> Service:
-    service = _named(name, tuple(Service), "service")
+    service = _member(name, tuple(Service), "service")
     if service in _NOT_CALLED:
         raise Rejected(f"--service {name}: {_NOT_CALLED[service]}; there are {', '.join(_CALLED_HERE)}")
     if service not in can_hit:
@@ -229,7 +229,7 @@ def _service(name: str, kind: FaultKind, can_hit: Collection[Service]) -> Servic
     return service
 
 
-def _named(value: str, choices: Collection[Name], noun: str) -> Name:
+def _member(value: str, choices: Collection[Name], noun: str) -> Name:
     for name in choices:
         if value == name:
             return name

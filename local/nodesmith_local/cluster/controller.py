@@ -48,7 +48,7 @@ class Controller(ABC):
     def step(self) -> bool:
         """Reconcile all changed and due objects; return whether anything was written."""
         now = self.store.now()
-        for key in [key for key, at in self._later.items() if at <= now]:
+        for key in [key for key, due_at in self._later.items() if due_at <= now]:
             del self._later[key]
             self.touch(key)
         keys, self._dirty = tuple(self._dirty), {}

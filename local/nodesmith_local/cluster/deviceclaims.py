@@ -48,14 +48,14 @@ class DeviceClaims(Controller):
         template = self.store.find(TEMPLATES, reference["resourceClaimTemplateName"], namespace)
         if template is None:
             return ""
-        given = dig(template, "spec", "metadata") or {}
+        template_metadata = dig(template, "spec", "metadata") or {}
         metadata: Object = {
             "generateName": f"{name_of(pod)}-{reference['name']}-",
             "namespace": namespace,
             "ownerReferences": [owner_reference(pod)],
-            "labels": given.get("labels") or {},
+            "labels": template_metadata.get("labels") or {},
             "annotations": {
-                **(given.get("annotations") or {}),
+                **(template_metadata.get("annotations") or {}),
                 "resource.kubernetes.io/pod-claim-name": reference["name"],
             },
         }

@@ -56,9 +56,9 @@ class NodeLifecycle(Controller):
         if node is None:
             return False
         if self._is_silent(key, node) and not _is_unknown(node):
-            self._give_up(node)
+            self._mark_unknown(node)
             return True
-        expected = self._wanted_taints(node)
+        expected = self._expected_taints(node)
         taints = dig(node, "spec", "taints") or []
         retained = [
             taint for taint in taints if taint["key"] not in _OURS or _mark(taint) in map(_mark, expected)
@@ -80,7 +80,7 @@ class NodeLifecycle(Controller):
             return False
         return True
 
-    def _give_up(self, node: View) -> None:
+    def _mark_unknown(self, node: View) -> None:
         now = timestamp(self.store.now())
         conditions: list[Object] = list(dig(node, "status", "conditions") or ())
         for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
@@ -98,7 +98,7 @@ class NodeLifecycle(Controller):
         unchanged = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}}
         self.store.patch("nodes", name_of(node), {**patch, **unchanged}, subresource=subresource)
 
-    def _wanted_taints(self, node: View) -> list[Object]:
+    def _expected_taints(self, node: View) -> list[Object]:
         now = self.store.now()
         effects: list[tuple[str, str]] = []
         ready = (condition_of(node, "Ready") or {}).get("status", "False")

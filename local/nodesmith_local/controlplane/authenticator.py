@@ -32,11 +32,11 @@ def nobody(token: str) -> User | None:
 def review(request: dict[str, Any], authenticate: Authenticate) -> dict[str, Any]:
     """Return the answer to a TokenReview."""
     user = authenticate(request["spec"].get("token") or "")
-    known = {"user": {"username": user.name, "groups": list(user.groups)}} if user else {}
+    status = {"user": {"username": user.name, "groups": list(user.groups)}} if user else {}
     return {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenReview",
-        "status": {"authenticated": user is not None, **known},
+        "status": {"authenticated": user is not None, **status},
     }
 
 
@@ -90,12 +90,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answer = json.dumps(review(json.loads(body), self.server.authenticate)).encode()
+        response_body = json.dumps(review(json.loads(body), self.server.authenticate)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response_body)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response_body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
         """Log nothing, since kube-apiserver logs its requests."""

@@ -60,8 +60,8 @@ class Build:
 
     def is_current(self) -> bool:
         """Return whether all programs exist and were built from the module as it is now."""
-        there = all(os.access(self.folder / name, os.X_OK) for name in self.programs)
-        return there and self._stamp.is_file() and self._stamp.read_text() == self._wanted()
+        is_complete = all(os.access(self.folder / name, os.X_OK) for name in self.programs)
+        return is_complete and self._stamp.is_file() and self._stamp.read_text() == self._wanted()
 
     @property
     def _stamp(self) -> Path:
@@ -97,12 +97,12 @@ class Build:
         if go is None:
             raise Rejected(f"a real control plane is built with Go, which is not installed: {remedy}")
         # Run beside go.mod: there, a Go that can download the required version reports that version.
-        asked = subprocess.run(  # noqa: S603 the command is ours
+        process = subprocess.run(  # noqa: S603 the command is ours
             [go, "env", "GOVERSION"], cwd=self.modules, capture_output=True, text=True, check=False
         )
-        path = asked.stdout.strip().removeprefix("go")
-        if asked.returncode or _numbers(path) < _numbers(version):
-            raise Rejected(f"{go} is too old ({path or asked.stderr.strip()}): {remedy}")
+        installed = process.stdout.strip().removeprefix("go")
+        if process.returncode or _numbers(installed) < _numbers(version):
+            raise Rejected(f"{go} is too old ({installed or process.stderr.strip()}): {remedy}")
         return go
 
     @contextmanager
@@ -133,18 +133,18 @@ class Build:
         unfinished = self.folder / f".{_BINARY}"
         output = ["-o", str(unfinished.absolute())]
         command = [go, "build", *_FLAGS, *output, f"-ldflags={self._link_flags()}", "."]
-        log, began = self.folder / f"{_BINARY}.log", time.monotonic()
-        with log.open("w") as said, _running(command, self.modules, said) as process:
+        log, started_at = self.folder / f"{_BINARY}.log", time.monotonic()
+        with log.open("w") as log_file, _running(command, self.modules, log_file) as process:
             while process.poll() is None:
                 try:
                     process.wait(_TELL_EVERY_SECONDS)
                 except subprocess.TimeoutExpired:
-                    on_step(f"building the control plane: {time.monotonic() - began:.0f} s so far")
+                    on_step(f"building the control plane: {time.monotonic() - started_at:.0f} s so far")
         if process.returncode:
             unfinished.unlink(missing_ok=True)
             raise Rejected(_failure(log))
         unfinished.replace(self.folder / _BINARY)
-        on_step(f"the control plane is built: {time.monotonic() - began:.0f} s")
+        on_step(f"the control plane is built: {time.monotonic() - started_at:.0f} s")
 
 
 @contextmanager
@@ -166,10 +166,10 @@ def _running(command: list[str], folder: Path, output: object) -> Iterator[subpr
 
 
 def _failure(log: Path) -> str:
-    said = log.read_text(errors="replace")
-    if "no space left on device" in said:
+    log_text = log.read_text(errors="replace")
+    if "no space left on device" in log_text:
         return f"building the control plane: no space left on the device: {_SPACE}, {_INSTEAD}"
-    tail = "\n".join(f"  {line}" for line in said.splitlines()[-_LAST_LINES:])
+    tail = "\n".join(f"  {line}" for line in log_text.splitlines()[-_LAST_LINES:])
     return f"building the control plane failed; the end of {log}:\n{tail}"
 
 

@@ -110,7 +110,7 @@ class ControlPlane:
         self._wait(self._apiserver_probes())
 
     def __enter__(self) -> ControlPlane:
-        began = time.monotonic()
+        started_at = time.monotonic()
         with ExitStack() as stack:
             stack.enter_context(claimed(self.folder))
             authenticator = stack.enter_context(Authenticator(self._authenticate))
@@ -123,7 +123,7 @@ class ControlPlane:
                 self._stop()  # another process took a port that had been free; try once more with other ports
                 self._start(authenticator)
             self._stack = stack.pop_all()
-        self.started_in_seconds = time.monotonic() - began
+        self.started_in_seconds = time.monotonic() - started_at
         return self
 
     def __exit__(

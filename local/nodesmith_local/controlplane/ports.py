@@ -33,8 +33,8 @@ def free_ports(apiserver: int = 0) -> Ports:
         try:
             first = _bound(stack, apiserver) if apiserver else _any(stack)
         except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Rejected(f"--port {apiserver}: {why}: choose a free one, or 0 for any") from None
+            reason = getattr(error, "strerror", None) or error
+            raise Rejected(f"--port {apiserver}: {reason}: choose a free one, or 0 for any") from None
         return Ports(first, *(_any(stack) for _ in range(5)))
 
 

@@ -29,9 +29,9 @@ class Died(Rejected):
 
     def __init__(self, name: str, status: int, path: Path) -> None:
         self.log = path.read_text(encoding="utf-8", errors="replace")
-        ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        outcome = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         tail = "\n".join(f"  {line[:400]}" for line in self.log.splitlines()[-_LOG_LINES:])
-        super().__init__(f"{name} {ended}; the end of {path}:\n{tail}")
+        super().__init__(f"{name} {outcome}; the end of {path}:\n{tail}")
 
 
 class Process:

@@ -29,13 +29,13 @@ class Probe:
 def wait_until_ready(probes: Sequence[Probe], processes: Collection[Process], authority: Path) -> None:
     """Return when all probes have answered. Raises Died if a process ends, Rejected after three minutes."""
     until = time.monotonic() + _LONGEST_SECONDS
-    left: Iterable[Probe] = probes
-    while left := [probe for probe in left if not _answers(probe, authority)]:
+    remaining: Iterable[Probe] = probes
+    while remaining := [probe for probe in remaining if not _answers(probe, authority)]:
         for process in processes:
             process.check()
         if time.monotonic() > until:
             raise Rejected(
-                f"{left[0].url} was not ready within {_LONGEST_SECONDS:.0f} s: "
+                f"{remaining[0].url} was not ready within {_LONGEST_SECONDS:.0f} s: "
                 f"see the logs in {authority.parent}, or try again when this machine is less busy"
             )
         time.sleep(_LOOK_SECONDS)
@@ -46,7 +46,7 @@ def _answers(probe: Probe, authority: Path) -> bool:
     request = Request(probe.url, headers=headers)  # noqa: S310 http or https, and ours
     try:
         trusting = HTTPSHandler(context=ssl.create_default_context(cafile=str(authority)))
-        with build_opener(ProxyHandler({}), trusting).open(request, timeout=_ANSWER_SECONDS) as answer:
-            return bool(answer.status == 200)
+        with build_opener(ProxyHandler({}), trusting).open(request, timeout=_ANSWER_SECONDS) as response:
+            return bool(response.status == 200)
     except (URLError, OSError):
         return False

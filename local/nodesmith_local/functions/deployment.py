@@ -136,8 +136,8 @@ def _make_table(dynamodb: Any) -> None:
 
 
 def _make_bucket(s3: Any, bucket: str, region: str) -> None:
-    where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-    s3.create_bucket(Bucket=bucket, **where)
+    location = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    s3.create_bucket(Bucket=bucket, **location)
 
 
 def _make_queues(sqs: Any, region: str) -> tuple[str, str]:

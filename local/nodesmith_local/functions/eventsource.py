@@ -88,12 +88,12 @@ class EventSource(Counted):
         """Move messages of loops that Lambda stops to the dead-letter queue, and return the others."""
         if self._recursive_loop == "Allow":
             return messages
-        over = [
+        looping = [
             message for message in messages if loopdetection.is_over(_trace(message), self._function.concern)
         ]
-        if over:
-            self._queues.give_up(self._queue_url, [message["ReceiptHandle"] for message in over])
-        return [message for message in messages if message not in over]
+        if looping:
+            self._queues.give_up(self._queue_url, [message["ReceiptHandle"] for message in looping])
+        return [message for message in messages if message not in looping]
 
     def _receive(self, wait_seconds: int) -> list[dict[str, Any]]:
         """Wait for the first message, then for more until the batch is full or its window ends."""
@@ -113,21 +113,21 @@ class EventSource(Counted):
         """Return the ids of the messages that must be redelivered: all of them after an error."""
         trace = loopdetection.invoked(map(_trace, messages), self._function.concern)
         event = {"Records": [self._record(message) for message in messages]}
-        everything = {str(message["MessageId"]) for message in messages}
+        message_ids = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event, trace)
         error = invocation.exception()
         if isinstance(error, Throttled):
-            return everything
+            return message_ids
         self.count(error)
         if error is not None:
             _log.error("function %s failed", self._function.concern, exc_info=error)
-            return everything
+            return message_ids
         if not self.mapped.partial_answers:
             return set()
-        named = (invocation.result() or {}).get("batchItemFailures") or ()
-        failed = {str(failure["itemIdentifier"]) for failure in named}
+        failures = (invocation.result() or {}).get("batchItemFailures") or ()
+        failed = {str(failure["itemIdentifier"]) for failure in failures}
         return (
-            failed if failed <= everything else everything
+            failed if failed <= message_ids else message_ids
         )  # Lambda treats an unknown id as a failure of the whole batch
 
     def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,11 +34,11 @@ class Failed:
     runs: int
     error: BaseException | None = None
 
-    def to_json(self, at: datetime) -> str:
+    def to_json(self, time: datetime) -> str:
         """Return the record as JSON."""
         record: dict[str, Any] = {
             "version": "1.0",
-            "timestamp": at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "timestamp": time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "requestContext": {
                 "requestId": self.request.id,
                 "functionArn": self.request.arn,

@@ -100,14 +100,14 @@ class Feeds:
 
     def _follow(self, schedule: Schedule) -> None:
         """Invoke on schedule, regardless of earlier results, as EventBridge Scheduler does."""
-        at = self._clock.now()
+        time = self._clock.now()
         with ThreadPoolExecutor(1) as pool:
             while True:
-                error = pool.submit(schedule.invoke, at).exception()
+                error = pool.submit(schedule.invoke, time).exception()
                 if error is not None:
                     _log.error("function %s cannot be invoked", schedule.name, exc_info=error)
-                at += timedelta(seconds=schedule.every_seconds)
-                if self._clock.wait(self._stopping, max(0.0, (at - self._clock.now()).total_seconds())):
+                time += timedelta(seconds=schedule.every_seconds)
+                if self._clock.wait(self._stopping, max(0.0, (time - self._clock.now()).total_seconds())):
                     return
 
 
@@ -137,9 +137,11 @@ class Invoker(Feeds):
                     queue_arn(region, DEAD_LETTER_QUEUE_NAME),
                     recursive_loop=spec.recursive_loop,
                 )
-                made = AsyncInvocations(arn, functions[spec.name], clock, config, partial(bury, region))
-                events[spec.name] = made
-                lambdas.know(made)
+                invocations = AsyncInvocations(
+                    arn, functions[spec.name], clock, config, partial(bury, region)
+                )
+                events[spec.name] = invocations
+                lambdas.know(invocations)
         feeds: dict[str, Feed] = {**events}
         if DISPATCH.name in functions:
             feeds["waiting"] = _from_waiting(deployment, functions[DISPATCH.name], clock)
@@ -170,12 +172,12 @@ def _schedules(
 
 def _tick(
     invocations: AsyncInvocations,
-    at: datetime,
+    time: datetime,
     *,
     deliveries: Callable[[str], Iterable[float]],
     with_time: bool,
 ) -> None:
     """Invoke with the input that EventBridge Scheduler is configured to pass."""
     for seconds in deliveries(invocations.function.concern):
-        payload = {"why": "tick", **({"at": format_time(at)} if with_time else {})}
+        payload = {"why": "tick", **({"at": format_time(time)} if with_time else {})}
         invocations.accept(payload, after_seconds=seconds)

@@ -37,8 +37,8 @@ Reply = tuple[int, dict[str, str], str]
 
 def invoked_arn(region: str, path: str, qualifier: str) -> str:
     """Return the ARN that an invoke request names: by name or by ARN, with the alias inside or in `qualifier`."""
-    found = _PATH.fullmatch(unquote(path))
-    named = found["function"] if found else ""
+    match = _PATH.fullmatch(unquote(path))
+    named = match["function"] if match else ""
     name, _, inside = named.rpartition("function:")[2].partition(":")
     return f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}:{qualifier or inside}".rstrip(":")
 
@@ -81,9 +81,9 @@ class Lambdas:
             if ours and rule.event_pattern.matches_event(event):
                 for target in ours:
                     self._pass_on(rule.arn, target["Arn"], event)
-            others = copy.copy(rule)
-            others.targets = [rule_target for rule_target in rule.targets if rule_target not in ours]
-            send(others, event, transform_input)
+            remaining_rule = copy.copy(rule)
+            remaining_rule.targets = [rule_target for rule_target in rule.targets if rule_target not in ours]
+            send(remaining_rule, event, transform_input)
 
         with (
             patch.object(LambdaResponse, "invoke", invoke),
@@ -108,16 +108,16 @@ class Lambdas:
             self.undelivered.append(f"{rule} cannot invoke {arn}: {reason}")
             _log.error("%s", self.undelivered[-1])
             return
-        known = self._known[arn]
+        invocations = self._known[arn]
         payload = {**{name: event[name] for name in _EVENT_FIELDS}, "time": _written(event["time"])}
-        for seconds in self.deliveries(known.function.concern):
-            known.accept(payload, after_seconds=seconds)
+        for seconds in self.deliveries(invocations.function.concern):
+            invocations.accept(payload, after_seconds=seconds)
 
     def _answer(self, response: Any) -> Reply:
         qualifier = response.querystring.get("Qualifier", [""])[0]
         arn = invoked_arn(response.region, response.path, qualifier)
-        known = self._known.get(arn)
-        if known is None:
+        invocations = self._known.get(arn)
+        if invocations is None:
             return _refusal(404, "ResourceNotFoundException", f"Function not found: {arn}")
         kind = response.headers.get("X-Amz-Invocation-Type") or "RequestResponse"
         body = response.body.encode() if isinstance(response.body, str) else bytes(response.body or b"")
@@ -132,7 +132,7 @@ class Lambdas:
         except ValueError as error:
             what = f"Could not parse request body into json: {error}"
             return _refusal(400, "InvalidRequestContentException", what)
-        return _invoked(known, kind, payload, response.headers.get(loopdetection.HEADER, ""))
+        return _invoked(invocations, kind, payload, response.headers.get(loopdetection.HEADER, ""))
 
 
 def bury(region: str, arn: str, body: str) -> None:
@@ -140,24 +140,24 @@ def bury(region: str, arn: str, body: str) -> None:
     sqs_backends[DEFAULT_ACCOUNT_ID][region].send_message(arn.rpartition(":")[2], body)
 
 
-def _invoked(known: AsyncInvocations, kind: str, payload: Any, trace: str) -> Reply:
+def _invoked(invocations: AsyncInvocations, kind: str, payload: Any, trace: str) -> Reply:
     match kind:
         case "DryRun":
             return 204, {}, ""
         case "Event":
-            return 202, {"x-amzn-RequestId": known.accept(payload, trace)}, ""
-        case "RequestResponse" if known.is_looping(trace):
+            return 202, {"x-amzn-RequestId": invocations.accept(payload, trace)}, ""
+        case "RequestResponse" if invocations.is_looping(trace):
             what = "Lambda has ended a chain of invocations that leads back to the function"
             return _refusal(400, "RecursiveInvocationException", what)
         case "RequestResponse":
-            return _run(known, payload, trace)
+            return _run(invocations, payload, trace)
         case _:
             return _refusal(400, "InvalidParameterValueException", f"unknown invocation type {kind}")
 
 
-def _run(known: AsyncInvocations, payload: Any, trace: str) -> Reply:
+def _run(invocations: AsyncInvocations, payload: Any, trace: str) -> Reply:
     """Run the function synchronously and return Lambda's response."""
-    function = known.function
+    function = invocations.function
     headers = {"X-Amz-Executed-Version": VERSION, "Content-Type": "application/json"}
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(function, payload, loopdetection.invoked([trace], function.concern))

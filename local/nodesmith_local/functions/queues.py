@@ -30,9 +30,9 @@ class PolledQueues:
         They stay hidden for the queue's visibility timeout.
         """
         queue = self._queue(url)
-        found = self._backend.receive_message(queue.name, at_most, wait_seconds, queue.visibility_timeout)
+        messages = self._backend.receive_message(queue.name, at_most, wait_seconds, queue.visibility_timeout)
         self._listening("sqs:ReceiveMessage", queue.queue_arn)
-        return [_shown(message) for message in found]
+        return [_shown(message) for message in messages]
 
     def delete(self, url: str, receipts: Iterable[str]) -> None:
         """Delete messages; like pollers, ignore receipts that are no longer valid."""

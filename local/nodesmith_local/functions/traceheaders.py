@@ -21,8 +21,8 @@ def trace_headers_are_kept() -> Iterator[None]:
     """Let moto in this process keep trace headers until the end of the block."""
     make = Message.__init__
 
-    def made(message: Any, *arguments: Any, **named: Any) -> None:
-        make(message, *arguments, **named)
+    def made(message: Any, *arguments: Any, **keywords: Any) -> None:
+        make(message, *arguments, **keywords)
         if _sent.get():
             message.system_attributes.setdefault(
                 ATTRIBUTE, {"DataType": "String", "StringValue": _sent.get()}
@@ -35,11 +35,11 @@ def trace_headers_are_kept() -> Iterator[None]:
         yield
 
 
-def _heard(answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _heard(receive: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def hear(response: Any) -> Any:
         token = _sent.set(response.headers.get(HEADER, ""))
         try:
-            return answer(response)
+            return receive(response)
         finally:
             _sent.reset(token)
 

@@ -71,10 +71,10 @@ def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupte
 
     activity = wait_for(cluster, patience_seconds, under_way)
     entries = [entry for entry in cluster.timeline.entries if entry.at >= started_at]
-    bought_spans = _bought(
+    bought_spans = _bought_spans(
         entries, started_at, {name: node for node, name in cluster.claims_by_node().items()}
     )
-    reclaimed_spans = [_taken(name, entries, started_at, homes) for name in victims]
+    reclaimed_spans = [_reclaimed_span(name, entries, started_at, homes) for name in victims]
     staying_spans = [NodeSpan(node.name, "stays") for node in initial.nodes if node.name not in victims]
     return Interrupted(
         (*reclaimed_spans, *staying_spans, *bought_spans),
@@ -85,7 +85,9 @@ def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupte
     )
 
 
-def _taken(name: str, entries: Iterable[Entry], started_at: datetime, homes: dict[str, str]) -> NodeSpan:
+def _reclaimed_span(
+    name: str, entries: Iterable[Entry], started_at: datetime, homes: dict[str, str]
+) -> NodeSpan:
     own = {f"Pod/{pod}" for pod, home in homes.items() if home == name}
     deletions = {e.object: _seconds(e, started_at) for e in entries if e.what == DELETED}
     first_left = min((seconds for deleted, seconds in deletions.items() if deleted in own), default=None)
@@ -98,7 +100,9 @@ def _taken(name: str, entries: Iterable[Entry], started_at: datetime, homes: dic
     return NodeSpan(name, course, leaving=first_left, until=until)
 
 
-def _bought(entries: Sequence[Entry], started_at: datetime, nodes: dict[str, str]) -> Iterator[NodeSpan]:
+def _bought_spans(
+    entries: Sequence[Entry], started_at: datetime, nodes: dict[str, str]
+) -> Iterator[NodeSpan]:
     ready = {e.object: _seconds(e, started_at) for e in entries if e.what == READY}
     for entry in entries:
         if entry.what == LAUNCHED and entry.object.startswith("NodeClaim/"):

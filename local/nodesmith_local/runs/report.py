@@ -151,5 +151,5 @@ def _verdict(pod: View) -> str:
     return str(scheduled.get("message") or scheduled.get("reason") or "not considered yet")
 
 
-def _time(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _time(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -155,7 +155,7 @@ class Simulation:
             self.wake(concern, self.cluster.now)
 
     def _lose(self, key: str) -> None:
-        """End an evicted pod and continue its slot with a new one: at once, or after the old one's end if names recur."""
+        """End an evicted pod; its slot continues with a new one, at once or after the old one's end if names recur."""
         run, pod = self.cluster.runs.get(key), self.cluster.pods[key]
         time = pod.deletion_at or self.cluster.now + STOPS_AFTER
         self.later(time, lambda: self._gone(key, run))

@@ -31,7 +31,7 @@ class Writing:
         """Create the object in the body. Raises ApiError."""
         write = _write(request)
         created = self._store.create(target.resource, as_target(target, request.decoded()), write)
-        return self._written(target, request, created, write, 201)
+        return self._applied(target, request, created, write, 201)
 
     def bind(self, target: Target, request: Request) -> Reply:
         """Bind a pod; the body may name the pod. Raises ApiError 404, 409, 422 or 500."""
@@ -51,13 +51,13 @@ class Writing:
         if target.subresource == "scale":
             return self._scaled(target, _body(request), write)
         obj = as_target(target, request.decoded())
-        self._found(target)
+        self._existing(target)
         if target.resource.custom and not dig(obj, "metadata", "resourceVersion"):
             must = "Invalid value: 0: must be specified for an update"
             problem = FieldProblem("metadata.resourceVersion", "FieldValueInvalid", must)
             raise invalid(target.resource.qualified_kind, target.name, [problem])
         updated = self._store.update(target.resource, obj, subresource=_part(target), write=write)
-        return self._written(target, request, updated, write)
+        return self._applied(target, request, updated, write)
 
     def patch(self, target: Target, request: Request) -> Reply:
         """Patch or apply an object, its status or its scale. Raises ApiError."""
@@ -67,14 +67,14 @@ class Writing:
             request.decoded(),
         )
         if target.subresource == "scale":
-            scale = scale_of(target.resource, self._found(target))
+            scale = scale_of(target.resource, self._existing(target))
             changed = json_patch(scale, patch) if _PATCHES.get(kind) == "json" else merge_patch(scale, patch)
             return self._scaled(target, changed, write)
         if kind == _APPLY:
             _check_named(patch)
             config = as_target(target, patch)
             applied, new = self._store.apply(target.resource, config, subresource=_part(target), write=write)
-            return self._written(target, request, applied, write, 201 if new else 200)
+            return self._applied(target, request, applied, write, 201 if new else 200)
         if kind not in _PATCHES:
             accepted = ", ".join((*_PATCHES, _APPLY))
             message = (
@@ -90,7 +90,7 @@ class Writing:
             kind=_PATCHES[kind],
             write=write,
         )
-        return self._written(target, request, patched, write)
+        return self._applied(target, request, patched, write)
 
     def delete(self, target: Target, request: Request) -> Reply:
         """Delete one object. Raises ApiError 404 or 409."""
@@ -115,19 +115,19 @@ class Writing:
         return Reply(target.look(request, self._store.now).many(doomed, metadata))
 
     def _scaled(self, target: Target, scale: View, write: Write) -> Reply:
-        after = scaled(self._store, target.resource, self._found(target), scale, write)
+        after = scaled(self._store, target.resource, self._existing(target), scale, write)
         return reply(scale_of(target.resource, after))
 
-    def _found(self, target: Target) -> View:
+    def _existing(self, target: Target) -> View:
         return self._store.get(target.resource, target.name, target.namespace)
 
-    def _written(self, target: Target, request: Request, obj: View, write: Write, code: int = 200) -> Reply:
+    def _applied(self, target: Target, request: Request, obj: View, write: Write, code: int = 200) -> Reply:
         return reply(target.look(request, self._store.now).shaped(obj), code, tuple(write.warnings))
 
 
 def _check_named(config: object) -> None:
     """Raise ApiError 400 if an applied configuration does not name its apiVersion and kind."""
-    api_version, kind = (dig(config, word) or "" for word in ("apiVersion", "kind"))
+    api_version, kind = (dig(config, field) or "" for field in ("apiVersion", "kind"))
     if not (api_version and kind):
         group, _, version = str(api_version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")

@@ -69,16 +69,16 @@ def applied(
     if old is None:
         return _with_owners(config, [mine])
     owners = _owners(old) or list(_first_owners(resource, old, manager))
-    others = [owner for owner in owners if owner.identity != mine.identity]
+    other_owners = [owner for owner in owners if owner.identity != mine.identity]
     previous_paths = next((owner.paths for owner in owners if owner.identity == mine.identity), frozenset())
-    conflicts = [(owner, path) for owner in others for path in sorted(owner.paths & applied_paths)
+    conflicts = [(owner, path) for owner in other_owners for path in sorted(owner.paths & applied_paths)
                  if value_at(old, path, place) != value_at(config, path, place)]  # fmt: skip
     if conflicts and not force:
         raise _conflict(conflicts)
     forced_paths = {path for _, path in conflicts}
-    others = [replace(owner, paths=owner.paths - forced_paths) for owner in others]
+    other_owners = [replace(owner, paths=owner.paths - forced_paths) for owner in other_owners]
     new: Object = dict(old)
-    for path in _unwanted(previous_paths, applied_paths, others):
+    for path in _unwanted(previous_paths, applied_paths, other_owners):
         new = without(new, path, place)
     new = merged(new, config, place)
     unchanged = next(
@@ -89,7 +89,7 @@ def applied(
         "metadata": {**old["metadata"], "managedFields": None},
     }:
         mine = unchanged
-    return _with_owners(new, [*others, mine])
+    return _with_owners(new, [*other_owners, mine])
 
 
 def noted(resource: Resource, old: View, new: Object, manager: str, subresource: str, now: Clock) -> Object:
@@ -115,14 +115,14 @@ def noted(resource: Resource, old: View, new: Object, manager: str, subresource:
     if not changed and not removed_paths:
         return _with_owners(new, owners)
     identity = (manager or "unknown", "Update", subresource)
-    others = [
+    updated_owners = [
         _after_loss(owner, removed_paths if owner.identity == identity else removed_paths | changed)
         for owner in owners
     ]
-    mine = next((owner for owner in others if owner.identity == identity), None)
+    mine = next((owner for owner in updated_owners if owner.identity == identity), None)
     paths = (mine.paths if mine else frozenset()) | changed
     updated = Owner(*identity, resource.api_version(), timestamp(now()), paths)
-    return _with_owners(new, [*(owner for owner in others if owner is not mine), updated])
+    return _with_owners(new, [*(owner for owner in updated_owners if owner is not mine), updated])
 
 
 def _after_loss(owner: Owner, lost_paths: frozenset[Path]) -> Owner:
@@ -140,19 +140,21 @@ def _owned_part(obj: View) -> Object:
 
 
 def _unwanted(
-    before: frozenset[Path], applied_paths: frozenset[Path], others: Iterable[Owner]
+    before: frozenset[Path], applied_paths: frozenset[Path], other_owners: Iterable[Owner]
 ) -> Iterator[Path]:
     """Yield the paths that this manager applied before, does not apply now, and no other manager owns.
 
     A path comes before the paths inside it, and those are left out.
     """
-    owned = applied_paths.union(*(owner.paths for owner in others))
+    owned = applied_paths.union(*(owner.paths for owner in other_owners))
     removed: list[Path] = []
     for path in sorted(before - owned, key=len):
-        inside = any(other[: len(path)] == path for other in owned)
-        under = any(path[: len(other)] == other and not other[-1].startswith("k:") for other in applied_paths)
-        within = any(path[: len(other)] == other for other in removed)
-        if not inside and not under and not within and not is_key(path):
+        contains_owned = any(other[: len(path)] == path for other in owned)
+        is_below_applied = any(
+            path[: len(other)] == other and not other[-1].startswith("k:") for other in applied_paths
+        )
+        is_below_removed = any(path[: len(other)] == other for other in removed)
+        if not contains_owned and not is_below_applied and not is_below_removed and not is_key(path):
             removed.append(path)
             yield path
 

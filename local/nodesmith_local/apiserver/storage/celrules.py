@@ -36,14 +36,14 @@ Path = str
 
 
 def rule_problems(
-    schema: Schema, value: Any, old: Any, found: Iterable[FieldProblem]
+    schema: Schema, value: Any, old: Any, problems: Iterable[FieldProblem]
 ) -> Iterator[FieldProblem]:
     """Yield the rules that an object breaks.
 
-    `old` is the object that it replaces, `found` the problems that the schema check found. Rules do not run on an
+    `old` is the object that it replaces, `problems` the problems that the schema check found. Rules do not run on an
     object that does not fit its schema; one problem reports that instead.
     """
-    if not any(problem.cause in _BLOCKING for problem in found):
+    if not any(problem.cause in _BLOCKING for problem in problems):
         yield from _broken(schema, value, old, "", unchanged=False)
     elif _has_rules(schema):
         yield FieldProblem("<nil>", "FieldValueInvalid", _UNCHECKED)
@@ -52,7 +52,9 @@ def rule_problems(
 def _has_rules(schema: Schema) -> bool:
     inner = [*(schema.get("properties") or {}).values(), *(schema.get("allOf") or ())]
     inner += [
-        each for word in ("items", "additionalProperties") if isinstance(each := schema.get(word), Mapping)
+        nested
+        for keyword in ("items", "additionalProperties")
+        if isinstance(nested := schema.get(keyword), Mapping)
     ]
     return bool(schema.get(_RULES)) or any(map(_has_rules, inner))
 
@@ -94,8 +96,8 @@ def _inside(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[tuple[
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         old_items = {_mark(item, keys): item for item in old or ()} if keys else {}
-        for at, item in enumerate(value):
-            yield schema["items"], item, old_items.get(_mark(item, keys)), f"{path}[{at}]"
+        for index, item in enumerate(value):
+            yield schema["items"], item, old_items.get(_mark(item, keys)), f"{path}[{index}]"
 
 
 def _mark(item: Any, keys: Iterable[str]) -> str:

@@ -93,12 +93,12 @@ def _identity(history: History, served: Resource, obj: View, now: Clock) -> Obje
 
 
 def _check_namespace(history: History, served: Resource, metadata: View) -> None:
-    where = metadata["namespace"]
-    namespace = history.find("namespaces", ("", where))
+    namespace_name = metadata["namespace"]
+    namespace = history.find("namespaces", ("", namespace_name))
     if namespace is None:
-        raise not_found("namespaces", where)
+        raise not_found("namespaces", namespace_name)
     if "deletionTimestamp" in namespace.object["metadata"]:
-        reason = f"unable to create new content in namespace {where} because it is being terminated"
+        reason = f"unable to create new content in namespace {namespace_name} because it is being terminated"
         name = metadata.get("name", "")
         raise ApiError(403, "Forbidden", f'{served.name} "{name}" is forbidden: {reason}')
 

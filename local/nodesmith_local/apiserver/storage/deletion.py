@@ -185,14 +185,14 @@ class Deletions:
         self._history.put(name, replaced(revision.object, ("metadata", "ownerReferences"), remaining))
 
     def _finish_foreground(self, owner_uid: str) -> None:
-        found = self._history.by_uid(owner_uid)
-        revision = found and self._history.find(*found)
-        if not found or not revision or "deletionTimestamp" not in revision.object["metadata"]:
+        owner = self._history.by_uid(owner_uid)
+        revision = owner and self._history.find(*owner)
+        if not owner or not revision or "deletionTimestamp" not in revision.object["metadata"]:
             return
         if FOREGROUND in (revision.object["metadata"].get("finalizers") or ()) and not any(
             self._blocks(child, owner_uid) for child in self._history.children(owner_uid)
         ):
-            self._unfinalize(found[0], revision, FOREGROUND)
+            self._unfinalize(owner[0], revision, FOREGROUND)
 
     def _blocks(self, child: tuple[str, Key], owner_uid: str) -> bool:
         revision = self._history.find(*child)

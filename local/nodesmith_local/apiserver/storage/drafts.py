@@ -48,7 +48,7 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
         detail = f"strict decoding error: {', '.join(unknown)}"
         raise Undecodable(served.kind, served.versions[0], detail, dropped)
     if write.field_validation == "Warn":
-        write.warnings.extend(each for each in unknown if each not in write.warnings)
+        write.warnings.extend(warning for warning in unknown if warning not in write.warnings)
     return pruned
 
 

@@ -102,10 +102,10 @@ def value_at(value: Any, path: Path, place: Place) -> Any:
 
 def without(value: Any, path: Path, place: Place) -> Any:
     """Return `value` without the part at `path`; objects and lists that become empty are removed too."""
-    step, rest = path[0], path[1:]
+    step, inner_path = path[0], path[1:]
     if step.startswith("f:") and isinstance(value, dict) and step[2:] in value:
         key = step[2:]
-        inner = without(value[key], rest, place.child(key)) if rest else None
+        inner = without(value[key], inner_path, place.child(key)) if inner_path else None
         remaining = {name: item for name, item in value.items() if name != key}
         return remaining if inner in (None, {}, []) else {**value, key: inner}
     if step.startswith("v:") and isinstance(value, list):
@@ -113,9 +113,11 @@ def without(value: Any, path: Path, place: Place) -> Any:
     if step.startswith("k:") and isinstance(value, list):
         keys = place.keys
         changed = [(item, mark_of(item, keys) == step) for item in value]
-        if not rest:
+        if not inner_path:
             return [item for item, is_affected in changed if not is_affected]
-        return [without(item, rest, place.item()) if is_affected else item for item, is_affected in changed]
+        return [
+            without(item, inner_path, place.item()) if is_affected else item for item, is_affected in changed
+        ]
     return value
 
 

@@ -79,21 +79,21 @@ class Store:
 
     def revision(self, resource: Resource, name: str, namespace: str = "") -> Revision:
         """Return one object with its cached JSON. Raises ApiError 404."""
-        found = self.history.find(resource.name, (namespace if resource.namespaced else "", name))
-        if found is None:
+        current = self.history.find(resource.name, (namespace if resource.namespaced else "", name))
+        if current is None:
             raise not_found(resource.name, name)
-        return found
+        return current
 
     def revisions(
         self, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Sequence[Revision]:
         """Return the matching objects with their cached JSON."""
         tests = [test for test in (label_matcher(labels), field_matcher(resource, fields)) if test]
-        found = self.history.scan(resource.name, namespace)
+        candidates = self.history.scan(resource.name, namespace)
         return (
-            [revision for revision in found if all(test(revision.object) for test in tests)]
+            [revision for revision in candidates if all(test(revision.object) for test in tests)]
             if tests
-            else found
+            else candidates
         )
 
     def watch(self, resource: str | Resource, namespace: str = "", since: int | None = None) -> Watcher:

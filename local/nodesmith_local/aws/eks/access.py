@@ -36,42 +36,46 @@ def eks_access() -> Iterator[None]:
         yield
 
 
-def _asked(response: EKSResponse, name: str) -> str:
+def _text_parameter(response: EKSResponse, name: str) -> str:
     return unquote(str(response._get_param(name) or ""))  # noqa: SLF001
 
 
-def _given(response: EKSResponse, name: str) -> Any:
+def _parameter(response: EKSResponse, name: str) -> Any:
     return response._get_param(name)  # noqa: SLF001
 
 
 def _access(response: EKSResponse) -> ClusterAccess:
-    return access_of(response.eks_backend, _asked(response, "name") or _asked(response, "clusterName"))
+    return access_of(
+        response.eks_backend, _text_parameter(response, "name") or _text_parameter(response, "clusterName")
+    )
 
 
 def _create_access_entry(response: EKSResponse) -> ActionResult:
     entry = _access(response).create_entry(
-        _asked(response, "principalArn"),
-        _given(response, "type") or "STANDARD",
-        _given(response, "username") or "",
-        _given(response, "kubernetesGroups") or [],
-        _given(response, "tags") or {},
+        _text_parameter(response, "principalArn"),
+        _parameter(response, "type") or "STANDARD",
+        _parameter(response, "username") or "",
+        _parameter(response, "kubernetesGroups") or [],
+        _parameter(response, "tags") or {},
     )
     return ActionResult({"accessEntry": entry})
 
 
 def _describe_access_entry(response: EKSResponse) -> ActionResult:
-    return ActionResult({"accessEntry": _access(response).entry(_asked(response, "principalArn"))})
+    return ActionResult({"accessEntry": _access(response).entry(_text_parameter(response, "principalArn"))})
 
 
 def _update_access_entry(response: EKSResponse) -> ActionResult:
     entry = _access(response).update_entry(
-        _asked(response, "principalArn"), _given(response, "username"), _given(response, "kubernetesGroups")
+        _text_parameter(response, "principalArn"),
+        _parameter(response, "username"),
+        _parameter(response, "kubernetesGroups"),
     )
     return ActionResult({"accessEntry": entry})
 
 
 def _delete_access_entry(response: EKSResponse) -> ActionResult:
-    _access(response).delete_entry(_asked(response, "principalArn"))
+    _access(response).delete_entry(_text_parameter(response, "principalArn"))
     return EmptyResult()
 
 
@@ -81,33 +85,35 @@ def _list_access_entries(response: EKSResponse) -> ActionResult:
 
 def _create_association(response: EKSResponse) -> ActionResult:
     association = _access(response).create_association(
-        _given(response, "namespace"),
-        _given(response, "serviceAccount"),
-        _given(response, "roleArn"),
-        _given(response, "tags") or {},
+        _parameter(response, "namespace"),
+        _parameter(response, "serviceAccount"),
+        _parameter(response, "roleArn"),
+        _parameter(response, "tags") or {},
     )
     return ActionResult({"association": association})
 
 
 def _describe_association(response: EKSResponse) -> ActionResult:
-    return ActionResult({"association": _access(response).association(_asked(response, "associationId"))})
+    return ActionResult(
+        {"association": _access(response).association(_text_parameter(response, "associationId"))}
+    )
 
 
 def _update_association(response: EKSResponse) -> ActionResult:
     association = _access(response).update_association(
-        _asked(response, "associationId"), _given(response, "roleArn")
+        _text_parameter(response, "associationId"), _parameter(response, "roleArn")
     )
     return ActionResult({"association": association})
 
 
 def _delete_association(response: EKSResponse) -> ActionResult:
     return ActionResult(
-        {"association": _access(response).delete_association(_asked(response, "associationId"))}
+        {"association": _access(response).delete_association(_text_parameter(response, "associationId"))}
     )
 
 
 def _list_associations(response: EKSResponse) -> ActionResult:
-    namespace, account = _asked(response, "namespace"), _asked(response, "serviceAccount")
+    namespace, account = _text_parameter(response, "namespace"), _text_parameter(response, "serviceAccount")
     associations = [
         association
         for association in _access(response).associations.values()
@@ -117,16 +123,18 @@ def _list_associations(response: EKSResponse) -> ActionResult:
 
 
 def _create_addon(response: EKSResponse) -> ActionResult:
-    addon = _access(response).create_addon(_given(response, "addonName"), _given(response, "tags") or {})
+    addon = _access(response).create_addon(
+        _parameter(response, "addonName"), _parameter(response, "tags") or {}
+    )
     return ActionResult({"addon": addon})
 
 
 def _describe_addon(response: EKSResponse) -> ActionResult:
-    return ActionResult({"addon": _access(response).addon(_asked(response, "addonName"))})
+    return ActionResult({"addon": _access(response).addon(_text_parameter(response, "addonName"))})
 
 
 def _delete_addon(response: EKSResponse) -> ActionResult:
-    return ActionResult({"addon": _access(response).delete_addon(_asked(response, "addonName"))})
+    return ActionResult({"addon": _access(response).delete_addon(_text_parameter(response, "addonName"))})
 
 
 def _list_addons(response: EKSResponse) -> ActionResult:
@@ -134,7 +142,7 @@ def _list_addons(response: EKSResponse) -> ActionResult:
 
 
 def _described(response: EKSResponse) -> ActionResult:
-    name = _asked(response, "name")
+    name = _text_parameter(response, "name")
     cluster = response.eks_backend.describe_cluster(name=name)
     mode = access_of(response.eks_backend, name).mode
     cluster.access_config = {"authenticationMode": mode}  # type: ignore[attr-defined]
@@ -145,7 +153,7 @@ _moto_updated = EKSResponse.update_cluster_config
 
 
 def _updated(response: EKSResponse) -> ActionResult:
-    mode = (_given(response, "accessConfig") or {}).get("authenticationMode")
+    mode = (_parameter(response, "accessConfig") or {}).get("authenticationMode")
     if not mode:
         return _moto_updated(response)
     _access(response).set_mode(mode)

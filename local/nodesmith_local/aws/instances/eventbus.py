@@ -59,23 +59,23 @@ class PublishedEvents:
             yield
 
 
-def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:
+def announce_state(events: Any, region: str, instance: str, state: str, time: datetime) -> None:
     """Send EC2's event for a change of an instance's state. `events` is the boto3 client."""
-    _send(events, region, STATE_CHANGE, {"instance-id": instance, "state": state}, at)
+    _send(events, region, STATE_CHANGE, {"instance-id": instance, "state": state}, time)
 
 
-def announce_interruption(events: Any, region: str, instance: str, at: datetime) -> None:
+def announce_interruption(events: Any, region: str, instance: str, time: datetime) -> None:
     """Send EC2's warning that it reclaims a spot instance in two minutes."""
-    _send(events, region, SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"}, at)
+    _send(events, region, SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"}, time)
 
 
-def _send(events: Any, region: str, kind: str, detail: dict[str, str], at: datetime) -> None:
+def _send(events: Any, region: str, kind: str, detail: dict[str, str], time: datetime) -> None:
     arn = f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:instance/{detail['instance-id']}"
     entry = {
         "Source": "aws.ec2",
         "DetailType": kind,
         "Detail": json.dumps(detail),
         "Resources": [arn],
-        "Time": at,
+        "Time": time,
     }
     events.put_events(Entries=[entry])

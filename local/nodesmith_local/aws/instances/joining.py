@@ -105,12 +105,12 @@ class Joining:
         """Do the part of device plugins: nodes offer the extended resources that NodeOverlays promise of them."""
         extending = [candidate for candidate in self._overlays() if candidate.capacity]
         for node in self._objects.list("nodes") if extending else ():
-            labels, shown = node["metadata"].get("labels") or {}, node["status"].get("capacity") or {}
+            labels, capacity = node["metadata"].get("labels") or {}, node["status"].get("capacity") or {}
             offered: dict[str, str] = {}
             for overlay in reversed(extending):
                 if NODEPOOL in labels and overlay.requirements.allow_labels(labels):
                     offered |= format_resources(overlay.capacity)
-            if not offered.items() <= shown.items():
+            if not offered.items() <= capacity.items():
                 status = {"capacity": offered, "allocatable": offered}
                 self._patch(node["metadata"]["name"], {"status": status}, "status")
 

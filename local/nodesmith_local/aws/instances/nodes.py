@@ -125,9 +125,9 @@ def cloud_labels(machine: Machine) -> dict[str, str]:
 
 def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
     """Return the kubelet's conditions; a node is not ready while its CNI is down."""
-    written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(since)}
+    timestamps = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(since)}
     calm = [
-        {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
+        {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **timestamps}
         for kind in _PRESSURES
     ]
     condition = (
@@ -139,7 +139,7 @@ def conditions(ready: bool, since: datetime) -> list[dict[str, Any]]:
             "message": "container runtime network not ready: cni plugin not initialized",
         }
     )
-    return [*calm, {"type": "Ready", **condition, **written}]
+    return [*calm, {"type": "Ready", **condition, **timestamps}]
 
 
 def without_taint(taints: list[Mapping[str, Any]], removed: Taint) -> list[Mapping[str, Any]]:

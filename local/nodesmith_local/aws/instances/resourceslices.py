@@ -18,8 +18,8 @@ def resource_slices(node: View, driver: str, devices: Devices) -> Iterator[Objec
     """Yield a node's ResourceSlices for a driver: its counters, if there are any, and its devices."""
     device_objects = [
         _device(kind, f"device-{row}-{number}")
-        for row, (kind, many) in enumerate(devices)
-        for number in range(many)
+        for row, (kind, count) in enumerate(devices)
+        for number in range(count)
     ]
     counters = {name: total for kind, _ in devices for name, (_, total) in kind.counters.items()}
     parts: list[Object] = [{"sharedCounters": _sets(counters, "name")}] if counters else []

@@ -96,15 +96,19 @@ def _left_over(name: str, split: Callable[[Any], tuple[Any, Any]]) -> Change:
     def change(response: Any, carry_out: CarryOut) -> ActionResult:
         requested = response.params["RequestItems"]
         parts = {table: split(listed) for table, listed in requested.items()}
-        response.params["RequestItems"] = {t: done for t, (done, _) in parts.items() if _filled(done)}
+        response.params["RequestItems"] = {
+            t: processed for t, (processed, _) in parts.items() if _filled(processed)
+        }
         result: Any = carry_out().result if response.params["RequestItems"] else _nothing(requested)
-        return ActionResult({**result, name: {table: left for table, (_, left) in parts.items()}})
+        return ActionResult(
+            {**result, name: {table: unprocessed for table, (_, unprocessed) in parts.items()}}
+        )
 
     return change
 
 
-def _filled(done: Any) -> bool:
-    return bool(done["Keys"] if isinstance(done, Mapping) else done)
+def _filled(processed: Any) -> bool:
+    return bool(processed["Keys"] if isinstance(processed, Mapping) else processed)
 
 
 def _nothing(requested: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def _check_keys(table: str, item: Item, region: str) -> None:
 
 
 def _keys_of(table: str, region: str) -> Iterator[tuple[str, limits.Limit]]:
-    found = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables.get(table.rpartition("/")[2])
-    for key in found.schema if found else ():
+    table_backend = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables.get(table.rpartition("/")[2])
+    for key in table_backend.schema if table_backend else ():
         yield key["AttributeName"], limits.PARTITION_KEY if key["KeyType"] == "HASH" else limits.SORT_KEY
 
 

@@ -69,9 +69,9 @@ def check_ec2(request: AwsRequest) -> None:
     _check_filters(parameters.get("Filters") or ())
     for specification in parameters.get("TagSpecifications") or ():
         check_tags(specification.get("Tags") or ())
-    more = _BY_OPERATION.get(operation)
-    if more:
-        more(parameters)
+    operation_check = _BY_OPERATION.get(operation)
+    if operation_check:
+        operation_check(parameters)
 
 
 def check_tags(tags: Sequence[Parameters]) -> None:

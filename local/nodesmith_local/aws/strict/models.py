@@ -73,8 +73,8 @@ def _structure(shape: StructureShape, inside: tuple[str, ...]) -> Check | None:
             if value.get(name) is None:
                 return f"Missing required parameter {path}{name}."
         for name, of_member in members.items():
-            given = value.get(name)
-            if given is not None and (trouble := of_member(given, f"{path}{name}")):
+            member_value = value.get(name)
+            if member_value is not None and (trouble := of_member(member_value, f"{path}{name}")):
                 return trouble
         return None
 
@@ -90,11 +90,11 @@ def _size(shape: Shape) -> Check | None:
     is_length = shape.type_name in _LENGTHS
 
     def check(value: Any, path: str) -> str | None:
-        found = len(value) if is_length else float(value)
-        if (low is None or found >= low) and (high is None or found <= high):
+        size = len(value) if is_length else float(value)
+        if (low is None or size >= low) and (high is None or size <= high):
             return None
         what = "length" if is_length else "value"
-        return f"Invalid {what} {found:g} of parameter {path}: valid is {low} to {high}."
+        return f"Invalid {what} {size:g} of parameter {path}: valid is {low} to {high}."
 
     return check
 

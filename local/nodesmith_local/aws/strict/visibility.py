@@ -38,8 +38,8 @@ class Visibility:
 
     def shows(self, made_at: datetime, after: timedelta) -> bool:
         """Return whether an object made at that time (naive times are UTC) is visible now."""
-        made = made_at if made_at.tzinfo else made_at.replace(tzinfo=UTC)
-        return made <= self._settled_at or self.now() - made >= after
+        made_at_utc = made_at if made_at.tzinfo else made_at.replace(tzinfo=UTC)
+        return made_at_utc <= self._settled_at or self.now() - made_at_utc >= after
 
     def describe_instances(
         self, parameters: Mapping[str, Any], describe: Callable[[], ActionResult]
@@ -55,11 +55,11 @@ class Visibility:
             visible_instances = [
                 i for i in reservation.instances if self.shows(i.launch_time, self.instances_after)
             ]
-            hidden = requested_ids & (
+            hidden_ids = requested_ids & (
                 {i.id for i in reservation.instances} - {i.id for i in visible_instances}
             )
-            if hidden:
-                name = min(hidden)
+            if hidden_ids:
+                name = min(hidden_ids)
                 raise Refusal("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
             if visible_instances:
                 visible = copy.copy(reservation)

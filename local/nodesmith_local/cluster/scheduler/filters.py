@@ -130,12 +130,12 @@ def _affinity_filters(pod: View, census: PodCounts) -> Iterator[Filter]:
     for term in required_terms(pod, "podAffinity"):
         key = term["topologyKey"]
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)
-        held = {value for value, count in census.by_topology(group.on_node, key).items() if count > 0}
+        occupied = {value for value, count in census.by_topology(group.on_node, key).items() if count > 0}
         # The first pod of a group with affinity to itself may go to any domain of the label.
         first = not any(group.on_node.values()) and group.takes(pod)
 
-        def reason(room: NodeRoom, key: str = key, held: set[str] = held, first: bool = first) -> str:
+        def reason(room: NodeRoom, key: str = key, occupied: set[str] = occupied, first: bool = first) -> str:
             value = room.labels.get(key)
-            return "" if value is not None and (first or value in held) else message
+            return "" if value is not None and (first or value in occupied) else message
 
         yield reason

@@ -29,8 +29,8 @@ def needs_of(spec: View) -> Amounts:
     running = sidecars
     for container in spec.get("containers") or ():
         running = _sum(running, _requests(container))
-    whole = {**_most(peak, running), **amounts(dig(spec, "resources", "requests") or {})}
-    total = _sum(whole, amounts(spec.get("overhead") or {}))
+    pod_needs = {**_most(peak, running), **amounts(dig(spec, "resources", "requests") or {})}
+    total = _sum(pod_needs, amounts(spec.get("overhead") or {}))
     return {**{name: amount for name, amount in total.items() if amount}, "pods": 1}
 
 

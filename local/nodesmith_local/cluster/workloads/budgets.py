@@ -113,11 +113,11 @@ class Budgets(Controller):
         conditions = with_condition(budget, condition, timestamp(self.store.now()))
         counts = {"expectedPods": expected, "desiredHealthy": desired, "currentHealthy": healthy}
         # A merge patch removes a key of disruptedPods only by an explicit null.
-        known = dig(budget, "status", "disruptedPods") or {}
-        gone = dict.fromkeys(known.keys() - disrupted.keys())
+        recorded = dig(budget, "status", "disruptedPods") or {}
+        expired = dict.fromkeys(recorded.keys() - disrupted.keys())
         status = {**counts, "disruptionsAllowed": allowed, "conditions": conditions}
-        if known or disrupted:
-            status["disruptedPods"] = {**disrupted, **gone}
+        if recorded or disrupted:
+            status["disruptedPods"] = {**disrupted, **expired}
         return set_status(self.store, _KIND, budget, status)
 
     def _touch_selecting(self, before: View | None, after: View | None) -> None:

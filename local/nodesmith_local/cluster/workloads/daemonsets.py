@@ -51,8 +51,8 @@ class DaemonSets(PodOwner):
         mark = template_hash(daemon_set["spec"]["template"])
         created = [self._create(daemon_set, name, mark) for name in nodes if name not in by_node]
         doomed = [
-            pod for name, pods in by_node.items() for at, pod in enumerate(pods)
-            if is_active(pod) and (at > 0 or name not in nodes)
+            pod for name, pods in by_node.items() for position, pod in enumerate(pods)
+            if is_active(pod) and (position > 0 or name not in nodes)
         ]  # fmt: skip
         doomed += [pod for pods in by_node.values() for pod in pods if is_over(pod)]
         doomed += self._outdated(daemon_set, mark, nodes, by_node)
@@ -107,8 +107,8 @@ def _tolerations(spec: View) -> list[Object]:
     added = [{"key": _PREFIX + key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
     if spec.get("hostNetwork"):
         added.append({"key": f"{_PREFIX}network-unavailable", "operator": "Exists", "effect": "NoSchedule"})
-    given = list(spec.get("tolerations") or ())
-    return given + [toleration for toleration in added if toleration not in given]
+    own_tolerations = list(spec.get("tolerations") or ())
+    return own_tolerations + [toleration for toleration in added if toleration not in own_tolerations]
 
 
 def _pinned(spec: View, node: str) -> Object:

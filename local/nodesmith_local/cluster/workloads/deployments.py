@@ -36,8 +36,8 @@ class Deployments(Controller):
         if new is None:
             self._create_set(deployment, name, old)
             return True
-        has_scaled = self._moved(deployment, new, old)
-        has_forgotten = self._forget(deployment, old)
+        has_scaled = self._roll_out(deployment, new, old)
+        has_forgotten = self._delete_old_sets(deployment, old)
         return self._write_status(deployment, new, sets) or has_scaled or has_forgotten
 
     def _create_set(self, deployment: View, name: str, old: list[View]) -> None:
@@ -71,23 +71,23 @@ class Deployments(Controller):
         annotations = {"metadata": {"annotations": {_REVISION: str(revision)}}}
         self.store.patch(_KIND, name_of(deployment), annotations, deployment["metadata"]["namespace"])
 
-    def _moved(self, deployment: View, new: View, old: list[View]) -> bool:
+    def _roll_out(self, deployment: View, new: View, old: list[View]) -> bool:
         desired = int(deployment["spec"].get("replicas", 1))
         if deployment["spec"].get("paused") and old:
             return False
         if dig(deployment, "spec", "strategy", "type") == "Recreate":
-            is_old_gone = all(_asked(replicaset) == 0 and _have(replicaset) == 0 for replicaset in old)
+            is_old_gone = all(_desired(replicaset) == 0 and _total(replicaset) == 0 for replicaset in old)
             downs = [self._scale(deployment, replicaset, 0) for replicaset in old]
-            return self._scale(deployment, new, desired if is_old_gone else _asked(new)) or any(downs)
+            return self._scale(deployment, new, desired if is_old_gone else _desired(new)) or any(downs)
         rolling = dig(deployment, "spec", "strategy", "rollingUpdate") or {}
         surge = share(rolling.get("maxSurge", "25%"), desired, up=True)
         unavailable = share(rolling.get("maxUnavailable", "25%"), desired, up=False)
         if surge == unavailable == 0:
             unavailable = 1
-        old_replicas = sum(_asked(replicaset) for replicaset in old)
-        room = max(0, desired + surge - _asked(new) - old_replicas)
+        old_replicas = sum(_desired(replicaset) for replicaset in old)
+        room = max(0, desired + surge - _desired(new) - old_replicas)
         up = self._scale(
-            deployment, new, min(desired, _asked(new) + room) if _asked(new) < desired else desired
+            deployment, new, min(desired, _desired(new) + room) if _desired(new) < desired else desired
         )
         return self._scale_down(deployment, new, old, desired - unavailable) or up
 
@@ -96,14 +96,14 @@ class Deployments(Controller):
         spare = sum(_ready(replicaset) for replicaset in (new, *old)) - least
         has_scaled = False
         for replicaset in sorted(old, key=_revision):
-            unready = _asked(replicaset) - min(_asked(replicaset), _ready(replicaset))
-            take = min(_asked(replicaset), unready + max(0, spare))
+            unready = _desired(replicaset) - min(_desired(replicaset), _ready(replicaset))
+            take = min(_desired(replicaset), unready + max(0, spare))
             spare -= max(0, take - unready)
-            has_scaled = self._scale(deployment, replicaset, _asked(replicaset) - take) or has_scaled
+            has_scaled = self._scale(deployment, replicaset, _desired(replicaset) - take) or has_scaled
         return has_scaled
 
     def _scale(self, deployment: View, replica_set: View, replicas: int) -> bool:
-        before = _asked(replica_set)
+        before = _desired(replica_set)
         if before == replicas:
             return False
         namespace = replica_set["metadata"]["namespace"]
@@ -113,11 +113,11 @@ class Deployments(Controller):
         record(self.store, deployment, "deployment-controller", "ScalingReplicaSet", message)
         return True
 
-    def _forget(self, deployment: View, old: list[View]) -> bool:
+    def _delete_old_sets(self, deployment: View, old: list[View]) -> bool:
         empty = [
             replicaset
             for replicaset in sorted(old, key=_revision)
-            if _asked(replicaset) == _have(replicaset) == 0
+            if _desired(replicaset) == _total(replicaset) == 0
         ]
         extra = empty[: max(0, len(empty) - int(deployment["spec"].get("revisionHistoryLimit", 10)))]
         for replicaset in extra:
@@ -128,7 +128,7 @@ class Deployments(Controller):
         desired, now = int(deployment["spec"].get("replicas", 1)), timestamp(self.store.now())
         ready, total = (
             sum(_ready(replicaset) for replicaset in sets),
-            sum(_have(replicaset) for replicaset in sets),
+            sum(_total(replicaset) for replicaset in sets),
         )
         rolling = dig(deployment, "spec", "strategy", "rollingUpdate") or {}
         enough = ready >= desired - share(rolling.get("maxUnavailable", "25%"), desired, up=False)
@@ -138,7 +138,7 @@ class Deployments(Controller):
             "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
             "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
         }
-        is_complete = _ready(new) >= desired and total == _have(new) == desired
+        is_complete = _ready(new) >= desired and total == _total(new) == desired
         progress = "has successfully progressed" if is_complete else "is progressing"
         progressing: Object = {
             "type": "Progressing",
@@ -148,7 +148,7 @@ class Deployments(Controller):
         }
         conditions = with_condition(deployment, available, now)
         conditions = with_condition({"status": {"conditions": conditions}}, progressing, now)
-        counts = {"replicas": total, "updatedReplicas": _have(new), "readyReplicas": ready}
+        counts = {"replicas": total, "updatedReplicas": _total(new), "readyReplicas": ready}
         counts |= {"availableReplicas": ready, "unavailableReplicas": max(0, max(desired, total) - ready)}
         return set_status(self.store, _KIND, deployment, {**counts, "conditions": conditions})
 
@@ -166,11 +166,11 @@ class Deployments(Controller):
         self.touch((key[0], owner["name"]))
 
 
-def _asked(replica_set: View) -> int:
+def _desired(replica_set: View) -> int:
     return int(dig(replica_set, "spec", "replicas") or 0)
 
 
-def _have(replica_set: View) -> int:
+def _total(replica_set: View) -> int:
     return int(dig(replica_set, "status", "replicas") or 0)
 
 

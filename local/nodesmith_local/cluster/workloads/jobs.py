@@ -46,10 +46,12 @@ class Jobs(PodOwner):
         succeeded = [pod for pod in pods if dig(pod, "status", "phase") == "Succeeded"]
         failed = [pod for pod in pods if dig(pod, "status", "phase") == "Failed"]
         ending = self._ending(job, active, succeeded, failed)
-        wanted = 0 if ending or job["spec"].get("suspend") else _wanted(job, len(active), len(succeeded))
-        wrote = self._adjust(job, active, succeeded, wanted)
+        desired = 0 if ending or job["spec"].get("suspend") else _wanted(job, len(active), len(succeeded))
+        has_adjusted = self._adjust(job, active, succeeded, desired)
         counts = {"succeeded": len(succeeded), "failed": len(failed), "active": len(active)}
-        return self._write_status(job, {**counts, "ready": sum(map(is_ready, active))}, ending) or wrote
+        return (
+            self._write_status(job, {**counts, "ready": sum(map(is_ready, active))}, ending) or has_adjusted
+        )
 
     def _ending(
         self, job: View, active: list[View], succeeded: list[View], failed: list[View]
@@ -58,27 +60,34 @@ class Jobs(PodOwner):
         completions = job["spec"].get("completions")
         enough = len(succeeded) >= completions if completions is not None else bool(succeeded and not active)
         if enough:
-            done = "Reached expected number of succeeded pods"
-            return {"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": done}
+            success_message = "Reached expected number of succeeded pods"
+            return {
+                "type": "Complete",
+                "status": "True",
+                "reason": "CompletionsReached",
+                "message": success_message,
+            }
         if len(failed) > int(job["spec"].get("backoffLimit", 6)):
-            why = "Job has reached the specified backoff limit"
-            return {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": why}
+            message = "Job has reached the specified backoff limit"
+            return {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": message}
         started = parse_timestamp(dig(job, "status", "startTime"))
         limit = job["spec"].get("activeDeadlineSeconds")
         if started and limit is not None:
             end = started + timedelta(seconds=limit)
             if self.store.now() >= end:
-                why = "Job was active longer than specified deadline"
-                return {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": why}
+                message = "Job was active longer than specified deadline"
+                return {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": message}
             self.look_again((job["metadata"]["namespace"], name_of(job)), end)
         return None
 
-    def _adjust(self, job: View, active: list[View], succeeded: list[View], wanted: int) -> bool:
-        taken = {_index(pod) for pod in (*active, *succeeded)}
-        free = iter(at for at in range(len(taken) + wanted + 1) if str(at) not in taken)
-        missing = max(0, wanted - len(active))
+    def _adjust(self, job: View, active: list[View], succeeded: list[View], desired: int) -> bool:
+        taken_indexes = {_index(pod) for pod in (*active, *succeeded)}
+        free = iter(
+            index for index in range(len(taken_indexes) + desired + 1) if str(index) not in taken_indexes
+        )
+        missing = max(0, desired - len(active))
         created = [create_pod(self.store, job, _pod(job, next(free))) for _ in range(missing)]
-        doomed = surplus(active, len(active) - wanted) if len(active) > wanted else []
+        doomed = surplus(active, len(active) - desired) if len(active) > desired else []
         for pod in doomed:
             delete_pod(self.store, job, pod)
         return any(created) or bool(doomed)
@@ -97,7 +106,7 @@ class Jobs(PodOwner):
 
     def _expire(self, key: Key, job: View) -> bool:
         seconds = job["spec"].get("ttlSecondsAfterFinished")
-        ended: Object = next(
+        finished: Object = next(
             (
                 condition
                 for condition in dig(job, "status", "conditions") or ()
@@ -105,7 +114,7 @@ class Jobs(PodOwner):
             ),
             {},
         )
-        since = parse_timestamp(ended.get("lastTransitionTime"))
+        since = parse_timestamp(finished.get("lastTransitionTime"))
         if seconds is None or since is None:
             return False
         end = since + timedelta(seconds=seconds)

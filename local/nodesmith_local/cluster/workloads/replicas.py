@@ -45,14 +45,14 @@ def pod_from(
     owner: View, template: View, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
     """Return a pod from the template; without `name`, the server generates one from the owner's name."""
-    given = template.get("metadata") or {}
+    template_metadata = template.get("metadata") or {}
     metadata: Object = {
         "namespace": owner["metadata"]["namespace"],
-        "labels": {**(given.get("labels") or {}), **(labels or {})},
+        "labels": {**(template_metadata.get("labels") or {}), **(labels or {})},
         "ownerReferences": [owner_reference(owner)],
     }
-    if given.get("annotations"):
-        metadata["annotations"] = given["annotations"]
+    if template_metadata.get("annotations"):
+        metadata["annotations"] = template_metadata["annotations"]
     metadata |= {"name": name} if name else {"generateName": f"{name_of(owner)}-"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 

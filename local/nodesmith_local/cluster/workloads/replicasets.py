@@ -28,19 +28,19 @@ class ReplicaSets(PodOwner):
         if replica_set is None:
             return False
         pods = [pod for pod in self.mirrors.pods_of(replica_set) if is_active(pod)]
-        wanted = int(dig(replica_set, "spec", "replicas") or 0)
+        desired = int(dig(replica_set, "spec", "replicas") or 0)
         if "deletionTimestamp" in replica_set["metadata"]:
-            wanted = len(pods)
+            desired = len(pods)
         template = replica_set["spec"]["template"]
         created = [
             create_pod(self.store, replica_set, pod_from(replica_set, template))
-            for _ in range(wanted - len(pods))
+            for _ in range(desired - len(pods))
         ]
-        doomed = surplus(pods, len(pods) - wanted) if len(pods) > wanted else []
+        doomed = surplus(pods, len(pods) - desired) if len(pods) > desired else []
         for pod in doomed:
             delete_pod(self.store, replica_set, pod)
-        wrote = set_status(self.store, _KIND, replica_set, _counted(pods, template))
-        return wrote or any(created) or bool(doomed)
+        has_written = set_status(self.store, _KIND, replica_set, _counted(pods, template))
+        return has_written or any(created) or bool(doomed)
 
 
 def _counted(pods: list[View], template: View) -> Object:

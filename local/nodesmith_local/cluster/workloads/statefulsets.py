@@ -30,30 +30,30 @@ class StatefulSets(PodOwner):
             return False
         pods = {_ordinal(pod): pod for pod in self.mirrors.pods_of(stateful)}
         mark = template_hash(stateful["spec"]["template"])
-        wrote = self._advance(stateful, pods, mark)
-        return set_status(self.store, _KIND, stateful, _counted(stateful, pods, mark)) or wrote
+        has_changed = self._advance(stateful, pods, mark)
+        return set_status(self.store, _KIND, stateful, _counted(stateful, pods, mark)) or has_changed
 
     def _advance(self, stateful: View, pods: dict[int, View], mark: str) -> bool:
         spec = stateful["spec"]
         start = int(dig(spec, "ordinals", "start") or 0)
-        wanted = range(start, start + int(spec.get("replicas", 1)))
+        ordinals = range(start, start + int(spec.get("replicas", 1)))
         parallel = spec.get("podManagementPolicy") == "Parallel"
-        wrote = False
-        for ordinal in wanted:
+        has_changed = False
+        for ordinal in ordinals:
             pod = pods.get(ordinal)
             if pod is None:
-                wrote = self._create(stateful, ordinal, mark) or wrote
+                has_changed = self._create(stateful, ordinal, mark) or has_changed
             elif is_over(pod) and not is_leaving(pod):
                 delete_pod(self.store, stateful, pod)
-                wrote = True
+                has_changed = True
             if not parallel and (pod is None or is_leaving(pod) or not is_ready(pod)):
-                return wrote
-        extra = sorted((at for at in pods if at not in wanted), reverse=True)
+                return has_changed
+        extra = sorted((ordinal_ for ordinal_ in pods if ordinal_ not in ordinals), reverse=True)
         for ordinal in extra if parallel else extra[:1]:
             if not is_leaving(pods[ordinal]):
                 delete_pod(self.store, stateful, pods[ordinal])
-                wrote = True
-        return wrote or (not extra and self._replace_outdated(stateful, pods, mark))
+                has_changed = True
+        return has_changed or (not extra and self._replace_outdated(stateful, pods, mark))
 
     def _replace_outdated(self, stateful: View, pods: dict[int, View], mark: str) -> bool:
         strategy = stateful["spec"].get("updateStrategy") or {}
@@ -103,10 +103,10 @@ def _ordinal(pod: View) -> int:
 
 
 def _counted(stateful: View, pods: dict[int, View], mark: str) -> Object:
-    held = [pod for pod in pods.values() if not is_over(pod)]
-    ready = sum(is_ready(pod) for pod in held)
-    updated = sum(labels_of(pod).get(_HASH) == mark for pod in held)
+    active = [pod for pod in pods.values() if not is_over(pod)]
+    ready = sum(is_ready(pod) for pod in active)
+    updated = sum(labels_of(pod).get(_HASH) == mark for pod in active)
     name = f"{name_of(stateful)}-{mark}"
-    counts: Object = {"replicas": len(held), "readyReplicas": ready, "availableReplicas": ready}
+    counts: Object = {"replicas": len(active), "readyReplicas": ready, "availableReplicas": ready}
     counts |= {"currentReplicas": updated, "updatedReplicas": updated}
     return {**counts, "updateRevision": name, "currentRevision": name}
