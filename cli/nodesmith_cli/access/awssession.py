@@ -39,8 +39,8 @@ class AwsSession:
                 profile_name=profile or None, region_name=region or os.environ.get("AWS_REGION") or None
             )
         except ProfileNotFound as error:
-            known = ", ".join(boto3.Session().available_profiles) or "none"
-            raise Rejected(f"--profile {profile!r}: {error}; profiles: {known}") from None
+            profiles = ", ".join(boto3.Session().available_profiles) or "none"
+            raise Rejected(f"--profile {profile!r}: {error}; profiles: {profiles}") from None
         self.region = str(self.session.region_name or "")
         if not self.region:
             raise Rejected("no AWS region is set: use --region, or set AWS_REGION")
@@ -57,12 +57,12 @@ class AwsSession:
 
     def credentials(self) -> Any:
         """Return the caller's credentials. Raises Rejected without any."""
-        found = self.session.get_credentials()
-        if found is None:
+        session_credentials = self.session.get_credentials()
+        if session_credentials is None:
             raise Rejected(
                 "no AWS credentials found: log in (aws sso login), use --profile, or set AWS_PROFILE"
             )
-        return found
+        return session_credentials
 
 
 @contextmanager

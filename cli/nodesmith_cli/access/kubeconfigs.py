@@ -24,14 +24,14 @@ _ARN = re.compile(r"arn:aws[\w-]*:eks:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<
 
 def regions_of(cluster: str) -> set[str]:
     """Return the regions of EKS clusters with this name in the kubeconfig, found by ARN as the AWS CLI writes it."""
-    found = set()
+    regions = set()
     for file in _files():
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        found |= {match["region"] for match in _ARN.finditer(text) if match["name"] == cluster}
-    return found
+        regions |= {match["region"] for match in _ARN.finditer(text) if match["name"] == cluster}
+    return regions
 
 
 def has_current_context() -> bool:
@@ -78,17 +78,17 @@ def _logged_errors() -> Iterator[list[str]]:
     The official client logs that an exec plugin has failed, and goes on without credentials. On a terminal, where the
     plugin's own errors are shown already, it logs a fault of its own instead, which says nothing.
     """
-    found: list[str] = []
+    messages: list[str] = []
 
     class Collecting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said = record.getMessage()
-            found.append("the credential plugin failed" if "NoneType" in said else said)
+            message_text = record.getMessage()
+            messages.append("the credential plugin failed" if "NoneType" in message_text else message_text)
 
     handler, root = Collecting(logging.ERROR), logging.getLogger()
     root.addHandler(handler)
     try:
-        yield found
+        yield messages
     finally:
         root.removeHandler(handler)
 

@@ -119,10 +119,10 @@ def _contexts(kubeconfig: Path) -> Iterator[str]:
     import yaml
 
     try:
-        found: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return
-    contexts = found.get("contexts") if isinstance(found, dict) else None
+    contexts = content.get("contexts") if isinstance(content, dict) else None
     listed = contexts if isinstance(contexts, list) else ()
     yield from (str(entry["name"]) for entry in listed if isinstance(entry, dict) and "name" in entry)
 

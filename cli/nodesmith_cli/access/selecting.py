@@ -26,8 +26,8 @@ class Clause:
     negated: bool = False
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        found = labels.get(self.key)
-        holds = found is not None and (self.values is None or found in self.values)
+        clause_match = labels.get(self.key)
+        holds = clause_match is not None and (self.values is None or clause_match in self.values)
         return holds != self.negated
 
 
@@ -62,25 +62,27 @@ def _clauses(selector: str) -> Iterator[Clause]:
         raise Rejected(f"-l: the selector has {len(selector):,} characters, of {_LONGEST:,} allowed")
     at = 0
     while at < len(selector):
-        found = _CLAUSE.match(selector, at)
-        if found is None:
+        clause_match = _CLAUSE.match(selector, at)
+        if clause_match is None:
             raise Rejected(
                 f"-l {selector[:80]}: cannot be read from {selector[at : at + 40]!r} on; "
                 "use a=b, a!=b, a in (b,c), a notin (b,c), a or !a, separated by commas"
             )
-        yield _clause(found)
-        at = found.end()
+        yield _clause(clause_match)
+        at = clause_match.end()
 
 
-def _clause(found: re.Match[str]) -> Clause:
-    if found["absent"]:
-        return Clause(found["not"], None, negated=True)
-    if found["of"]:
-        values = frozenset(value.strip() for value in found["values"].split(","))
-        return Clause(found["key"], values, negated=found["of"] == "notin")
-    if found["is"]:
-        return Clause(found["key"], frozenset((found["value"],)), negated=found["is"] == "!=")
-    return Clause(found["key"], None)
+def _clause(clause_match: re.Match[str]) -> Clause:
+    if clause_match["absent"]:
+        return Clause(clause_match["not"], None, negated=True)
+    if clause_match["of"]:
+        values = frozenset(value.strip() for value in clause_match["values"].split(","))
+        return Clause(clause_match["key"], values, negated=clause_match["of"] == "notin")
+    if clause_match["is"]:
+        return Clause(
+            clause_match["key"], frozenset((clause_match["value"],)), negated=clause_match["is"] == "!="
+        )
+    return Clause(clause_match["key"], None)
 
 
 def chosen_kubeconfig(kubeconfig: str, context: str) -> str:

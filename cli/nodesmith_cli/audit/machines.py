@@ -38,24 +38,24 @@ def machine(
     pool: Pool, type_name: str, zone: str, capacity_type: str, reservation: str = ""
 ) -> Machine | Refusal:
     """Return the machine for an offering, in a reservation if one is named, or the reason why it is not allowed."""
-    found = pool.types.get(type_name)
-    if found is None:
+    instance_type = pool.types.get(type_name)
+    if instance_type is None:
         return Refusal(Kind.INSTANCE_TYPE, "the catalogue has no such instance type")
-    if pool.images is not None and not boots(found, pool.images):
+    if pool.images is not None and not boots(instance_type, pool.images):
         return Refusal(Kind.IMAGE, "no image of its EC2NodeClass supports it")
     if pool.zones is not None and zone not in pool.zones:
         return Refusal(Kind.OFFERING, f"its EC2NodeClass has no subnet in {zone}")
-    sold = _sold(pool, found, zone, capacity_type, reservation)
+    sold = _sold(pool, instance_type, zone, capacity_type, reservation)
     if sold is None:
         where = f"in {zone} as {capacity_type}" + (f" of {reservation}" if reservation else "")
         return Refusal(Kind.OFFERING, f"it is not offered {where}")
     price, more = sold
-    labels = {**node_labels(found.labels), ZONE: zone, **_sold_as(capacity_type), **more, **_READY}
+    labels = {**node_labels(instance_type.labels), ZONE: zone, **_sold_as(capacity_type), **more, **_READY}
     clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
     if clash:
         reason = f"the NodePool's label {clash}={pool.labels[clash]} does not match this type"
         return Refusal(Kind.REQUIREMENTS, reason)
-    return _allowed(pool, found, price, {**pool.labels, **labels})
+    return _allowed(pool, instance_type, price, {**pool.labels, **labels})
 
 
 def _sold_as(capacity_type: str) -> Mapping[str, str]:

@@ -69,8 +69,8 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
 
 def _pods(cluster: Cluster, keys: Iterable[str]) -> list[Pod]:
     """Return the pods that exist and are readable, each once."""
-    found = (cluster.pods.get(key) for key in dict.fromkeys(keys))
-    return [pod for pod in found if pod is not None and not pod.fault]
+    existing_pods = (cluster.pods.get(key) for key in dict.fromkeys(keys))
+    return [pod for pod in existing_pods if pod is not None and not pod.fault]
 
 
 def _keep(result: Outcome, name: str, pods: list[Pod]) -> None:

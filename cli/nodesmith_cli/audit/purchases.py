@@ -100,13 +100,13 @@ def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> 
     best: list[Mismatch] | None = None
     looked_at = {key for pod in pods for key in selecting_keys(pod.spec)}
     for labels in _labellings(machine, own, looked_at):
-        found = [
+        misfits = [
             Mismatch(pod.placing, machine.type.name, kind, reason)
             for pod in pods
             for kind, reason in refusals(pod.spec, labels, pool.taints, None)
         ]
-        if best is None or len(found) < len(best):
-            best = found
+        if best is None or len(misfits) < len(best):
+            best = misfits
     return best or []
 
 

@@ -38,10 +38,10 @@ def contexts(incomplete: str) -> list[str]:
     names: set[str] = set()
     for path in os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep):
         try:
-            found = yaml.safe_load(Path(path).expanduser().read_text())
+            kubeconfig = yaml.safe_load(Path(path).expanduser().read_text())
         except (OSError, ValueError, yaml.YAMLError):
             continue
-        listed = found.get("contexts") if isinstance(found, dict) else None
+        listed = kubeconfig.get("contexts") if isinstance(kubeconfig, dict) else None
         names |= {str(entry["name"]) for entry in listed or () if isinstance(entry, dict) and "name" in entry}
     return sorted(name for name in names if name.startswith(incomplete))
 

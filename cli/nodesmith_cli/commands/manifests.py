@@ -61,10 +61,10 @@ def convert_command(
 
 def _minor(version: str) -> str:
     """Return 1.32 for 1.32, v1.32 or v1.32.4-eks-a1b2, and nothing for nothing. Raises Rejected for other text."""
-    found = re.fullmatch(r"v?(\d{1,3}\.\d{1,3})(?:\.\d+[\w.+-]*)?", version, re.ASCII)
-    if version and found is None:
+    match = re.fullmatch(r"v?(\d{1,3}\.\d{1,3})(?:\.\d+[\w.+-]*)?", version, re.ASCII)
+    if version and match is None:
         raise Rejected(f"--kubernetes-version {version}: write a version such as 1.32")
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def _require_base64(option: str, text: str) -> None:

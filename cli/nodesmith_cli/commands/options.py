@@ -60,9 +60,11 @@ def seconds_of(option: str, text: str) -> float:
 
 def output_formats(*formats: str) -> Any:
     """Return the option -o for these formats, and for JSONPath templates if JSON is among them."""
-    known = with_jsonpath(formats)
-    shown = f"[{'|'.join(known).replace('=', '=TEMPLATE')}]"
-    return typer.Option("--output", "-o", parser=parser_of(known), metavar=shown, help=_help_of(known))
+    all_formats = with_jsonpath(formats)
+    shown = f"[{'|'.join(all_formats).replace('=', '=TEMPLATE')}]"
+    return typer.Option(
+        "--output", "-o", parser=parser_of(all_formats), metavar=shown, help=_help_of(all_formats)
+    )
 
 
 DataOutputOption = Annotated[str, output_formats("table", "json", "yaml")]

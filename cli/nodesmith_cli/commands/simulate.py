@@ -151,8 +151,8 @@ def _since(text: str) -> timedelta | None:
     """Parse --since, which may have days; None if it is not given. Raises Rejected."""
     if not text:
         return None
-    found = _DAYS.fullmatch(text)
-    days, rest = (found.group(1), found.group(2)) if found else ("", text)
+    match = _DAYS.fullmatch(text)
+    days, rest = (match.group(1), match.group(2)) if match else ("", text)
     if not (days or rest):
         rest = text
     try:

@@ -119,14 +119,16 @@ def _spending_limits(environment: Environment) -> Iterator[Finding]:
         return
     for report in limit_reports(region, environment.clock()):
         (line,) = limit_lines([report])
-        said = line.removeprefix(report["name"]).removeprefix(":").strip()
+        message = line.removeprefix(report["name"]).removeprefix(":").strip()
         if "fault" in report:
-            yield warning("limits", report["name"], said, "write its SSM parameter again; see docs/limits.md")
+            yield warning(
+                "limits", report["name"], message, "write its SSM parameter again; see docs/limits.md"
+            )
         elif report["percent"] >= NEARLY_PERCENT:
             remedy = "raise the limit, or see which nodes cost the most: nodesmith status"
-            yield warning("limits", report["name"], said, remedy)
+            yield warning("limits", report["name"], message, remedy)
         else:
-            yield info("limits", report["name"], said)
+            yield info("limits", report["name"], message)
 
 
 def _registration(cluster: str, text: str, name: str) -> Iterator[Finding]:
@@ -146,8 +148,8 @@ def _disconnected(cluster: str, inspection: Inspection) -> Iterator[Finding]:
     """Yield an error for each resource that connect would create or change."""
     for row in inspection.due:
         state = "is missing" if row.standing is ResourceState.MADE else "differs from this release"
-        found = f"{state}: {row.detail}" if row.detail else state
-        yield error("connection", row.object, found, f"nodesmith connect {cluster}")
+        detail = f"{state}: {row.detail}" if row.detail else state
+        yield error("connection", row.object, detail, f"nodesmith connect {cluster}")
 
 
 def _forwarder(
@@ -159,11 +161,11 @@ def _forwarder(
         yield error("snapshot", bucket, "none has been written", f"check the observation function: {log}")
     elif now - snapshot.at > FRESH:
         age = span(round((now - snapshot.at).total_seconds()))
-        found = f"the newest is {age} old: neither the forwarder nor the observation function updates it"
-        yield error("snapshot", bucket, found, f"check the observation function: {log}")
+        detail = f"the newest is {age} old: neither the forwarder nor the observation function updates it"
+        yield error("snapshot", bucket, detail, f"check the observation function: {log}")
     if inspection.reading is not None and inspection.reading.image and not is_running(inspection):
-        *said, remedy = missing_because(inspection.server, reached_from)
-        yield warning("forwarder", "forwarder", "; ".join(said) or "has no pod", remedy)
+        *causes, remedy = missing_because(inspection.server, reached_from)
+        yield warning("forwarder", "forwarder", "; ".join(causes) or "has no pod", remedy)
 
 
 def is_running(inspection: Inspection) -> bool:

@@ -28,17 +28,17 @@ def _pushed(client: Client) -> str:
 
     ecr = client("ecr")
     try:
-        found = if_there(
+        pushed_image = if_there(
             lambda: ecr.describe_images(repositoryName=FORWARDER, imageIds=[{"imageTag": __version__}])
         )
-        if not found or not found["imageDetails"]:
+        if not pushed_image or not pushed_image["imageDetails"]:
             return ""
         repository = ecr.describe_repositories(repositoryNames=[FORWARDER])["repositories"][0]
     except ClientError as error:
         if error_code(error) not in ("RepositoryNotFoundException", "ImageNotFoundException"):
             raise
         return ""
-    return f"{repository['repositoryUri']}@{found['imageDetails'][0]['imageDigest']}"
+    return f"{repository['repositoryUri']}@{pushed_image['imageDetails'][0]['imageDigest']}"
 
 
 def push(repository: str, say: Callable[[str], None]) -> str:

@@ -88,22 +88,22 @@ def look(request: ConnectRequest, environment: Environment, *, is_to_keep_image:
 def _look(request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool) -> Inspection:
     account = AwsReading(environment.client, environment.region).account(request)
     server = environment.server(account.cluster)
-    found = list(problems(request, account))
+    findings_so_far = list(problems(request, account))
     try:
         refuse_without_rights(server, account.cluster, environment.region, account.caller)
     except Rejected as refusal:
-        found.append(error("kubernetes-rights", f"cluster {request.cluster}", str(refusal)))
-        return Inspection(account, server, None, worst_first(found), [])
+        findings_so_far.append(error("kubernetes-rights", f"cluster {request.cluster}", str(refusal)))
+        return Inspection(account, server, None, worst_first(findings_so_far), [])
     image = (is_to_keep_image and image_of(server)) or _image(request, environment, server)
     if not image:
-        found.append(_without_image(account))
+        findings_so_far.append(_without_image(account))
     inside = _inside(request, account, server, image, environment.clock())
     if not is_observed(request, account):
-        found += inside_problems(account, inside)
-        found += network_findings(cni_of(server), registration(request, account).settings, account)
+        findings_so_far += inside_problems(account, inside)
+        findings_so_far += network_findings(cni_of(server), registration(request, account).settings, account)
     planned = rows(request, account, inside)
-    found += _of_cdk(account, planned)
-    return Inspection(account, server, inside, worst_first(found), planned)
+    findings_so_far += _of_cdk(account, planned)
+    return Inspection(account, server, inside, worst_first(findings_so_far), planned)
 
 
 def _inside(
@@ -158,5 +158,5 @@ def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:
         if any(isinstance(row.action, ReplaceEntry) for row in due):  # CloudFormation would see no change
             remedy = f"run {command} destroy {stack}, then {command} deploy {stack}"
         names = ", ".join(row.object for row in due)
-        found = f"manages the cluster's AWS resources, but these are missing or differ: {names}"
-        yield error("cdk", f"stack {stack}", found, remedy)
+        detail = f"manages the cluster's AWS resources, but these are missing or differ: {names}"
+        yield error("cdk", f"stack {stack}", detail, remedy)

@@ -23,15 +23,15 @@ def refuse_image(reference: str) -> None:
 
 def parsed_settings(options: Sequence[str]) -> dict[str, str]:
     """Parse the values of `--setting NAME=VALUE`. Raises Rejected with all faults."""
-    found = dict(option.partition("=")[::2] for option in options)
+    parsed = dict(option.partition("=")[::2] for option in options)
     faults = [f"{option!r}: expected NAME=VALUE" for option in options if "=" not in option]
-    given = {name: value for name, value in found.items() if value}
-    unknown = {name: "" for name, value in found.items() if not value}
+    given = {name: value for name, value in parsed.items() if value}
+    unknown = {name: "" for name, value in parsed.items() if not value}
     faults += settings_faults("--setting", given)
     faults += [fault for fault in settings_faults("--setting", unknown) if "unknown" in fault]
     if faults:
         raise Rejected("; ".join(faults))
-    return found
+    return parsed
 
 
 def refuse_vpc_name(vpc: str | None) -> None:

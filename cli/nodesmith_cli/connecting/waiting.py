@@ -49,25 +49,25 @@ class Snapshots:
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
-            found = if_there(lambda: s3.head_object(Bucket=self.bucket, Key=key))
-        if found is None:
+            response = if_there(lambda: s3.head_object(Bucket=self.bucket, Key=key))
+        if response is None:
             return None
-        version = found.get("VersionId") or found["ETag"]
-        return SnapshotVersion(max([found["LastModified"], *self._heartbeats()]), version)
+        version = response.get("VersionId") or response["ETag"]
+        return SnapshotVersion(max([response["LastModified"], *self._heartbeats()]), version)
 
     def _heartbeats(self) -> Iterator[datetime]:
         """Yield the time of the forwarder's last heartbeat, if there is one."""
         pk = forwarder_partition_key(self.cluster)
         with asking("dynamodb:Query", f"table/{TABLE}"):
             dynamodb = self.client("dynamodb")
-            found = if_there(
+            response = if_there(
                 lambda: dynamodb.query(
                     TableName=TABLE,
                     KeyConditionExpression="pk = :pk",
                     ExpressionAttributeValues={":pk": {"S": pk}},
                 )
             )
-        beats = (read_heartbeat(item) for item in (found or {}).get("Items", ()))
+        beats = (read_heartbeat(item) for item in (response or {}).get("Items", ()))
         yield from (beat.at for beat in beats if beat is not None)
 
 
@@ -115,8 +115,8 @@ def _state(pod: Manifest) -> str:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting")
         if waiting:
-            said = f": {waiting['message']}" if waiting.get("message") else ""
-            return f"{waiting.get('reason', 'waits')}{said}"
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"{waiting.get('reason', 'waits')}{message}"
     return f"{status.get('phase') or 'Pending'}, but has not written a snapshot yet"
 
 

@@ -36,10 +36,10 @@ _OLD = timedelta(hours=3)
 
 def commitments_in(file: str, catalog: Catalog, now: datetime) -> Commitments:
     """Return the commitments that a file lists. Raises Rejected with everything that is wrong with it."""
-    found, problems = listed_in(file, catalog)
+    commitments, problems = listed_in(file, catalog)
     if problems:
         raise Rejected(f"--commitments {file}: " + "; ".join(map(str, problems)))
-    return Commitments(CommitmentBook(now, tuple(found), vcpus=_vcpus(catalog)))
+    return Commitments(CommitmentBook(now, tuple(commitments), vcpus=_vcpus(catalog)))
 
 
 def listed_in(
@@ -58,8 +58,8 @@ def listed_in(
     listed, problems = parse_listed(_dated(entries), now)
     prices = {kind: price for (kind, _), price in sorted(on_demand_prices(catalog).items())}
     made = [rule.commitment(prices, _vcpus(catalog)) for rule in listed]
-    found = [result for result in made if isinstance(result, Commitment)]
-    return found, [*problems, *(result for result in made if isinstance(result, Problem))]
+    commitments = [result for result in made if isinstance(result, Commitment)]
+    return commitments, [*problems, *(result for result in made if isinstance(result, Problem))]
 
 
 def _dated(entries: Any) -> Any:

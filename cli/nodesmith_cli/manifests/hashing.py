@@ -36,9 +36,9 @@ class Hash(NamedTuple):
 
 def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
     """Print hashes to standard output, and problems and notes to standard error. Returns the exit status."""
-    found = list(read_documents(files))
-    faults = [item for item in found if isinstance(item, Fault)]
-    read = [item for item in found if isinstance(item, Document)]
+    items = list(read_documents(files))
+    faults = [item for item in items if isinstance(item, Fault)]
+    read = [item for item in items if isinstance(item, Document)]
     documents = [candidate for candidate in read if not _is_foreign_nodepool(candidate)]
     conversion = convert([document.manifest for document in documents])
     wrong = [

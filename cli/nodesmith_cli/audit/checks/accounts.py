@@ -103,9 +103,8 @@ def check_requests(result: Outcome) -> None:
         least = plus(pods, needs_of(bought.daemons.get(node.instance_type, ())))
         stated = {n: a for n, a in node.requests.items() if not n.startswith(_ATTACHABLE)}
         for name in sorted(least.keys() | stated.keys()):
-            said, asked = stated.get(name, 0), least.get(name, 0)
-            if not asked <= said <= pods.get(name, 0) + every.get(name, 0):
-                what = (
-                    f"pods and DaemonSets request {shown(name, asked)}, but requests has {shown(name, said)}"
-                )
-                result.report(Kind.REQUESTS, node.name, what)
+            stated_amount, required_amount = stated.get(name, 0), least.get(name, 0)
+            if not required_amount <= stated_amount <= pods.get(name, 0) + every.get(name, 0):
+                required, has = shown(name, required_amount), shown(name, stated_amount)
+                message = f"pods and DaemonSets request {required}, but requests has {has}"
+                result.report(Kind.REQUESTS, node.name, message)

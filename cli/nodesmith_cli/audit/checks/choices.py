@@ -82,18 +82,16 @@ def check_min_values(result: Outcome, suiting: AdmittingMachines, *, strict: boo
             wanted, key = int(requirement.get("minValues") or 0), today(requirement["key"])
             if not bought or not place or not wanted:
                 continue
-            found = _values(bought.pool, bought.machines, key)
-            if len(found) < wanted:
+            values_found = _values(bought.pool, bought.machines, key)
+            if len(values_found) < wanted:
                 suited = list(_usual(bought, suiting.machines(bought.pool, place.pods), place.pods))
                 alike = [m for m in suited if m.labels[CAPACITY_TYPE] == node.capacity_type]
-                found |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
+                values_found |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
                 if not strict:
                     here = (m for m in alike if m.labels[ZONE] == node.zone)
                     wanted = min(wanted, len(_values(bought.pool, here, key)))
-            if len(found) < wanted:
-                message = (
-                    f"minValues requires {wanted} values of {key}, but its instanceTypes have {len(found)}"
-                )
+            if len(values_found) < wanted:
+                message = f"minValues requires {wanted} values of {key}, but its instanceTypes have {len(values_found)}"
                 result.report(Kind.MIN_VALUES, node.name, message)
 
 

@@ -87,8 +87,8 @@ def _lacking(
 
 
 def _report_lack(result: Outcome, place: Place, lack: Mapping[str, tuple[int, int]], what: str) -> None:
-    for name, (asked, offered) in lack.items():
-        message = f"its pods request {shown(name, asked)}, but{what} it offers {shown(name, offered)}"
+    for name, (requested, offered) in lack.items():
+        message = f"its pods request {shown(name, requested)}, but{what} it offers {shown(name, offered)}"
         result.report(Kind.RESOURCES, place.name, message)
 
 

@@ -55,7 +55,7 @@ class DeviceClaims:
 
         Pods that name the same ResourceClaim share its devices.
         """
-        found: dict[object, int] = {}
+        counts: dict[object, int] = {}
         for pod in pods:
             for claim in pod.spec.get("resourceClaims") or ():
                 field = next((name for name in _KINDS if claim.get(name)), "")
@@ -64,10 +64,10 @@ class DeviceClaims:
                     return None
                 is_shared = field == "resourceClaimName"
                 try:
-                    found[key if is_shared else (pod.key, claim["name"])] = _least(self._asked[key])
+                    counts[key if is_shared else (pod.key, claim["name"])] = _least(self._asked[key])
                 except UNREADABLE:
                     return None
-        return sum(found.values())
+        return sum(counts.values())
 
 
 def _least(spec: Any) -> int:

@@ -79,13 +79,13 @@ def _readable(manifests: Sequence[Manifest]) -> Iterator[_Overlay]:
 def _places(overlay: _Overlay, pools: Pools) -> Iterator[Place]:
     for name, pool in pools.items():
         for kind in pool.types.values():
-            known = {**pool.labels, **node_labels(kind.labels)}
+            labels = {**pool.labels, **node_labels(kind.labels)}
             for offering in kind.offerings:
-                if all(_meets(requirement, known, kind, offering) for requirement in overlay.requirements):
+                if all(_meets(requirement, labels, kind, offering) for requirement in overlay.requirements):
                     yield name, kind.name, offering.zone, offering.capacity_type
 
 
-def _meets(requirement: Manifest, known: Mapping[str, str], kind: InstanceType, offering: Offering) -> bool:
+def _meets(requirement: Manifest, labels: Mapping[str, str], kind: InstanceType, offering: Offering) -> bool:
     key, values = today(requirement["key"]), requirement.get("values") or ()
     sold = {
         ZONE: offering.zone,
@@ -93,11 +93,11 @@ def _meets(requirement: Manifest, known: Mapping[str, str], kind: InstanceType, 
         _CAPACITY_TYPE: offering.capacity_type,
         _EKS: "SPOT" if offering.capacity_type == "spot" else "ON_DEMAND",
     }
-    found = sold.get(key, known.get(key))
+    actual = sold.get(key, labels.get(key))
     open_to = kind.requirements.get(key)
-    if found is None and open_to is not None and not open_to.complement and open_to.values:
+    if actual is None and open_to is not None and not open_to.complement and open_to.values:
         return any(holds(requirement["operator"], values, value) for value in open_to.values)
-    return holds(requirement["operator"], values, found)
+    return holds(requirement["operator"], values, actual)
 
 
 def _contradict(

@@ -69,10 +69,10 @@ def read_plan(raw: Mapping[str, Any]) -> Plan:
 
 
 def _listed(plan: Plan, raw: Mapping[str, Any], name: str) -> Sequence[Any]:
-    found = raw.get(name)
-    if isinstance(found, list):
-        return found
-    plan.violations.append(Violation(Kind.FORMAT, name, f"is {found!r}, not a list"))
+    listed = raw.get(name)
+    if isinstance(listed, list):
+        return listed
+    plan.violations.append(Violation(Kind.FORMAT, name, f"is {listed!r}, not a list"))
     return ()
 
 

@@ -169,10 +169,10 @@ def needs_of(pods: Iterable[Pod]) -> Amounts:
 def _container_needs(container: Manifest, requirements: Mapping[Any, Manifest]) -> Amounts:
     """Return a container's requests. A limit without a request counts as one, as in the API server's defaults."""
     resources = container.get("resources") or {}
-    asked = {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+    resource_requests = {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
     status = requirements.get(container.get("name")) or {}
     allocated = amounts(status.get("allocatedResources"))
-    return largest(largest(asked, allocated), amounts(dig(status, "resources", "requests")))
+    return largest(largest(resource_requests, allocated), amounts(dig(status, "resources", "requests")))
 
 
 def _ports(spec: Manifest) -> Iterator[Port]:

@@ -35,7 +35,7 @@ class Reservation:
 
 def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
     """Return the usable reservations by id. Assumes one free instance if the number is unknown."""
-    found: dict[str, Reservation] = {}
+    reservations: dict[str, Reservation] = {}
     for reservation in dig(nodeclass, "status", "capacityReservations") or ():
         if reservation.get("state") != "expiring":
             labels = {
@@ -44,10 +44,10 @@ def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
                 f"{_RESERVATION}-interruptible": "true" if reservation.get("interruptible") else "false",
             }
             free = int(reservation.get("availableInstanceCount", 1))
-            found[reservation["id"]] = Reservation(
+            reservations[reservation["id"]] = Reservation(
                 reservation["instanceType"], reservation["availabilityZone"], free, labels
             )
-    return found
+    return reservations
 
 
 def read_images(nodeclass: Manifest | None) -> Sequence[Sequence[Manifest]] | None:
@@ -149,11 +149,11 @@ def _divided(kind: InstanceType, nodeclass: Manifest) -> InstanceType:
 
 
 def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
-    asked = [r for r in requirements if r["key"] == _TENANCY]
+    tenancy_requirements = [r for r in requirements if r["key"] == _TENANCY]
     return tuple(
         tenancy
         for tenancy in ("default", "dedicated")
-        if all(holds(r["operator"], r.get("values") or (), tenancy) for r in asked)
+        if all(holds(r["operator"], r.get("values") or (), tenancy) for r in tenancy_requirements)
     )
 
 

@@ -11,27 +11,27 @@ UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedul
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def holds(operator: str, values: Iterable[str], found: str | None) -> bool:
-    """Return whether a label with the value `found` (None: absent) satisfies an operator. An unknown operator fails."""
+def holds(operator: str, values: Iterable[str], actual: str | None) -> bool:
+    """Return whether a label with the value `actual` (None: absent) satisfies an operator. Unknown operators fail."""
     values = [str(value) for value in values]
     match operator:
         case "In":
-            return found in values
+            return actual in values
         case "NotIn":
-            return found not in values
+            return actual not in values
         case "Exists":
-            return found is not None
+            return actual is not None
         case "DoesNotExist":
-            return found is None
+            return actual is None
         case "Gt" | "Lt" | "Gte" | "Lte":
-            return _compares(operator, values, found)
+            return _compares(operator, values, actual)
         case _:
             return False
 
 
-def _compares(operator: str, values: list[str], found: str | None) -> bool:
+def _compares(operator: str, values: list[str], value: str | None) -> bool:
     try:
-        label, bound = int(found or ""), int(values[0])
+        label, bound = int(value or ""), int(values[0])
     except (ValueError, IndexError):
         return False
     return {"Gt": label > bound, "Lt": label < bound, "Gte": label >= bound, "Lte": label <= bound}[operator]
@@ -82,14 +82,14 @@ def tolerates(toleration: Manifest, taint: Manifest) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
         return False
-    found, given = str(taint.get("value") or ""), str(toleration.get("value") or "")
+    value, tolerated = str(taint.get("value") or ""), str(toleration.get("value") or "")
     match toleration.get("operator") or "Equal":
         case "Exists":
             return True
         case "Equal":
-            return bool(toleration.get("key")) and found == given
+            return bool(toleration.get("key")) and value == tolerated
         case "Gt" | "Lt" as operator:
-            return _compares(operator, [given], found)
+            return _compares(operator, [tolerated], value)
         case _:
             return False
 
@@ -109,5 +109,5 @@ def refusals(
     spec: Manifest, labels: Mapping[str, str], taints: Iterable[Manifest], name: str | None
 ) -> list[tuple[Kind, str]]:
     """Return the reasons why a pod may not run on a node, by labels and taints."""
-    found = [(Kind.LABELS, label_refusal(spec, labels, name)), (Kind.TAINT, taint_refusal(spec, taints))]
-    return [(kind, reason) for kind, reason in found if reason]
+    candidates = [(Kind.LABELS, label_refusal(spec, labels, name)), (Kind.TAINT, taint_refusal(spec, taints))]
+    return [(kind, reason) for kind, reason in candidates if reason]

@@ -41,20 +41,20 @@ def is_kept_for(volume: Manifest, key: str) -> bool:
 
 def could_serve(volume: Manifest, claim: Manifest, storage: Manifest) -> bool:
     """Return whether a volume is available, and satisfies a claim of this StorageClass."""
-    spec, asked = volume.get("spec") or {}, claim.get("spec") or {}
+    spec, claim_spec = volume.get("spec") or {}, claim.get("spec") or {}
     annotations = volume["metadata"].get("annotations") or {}
     return (
         dig(volume, "status", "phase") == "Available"
         and not spec.get("claimRef")
         and "deletionTimestamp" not in volume["metadata"]
         and annotations.get(STORAGE_CLASS, spec.get("storageClassName")) == storage["metadata"]["name"]
-        and (spec.get("volumeMode") or "Filesystem") == (asked.get("volumeMode") or "Filesystem")
-        and set(asked.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
+        and (spec.get("volumeMode") or "Filesystem") == (claim_spec.get("volumeMode") or "Filesystem")
+        and set(claim_spec.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
         and whole_units(dig(spec, "capacity", "storage") or 0)
-        >= whole_units(dig(asked, "resources", "requests", "storage") or 0)
+        >= whole_units(dig(claim_spec, "resources", "requests", "storage") or 0)
         and (
-            asked.get("selector") is None
-            or selects(asked["selector"], volume["metadata"].get("labels") or {})
+            claim_spec.get("selector") is None
+            or selects(claim_spec["selector"], volume["metadata"].get("labels") or {})
         )
     )
 

@@ -89,7 +89,7 @@ def compacted(batches: Iterable[Batch]) -> list[Batch]:
 
     With fewer tallies, more pods are alike: batches that start as one per node end as one per zone.
     """
-    found: dict[tuple[object, ...], Batch] = {}
+    batch_by_key: dict[tuple[object, ...], Batch] = {}
     live = [batch for batch in batches if batch.pods]
     for batch in live:
         for tally in batch.tallies:
@@ -100,10 +100,10 @@ def compacted(batches: Iterable[Batch]) -> list[Batch]:
     for batch in live:
         batch.gives = [(t, d, a) for t, d, a in batch.gives if matters(t, d, affinity=a)]
         if batch.rules or batch.gives:
-            found.setdefault(batch.equivalence_key, Batch(batch.rules, batch.gives, [])).pods.extend(
+            batch_by_key.setdefault(batch.equivalence_key, Batch(batch.rules, batch.gives, [])).pods.extend(
                 batch.pods
             )
-    return list(found.values())
+    return list(batch_by_key.values())
 
 
 Snapshot: TypeAlias = tuple[list[Batch], dict[Tally, Counts]]
@@ -181,10 +181,10 @@ def complaints(batches: Iterable[Batch]) -> list[BindingFailure]:
     start = compacted(batches)
     few = sum(len(batch.pods) for batch in start) <= MOST_PODS
     before = snapshot(start) if few else None
-    found = [complaint for batch in _undo_all(start) for complaint in _complaints(batch)]
-    if found and before and Backtracking(put_back(before)).succeeds():
+    all_complaints = [complaint for batch in _undo_all(start) for complaint in _complaints(batch)]
+    if all_complaints and before and Backtracking(put_back(before)).succeeds():
         return []
-    return found
+    return all_complaints
 
 
 def _undo_all(batches: list[Batch]) -> list[Batch]:

@@ -83,14 +83,14 @@ class _Tallies:
     def affinities(self, pod: Pod, place: Place) -> Iterator[AffinityRule]:
         """Yield the rule of a pod's required affinity. As in kube-scheduler, one pod must match all of its terms."""
         terms = self._peers.affinity_terms(pod, "podAffinity")
-        found = [self._domain(pod, place, term.topology_key, Kind.AFFINITY) for term in terms]
-        if terms and None not in found:
+        term_domains = [self._domain(pod, place, term.topology_key, Kind.AFFINITY) for term in terms]
+        if terms and None not in term_domains:
             key = json.dumps([(term.key, term.topology_key) for term in terms])
             if key not in self._bonds:
                 self._bonds[key] = tuple(Tally(self._by_key(term.topology_key)) for term in terms)
                 for tally in self._bonds[key]:
                     self._count(tally, terms, leaving=True)
-            seats = [(t, d) for t, d in zip(self._bonds[key], found, strict=True) if d is not None]
+            seats = [(t, d) for t, d in zip(self._bonds[key], term_domains, strict=True) if d is not None]
             keys = tuple(term.topology_key for term in terms)
             yield AffinityRule(keys, seats, all(term.takes(pod) for term in terms))
 

@@ -42,10 +42,10 @@ def subnet_findings(account: Account) -> Iterator[Finding]:
     for subnet in account.subnets:
         if subnet.discovery != account.cluster.name or subnet.free_addresses >= FEW_ADDRESSES:
             continue
-        found = f"has {subnet.free_addresses} free addresses ({subnet.zone})"
+        detail = f"has {subnet.free_addresses} free addresses ({subnet.zone})"
         remedy = "add a subnet with the tag karpenter.sh/discovery, or enable prefix delegation"
         make = error if not subnet.free_addresses else warning
-        yield make("subnet-addresses", f"subnet {subnet.id}", found, remedy)
+        yield make("subnet-addresses", f"subnet {subnet.id}", detail, remedy)
 
 
 def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
@@ -59,8 +59,8 @@ def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
                 f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 "
                 f"--quota-code {QUOTAS[capacity]} --desired-value {max(64, round(2 * quota))}"
             )
-            found = f"{used} of {quota:.0f} vCPUs are in use"
-            yield warning("vcpu-quota", f"EC2 quota of {capacity} vCPUs", found, command)
+            detail = f"{used} of {quota:.0f} vCPUs are in use"
+            yield warning("vcpu-quota", f"EC2 quota of {capacity} vCPUs", detail, command)
     if quotas.concurrency is not None and quotas.concurrency < CONCURRENT:
         yield warning(
             "lambda-concurrency",
@@ -83,12 +83,12 @@ class QuotaReading(AwsCaller):
     def _quota(self, code: str) -> float | None:
         def read() -> float | None:
             try:
-                found = self.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
+                response = self.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
             except ClientError as refused:
                 if error_code(refused) not in ("NoSuchResourceException", "NoSuchResource"):
                     raise
                 return None
-            return float(found["Quota"]["Value"])
+            return float(response["Quota"]["Value"])
 
         return self.ask("servicequotas:GetServiceQuota", f"ec2/{code}", read, None)
 
@@ -96,10 +96,12 @@ class QuotaReading(AwsCaller):
         def read() -> dict[str, int]:
             states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
             pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=states)
-            found = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+            instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
             used = dict.fromkeys(QUOTAS, 0)
-            for finding in found:
-                used["spot" if finding.get("InstanceLifecycle") == "spot" else "on-demand"] += _vcpus(finding)
+            for instance in instances:
+                used["spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"] += _vcpus(
+                    instance
+                )
             return used
 
         return self.ask("ec2:DescribeInstances", "*", read, dict[str, int]())

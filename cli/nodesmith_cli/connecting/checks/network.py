@@ -39,12 +39,14 @@ class Cni:
 def cni_of(server: ApiServer) -> Cni | None:
     """Return the VPC CNI of a cluster, None if it has another CNI or the caller may not read it. Raises Transient."""
     try:
-        found, configs = server.get(CNI), listed(server, ENI_CONFIGS)
+        daemonset, configs = server.get(CNI), listed(server, ENI_CONFIGS)
     except Rejected:
         return None
-    if found is None:
+    if daemonset is None:
         return None
-    containers = (((found.get("spec") or {}).get("template") or {}).get("spec") or {}).get("containers") or ()
+    containers = (((daemonset.get("spec") or {}).get("template") or {}).get("spec") or {}).get(
+        "containers"
+    ) or ()
     environment = {
         str(variable["name"]): str(variable.get("value") or "")
         for container in containers
@@ -57,10 +59,10 @@ def cni_of(server: ApiServer) -> Cni | None:
 def _config(server: ApiServer) -> Mapping[str, str]:
     """Return the VPC CNI's ConfigMap, empty if there is none or the caller may not read it."""
     try:
-        found = server.get(CONFIG)
+        config_map = server.get(CONFIG)
     except Rejected:
         return {}
-    return (found or {}).get("data") or {}
+    return (config_map or {}).get("data") or {}
 
 
 def network_findings(cni: Cni | None, settings: Mapping[str, str], account: Account) -> Iterator[Finding]:
@@ -84,24 +86,24 @@ def _reserved(cni: Cni, settings: Mapping[str, str], cluster: str) -> Iterator[F
     reserved = int(written) if written.isdecimal() else 0
     connect = f"nodesmith connect {cluster} --setting RESERVED_ENIS"
     if reserved < len(reasons):
-        found = (
+        detail = (
             f"{'; '.join(reasons)}, but RESERVED_ENIS is {reserved}: nodes are given pods without an address"
         )
-        yield warning("vpc-cni", _OBJECT, found, f"{connect}={len(reasons)}")
+        yield warning("vpc-cni", _OBJECT, detail, f"{connect}={len(reasons)}")
     elif reserved and not reasons:
-        found = f"RESERVED_ENIS is {reserved}, but all interfaces serve pods: nodes could take more pods"
-        yield warning("vpc-cni", _OBJECT, found, f"{connect}=0")
+        detail = f"RESERVED_ENIS is {reserved}, but all interfaces serve pods: nodes could take more pods"
+        yield warning("vpc-cni", _OBJECT, detail, f"{connect}=0")
 
 
 def _prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> Iterator[Finding]:
     expected, there = settings.get("PREFIX_DELEGATION", "").lower() == "true", cni.has(_PREFIXES)
     connect = f"nodesmith connect {cluster} --setting PREFIX_DELEGATION"
     if there and not expected:
-        found = f"{_PREFIXES}=true, but PREFIX_DELEGATION is false: nodes could take more pods"
-        yield warning("vpc-cni", _OBJECT, found, f"{connect}=true")
+        detail = f"{_PREFIXES}=true, but PREFIX_DELEGATION is false: nodes could take more pods"
+        yield warning("vpc-cni", _OBJECT, detail, f"{connect}=true")
     elif expected and not there:
-        found = f"PREFIX_DELEGATION is true, but {_PREFIXES} is not: nodes are given pods without an address"
-        yield warning("vpc-cni", _OBJECT, found, f"{connect}=false, or {_enable(_PREFIXES)}")
+        detail = f"PREFIX_DELEGATION is true, but {_PREFIXES} is not: nodes are given pods without an address"
+        yield warning("vpc-cni", _OBJECT, detail, f"{connect}=false, or {_enable(_PREFIXES)}")
 
 
 def _windows_prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> Iterator[Finding]:
@@ -111,33 +113,33 @@ def _windows_prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> It
     connect = f"nodesmith connect {cluster} --setting WINDOWS_PREFIX_DELEGATION"
     if there and not expected:
         but = "but WINDOWS_PREFIX_DELEGATION is false: Windows nodes could take more pods"
-        found = f"{_WINDOWS_PREFIXES} is true, {but}"
-        yield warning("vpc-cni", _CONFIG_MAP, found, f"{connect}=true")
+        detail = f"{_WINDOWS_PREFIXES} is true, {but}"
+        yield warning("vpc-cni", _CONFIG_MAP, detail, f"{connect}=true")
     elif expected and not there:
-        found = (
+        detail = (
             f"WINDOWS_PREFIX_DELEGATION is true, but {_WINDOWS_IPAM} and {_WINDOWS_PREFIXES} are not both true: "
             "Windows nodes are given pods without an address"
         )
-        yield warning("vpc-cni", _CONFIG_MAP, found, f"{connect}=false, or set both keys to true")
+        yield warning("vpc-cni", _CONFIG_MAP, detail, f"{connect}=false, or set both keys to true")
 
 
 def _eni_configs(cni: Cni, account: Account) -> Iterator[Finding]:
     if not cni.has(_CUSTOM):
         if cni.eni_configs:
-            found = f"exist, but {_CUSTOM} is not true: they have no effect"
-            yield info("vpc-cni", f"ENIConfigs {some(cni.eni_configs)}", found)
+            detail = f"exist, but {_CUSTOM} is not true: they have no effect"
+            yield info("vpc-cni", f"ENIConfigs {some(cni.eni_configs)}", detail)
         return
     if not cni.eni_configs:
-        found = f"{_CUSTOM}=true, but there is no ENIConfig: no pod gets an address"
-        yield warning("vpc-cni", _OBJECT, found, "create an ENIConfig for each zone of the nodes' subnets")
+        detail = f"{_CUSTOM}=true, but there is no ENIConfig: no pod gets an address"
+        yield warning("vpc-cni", _OBJECT, detail, "create an ENIConfig for each zone of the nodes' subnets")
         return
     if cni.environment.get(_BY_LABEL) not in _ZONE_LABELS:
         return
     zones = {subnet.zone for subnet in account.subnets if subnet.discovery == account.cluster.name}
     missing = sorted(zones - {*cni.eni_configs})
     if missing:
-        found = f"none is named {some(missing)}: pods on nodes of such a zone get no address"
-        yield warning("vpc-cni", "ENIConfigs", found, f"kubectl create an ENIConfig named {missing[0]}")
+        detail = f"none is named {some(missing)}: pods on nodes of such a zone get no address"
+        yield warning("vpc-cni", "ENIConfigs", detail, f"kubectl create an ENIConfig named {missing[0]}")
 
 
 def _enable(name: str) -> str:

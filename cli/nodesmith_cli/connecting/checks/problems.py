@@ -140,11 +140,11 @@ def _endpoint(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     if account.stack is None or not missing:
         return
     if vpc and len(missing) == len(talking(observed=observed)):
-        found = f"VPC {vpc!r} has no functions in this region"
+        detail = f"VPC {vpc!r} has no functions in this region"
         yield error(
             "vpc",
             f"registration of {cluster.name}",
-            found,
+            detail,
             f"add it to `vpcs` in cdk.json, then run {deploy_command(account.region)}",
         )
         return
@@ -227,8 +227,8 @@ def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
         return
     remedy = f"add it to `nodeRoles` of the region in cdk.json, then {deploy_command(account.region)}"
     if stack.node_roles is None:
-        found = f"functions may pass {default}; the stack does not show whether they may pass this one"
-        yield warning("node-role", f"role {name}", found, remedy)
+        detail = f"functions may pass {default}; the stack does not show whether they may pass this one"
+        yield warning("node-role", f"role {name}", detail, remedy)
     else:
         passable = some([default, *stack.node_roles])
         yield error("node-role", f"role {name}", f"functions may not pass it, only {passable}", remedy)
@@ -236,10 +236,10 @@ def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
 
 def _discovery(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     name = account.cluster.name
-    for what, found in (("subnets", account.subnets), ("security groups", account.groups)):
-        if any(resource.discovery == name for resource in found):
+    for what, resources in (("subnets", account.subnets), ("security groups", account.groups)):
+        if any(resource.discovery == name for resource in resources):
             continue
-        others = [resource for resource in found if resource.discovery]
+        others = [resource for resource in resources if resource.discovery]
         if others:
             yield warning(
                 "discovery",

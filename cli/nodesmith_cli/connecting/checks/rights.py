@@ -59,9 +59,9 @@ def _rights(role: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 def _is_allowed(server: Applier, user: str, right: Mapping[str, str]) -> bool | None:
     """Return whether the user has a permission, or None if the caller may not ask."""
-    asked = {"spec": {"user": user, "resourceAttributes": {k: v for k, v in right.items() if v}}}
-    status, said = server.ask("POST", _REVIEWS, asked, read_seconds=_READ_SECONDS)
-    return bool((said.get("status") or {}).get("allowed")) if status < 300 else None
+    review = {"spec": {"user": user, "resourceAttributes": {k: v for k, v in right.items() if v}}}
+    status, response = server.ask("POST", _REVIEWS, review, read_seconds=_READ_SECONDS)
+    return bool((response.get("status") or {}).get("allowed")) if status < 300 else None
 
 
 def _said(right: Mapping[str, str]) -> str:

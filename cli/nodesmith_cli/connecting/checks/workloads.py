@@ -60,8 +60,8 @@ def pool_findings(ownership: ClusterOwnership, region: str) -> Iterator[Finding]
             sound.append(pool)
             continue
         hint = did_you_mean(named, classes) or f"; existing: {', '.join(sorted(classes)) or 'none'}"
-        found = f"its EC2NodeClass {named!r} does not exist{hint}"
-        yield error("nodepool", f"NodePool {name_of(pool)}", found, f"kubectl edit nodepool {name_of(pool)}")
+        detail = f"its EC2NodeClass {named!r} does not exist{hint}"
+        yield error("nodepool", f"NodePool {name_of(pool)}", detail, f"kubectl edit nodepool {name_of(pool)}")
     if sound:
         yield from _unbuyable(sound, ownership.nodeclasses, region)
 
@@ -83,9 +83,9 @@ def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:
     causes = [c for c in conditions.values() if c.get("status") == "False" and c.get("type") != "Ready"] or [
         ready
     ]
-    said = "; ".join(str(c.get("message") or c.get("reason") or c.get("type")) for c in causes)
+    message = "; ".join(str(c.get("message") or c.get("reason") or c.get("type")) for c in causes)
     remedy = f"kubectl describe ec2nodeclass {name_of(manifest)}: its conditions say what is wrong"
-    yield error("nodeclass", name, f"is not ready: {said}", remedy)
+    yield error("nodeclass", name, f"is not ready: {message}", remedy)
 
 
 def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: str) -> Iterator[Finding]:
@@ -102,11 +102,11 @@ def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: s
     for finding in check(documents, region):
         if finding.is_error:
             fault = finding.fault
-            found = f"{fault.field} {fault.message}" if fault.field else fault.message
+            detail = f"{fault.field} {fault.message}" if fault.field else fault.message
             yield error(
                 "nodepool",
                 fault.object.replace("/", " ", 1),
-                found,
+                detail,
                 "run nodesmith validate on its manifest",
             )
 

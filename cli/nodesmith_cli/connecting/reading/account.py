@@ -21,10 +21,10 @@ class AccountReading(AwsCaller):
 
     def stack(self) -> RegionStack | None:
         """Return the outputs of the region's stack, or None without a stack."""
-        found = self._stack(f"nodesmith-{self.region}")
-        if found is None:
+        described = self._stack(f"nodesmith-{self.region}")
+        if described is None:
             return None
-        outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs") or ()}
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs") or ()}
         roles = outputs.get("NodeRoles")
         return RegionStack(
             outputs.get("Version", ""),
@@ -58,8 +58,8 @@ class AccountReading(AwsCaller):
         name = parameter_name(cluster, observed=observed)
 
         def read() -> str | None:
-            found = if_there(lambda: self.client("ssm").get_parameter(Name=name))
-            return None if found is None else str(found["Parameter"]["Value"])
+            response = if_there(lambda: self.client("ssm").get_parameter(Name=name))
+            return None if response is None else str(response["Parameter"]["Value"])
 
         return self.ask("ssm:GetParameter", f"parameter{name}", read, None)
 
@@ -96,18 +96,18 @@ class AccountReading(AwsCaller):
 
     def node_roles(self, cluster: str, names: Iterable[str]) -> dict[str, NodeRole]:
         """Return the named roles that exist, by name."""
-        found = {}
+        roles = {}
         for name in names:
             role = self.role(name)
             if role is not None:
-                found[name] = NodeRole(
+                roles[name] = NodeRole(
                     name,
                     frozenset(self._policies(name)),
                     _trusts_ec2(role.get("AssumeRolePolicyDocument") or {}),
                     is_made({tag["Key"]: tag["Value"] for tag in role.get("Tags") or ()}, cluster),
                     role.get("Path") or "/",
                 )
-        return found
+        return roles
 
     def role(self, name: str) -> Mapping[str, Any] | None:
         def read() -> Mapping[str, Any] | None:
@@ -135,13 +135,13 @@ def _of(vpc_id: str) -> list[dict[str, Any]]:
     return [{"Name": "vpc-id", "Values": [vpc_id]}]
 
 
-def _subnet(found: Mapping[str, Any], cluster: str) -> Tagged:
-    free = int(found.get("AvailableIpAddressCount") or 0)
-    return _tagged(found["SubnetId"], found, cluster, free, found.get("AvailabilityZone", ""))
+def _subnet(subnet: Mapping[str, Any], cluster: str) -> Tagged:
+    free = int(subnet.get("AvailableIpAddressCount") or 0)
+    return _tagged(subnet["SubnetId"], subnet, cluster, free, subnet.get("AvailabilityZone", ""))
 
 
-def _tagged(id_: str, found: Mapping[str, Any], cluster: str, free: int = 0, zone: str = "") -> Tagged:
-    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags") or ()}
+def _tagged(id_: str, resource: Mapping[str, Any], cluster: str, free: int = 0, zone: str = "") -> Tagged:
+    tags = {tag["Key"]: tag["Value"] for tag in resource.get("Tags") or ()}
     return Tagged(id_, tags.get(DISCOVERY_TAG, ""), free, zone, is_made(tags, cluster))
 
 

@@ -35,15 +35,15 @@ def api_server(
     Raises Rejected if the given kubeconfig is for another API server.
     """
     if kubeconfig or context:
-        found = configuration(kubeconfig, context)
-        if not is_same(found.host, cluster.endpoint):
+        server = configuration(kubeconfig, context)
+        if not is_same(server.host, cluster.endpoint):
             option = f"--kubeconfig {kubeconfig}" if kubeconfig else f"--context {context}"
             raise Rejected(
-                f"{option} is for the API server {found.host}, but cluster {cluster.name} in {region} has "
+                f"{option} is for the API server {server.host}, but cluster {cluster.name} in {region} has "
                 f"{cluster.endpoint}: run `aws eks update-kubeconfig --region {region} --name {cluster.name}`, "
                 "or omit the option"
             )
-        return Applier(connection(found), PATIENCE_SECONDS)
+        return Applier(connection(server), PATIENCE_SECONDS)
     if has_current_context():
         current = None
         with suppress(Rejected):  # this context was not requested
@@ -62,13 +62,13 @@ def is_same(host: str, endpoint: str) -> bool:
 
 def refuse_without_rights(server: Applier, cluster: Cluster, region: str, caller: str) -> None:
     """Raise Rejected unless the API server is reachable and the caller has full access to it."""
-    asked = {"spec": {"resourceAttributes": {"group": "*", "resource": "*", "verb": "*"}}}
+    review = {"spec": {"resourceAttributes": {"group": "*", "resource": "*", "verb": "*"}}}
     try:
-        status, said = server.ask("POST", _REVIEWS, asked, read_seconds=_READ_SECONDS)
+        status, response = server.ask("POST", _REVIEWS, review, read_seconds=_READ_SECONDS)
     except Transient as error:
         private = "" if cluster.is_public else " Its endpoint is private: run this command inside its VPC."
         raise Rejected(f"the API server of {cluster.name} cannot be reached: {error}.{private}") from None
-    if status < 300 and (said.get("status") or {}).get("allowed"):
+    if status < 300 and (response.get("status") or {}).get("allowed"):
         return
     name = f"aws eks --region {region}"
     principal = principal_of(caller)

@@ -31,12 +31,12 @@ class EksReading(AwsCaller):
         """
         if cluster.mode == "CONFIG_MAP":
             return {}
-        found = {}
+        entries_by_principal = {}
         for principal in principals:
             entry = self._entry(cluster.name, principal, (roles_made or {}).get(principal))
             if entry is not None:
-                found[principal] = entry
-        return found
+                entries_by_principal[principal] = entry
+        return entries_by_principal
 
     def _entry(self, cluster: str, principal: str, role_made: datetime | None) -> Entry | None:
         def read() -> Entry | None:
@@ -66,10 +66,10 @@ class EksReading(AwsCaller):
             if not listed:
                 return None
             id_ = listed[0]["associationId"]
-            found = eks.describe_pod_identity_association(clusterName=cluster, associationId=id_)[
+            response = eks.describe_pod_identity_association(clusterName=cluster, associationId=id_)[
                 "association"
             ]
-            return Association(id_, found["roleArn"], is_made(found.get("tags"), cluster))
+            return Association(id_, response["roleArn"], is_made(response.get("tags"), cluster))
 
         return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, None)
 
@@ -100,10 +100,12 @@ class AwsReading(AccountReading, EksReading):
         names = possible_names(named)
         partition, account = caller["Arn"].split(":")[1], caller["Account"]
         functions = talking_roles(self.region, vpc)
-        found = {name: role for name in (*functions, *names) if (role := self.role(name)) is not None}
-        roles = frozenset(found) & {*functions}
+        existing_roles = {
+            name: role for name in (*functions, *names) if (role := self.role(name)) is not None
+        }
+        roles = frozenset(existing_roles) & {*functions}
         arns = {name: f"arn:{partition}:iam::{account}:role/{name}" for name in (*sorted(roles), *names)}
-        made = {arns[name]: role["CreateDate"] for name, role in found.items()}
+        made = {arns[name]: role["CreateDate"] for name, role in existing_roles.items()}
         return Account(
             account,
             partition,
@@ -128,16 +130,16 @@ class AwsReading(AccountReading, EksReading):
     def caller(self) -> Mapping[str, str]:
         """Return the identity of the caller. Raises Rejected without credentials."""
         with asking("sts:GetCallerIdentity", "*"):
-            found: Mapping[str, str] = self.client("sts").get_caller_identity()
-        return found
+            identity: Mapping[str, str] = self.client("sts").get_caller_identity()
+        return identity
 
     def cluster(self, name: str) -> Cluster:
         """Describe the cluster. Raises Rejected, with the existing clusters, if it does not exist."""
         with asking("eks:DescribeCluster", f"cluster/{name}"):
-            found = if_there(lambda: self.client("eks").describe_cluster(name=name))
-        if found is None:
+            response = if_there(lambda: self.client("eks").describe_cluster(name=name))
+        if response is None:
             raise Rejected(self._unknown(name))
-        return cluster_of(found["cluster"])
+        return cluster_of(response["cluster"])
 
     def _unknown(self, name: str) -> str:
         elsewhere = sorted(regions_of(name) - {self.region})
@@ -157,20 +159,20 @@ class AwsReading(AccountReading, EksReading):
         return sorted(name for page in pages for name in page["clusters"])
 
 
-def cluster_of(found: Mapping[str, Any]) -> Cluster:
+def cluster_of(described: Mapping[str, Any]) -> Cluster:
     """Parse the cluster in a DescribeCluster response."""
-    vpc = found.get("resourcesVpcConfig") or {}
+    vpc = described.get("resourcesVpcConfig") or {}
     return Cluster(
-        found["name"],
-        found.get("status", ""),
-        found.get("version", ""),
-        (found.get("accessConfig") or {}).get("authenticationMode", "CONFIG_MAP"),
+        described["name"],
+        described.get("status", ""),
+        described.get("version", ""),
+        (described.get("accessConfig") or {}).get("authenticationMode", "CONFIG_MAP"),
         vpc.get("vpcId", ""),
-        found.get("endpoint", ""),
-        (found.get("certificateAuthority") or {}).get("data", ""),
+        described.get("endpoint", ""),
+        (described.get("certificateAuthority") or {}).get("data", ""),
         tuple(vpc.get("subnetIds") or ()),
         vpc.get("clusterSecurityGroupId", ""),
         bool(vpc.get("endpointPublicAccess", True)),
         tuple(vpc.get("publicAccessCidrs") or ()),
-        bool((found.get("computeConfig") or {}).get("enabled")),
+        bool((described.get("computeConfig") or {}).get("enabled")),
     )

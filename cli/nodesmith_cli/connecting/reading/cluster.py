@@ -43,8 +43,8 @@ def ownership_of(server: ApiServer, now: datetime) -> ClusterOwnership:
 
 def image_of(server: ApiServer) -> str:
     """Return the image of the installed forwarder, or an empty string."""
-    found = server.get(_FORWARDER)
-    containers = ((((found or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
+    deployment = server.get(_FORWARDER)
+    containers = ((((deployment or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
         "containers"
     )
     return str((containers or [{}])[0].get("image") or "")
@@ -80,10 +80,14 @@ def _why_left(server: Applier, manifest: Mapping[str, Any], ownership: ClusterOw
     It is kept if it is newer than ours, or if other software manages it and both have fields the other lacks.
     """
     there, manager = server.get(path_of(manifest)), ownership.crds.get(name_of(manifest), "")
-    found = age(there or {}, manifest)
-    if found is Age.NEWER:
+    object_age = age(there or {}, manifest)
+    if object_age is Age.NEWER:
         return "is newer than the one in this release"
-    return f"is managed by {manager} and has fields of its own" if manager and found is Age.DIFFERENT else ""
+    return (
+        f"is managed by {manager} and has fields of its own"
+        if manager and object_age is Age.DIFFERENT
+        else ""
+    )
 
 
 def _autoscalers(server: ApiServer) -> Iterator[str]:

@@ -86,9 +86,9 @@ def _network(request: ConnectRequest, account: Account) -> Iterator[Row]:
         ("subnets", account.subnets, own_subnets),
         ("security groups", account.groups, own_groups),
     ):
-        found = [resource for resource in there if resource.discovery == account.cluster.name]
-        if found:
-            yield present(f"{what} with {tag}", some(resource.id for resource in found))
+        already_tagged = [resource for resource in there if resource.discovery == account.cluster.name]
+        if already_tagged:
+            yield present(f"{what} with {tag}", some(resource.id for resource in already_tagged))
         elif request.is_to_tag and own and not any(resource.discovery for resource in own):
             ids = _ids(own)
             yield made(f"{what} with {tag}", some(ids), Tag(ids))
@@ -213,13 +213,13 @@ def installed(reading: ClusterReading) -> Iterator[Row]:
             yield _group(what, found)
 
 
-def _group(what: str, found: list[Object]) -> Row:
-    due = [obj for obj in found if is_due(obj)]
+def _group(what: str, objects: list[Object]) -> Row:
+    due = [obj for obj in objects if is_due(obj)]
     if not due:
         return present(what)
     names = some(_named(obj) for obj in due)
     action = Apply(tuple(obj.manifest for obj in due))
-    is_new = len(due) == len(found) and all(obj.state is State.MISSING for obj in due)
+    is_new = len(due) == len(objects) and all(obj.state is State.MISSING for obj in due)
     return made(what, names, action) if is_new else changed(what, names, action)
 
 

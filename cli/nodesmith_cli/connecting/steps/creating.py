@@ -115,8 +115,11 @@ class ActionRunner:
         waited = 0.0
         while True:
             with asking("eks:DescribeCluster", f"cluster/{self._name}"):
-                found = self._client("eks").describe_cluster(name=self._name)["cluster"]
-            if found["status"] == "ACTIVE" and found["accessConfig"]["authenticationMode"] != "CONFIG_MAP":
+                described = self._client("eks").describe_cluster(name=self._name)["cluster"]
+            if (
+                described["status"] == "ACTIVE"
+                and described["accessConfig"]["authenticationMode"] != "CONFIG_MAP"
+            ):
                 return
             if waited >= _MODE_SECONDS:
                 raise Transient(
@@ -221,8 +224,8 @@ class Calls:
             return
 
     def _method(self, service: str, operation: str) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(self._client(service), xform_name(operation))
-        return found
+        method: Callable[..., Any] = getattr(self._client(service), xform_name(operation))
+        return method
 
 
 @contextmanager

@@ -80,12 +80,12 @@ class Remover:
         with asking("s3:ListBucketVersions", self._bucket):
             paginator = self._client("s3").get_paginator("list_object_versions")
             pages = list(paginator.paginate(Bucket=self._bucket, Prefix=prefix(self._name)))
-        found = [
+        versions = [
             {"Key": version["Key"], "VersionId": version["VersionId"]}
             for page in pages
             for version in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
         ]
-        for some in _batches(found, _MOST_OBJECTS):
+        for some in _batches(versions, _MOST_OBJECTS):
             self._call(
                 "s3",
                 "delete_objects",

@@ -181,8 +181,10 @@ def _split(
     manifests: Iterable[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """Return EC2NodeClasses and NodePools."""
-    found = list(manifests)
-    return [m for m in found if m["kind"] == "EC2NodeClass"], [m for m in found if m["kind"] == "NodePool"]
+    manifests_left = list(manifests)
+    return [m for m in manifests_left if m["kind"] == "EC2NodeClass"], [
+        m for m in manifests_left if m["kind"] == "NodePool"
+    ]
 
 
 def _always() -> bool:

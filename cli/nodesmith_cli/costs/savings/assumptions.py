@@ -123,15 +123,17 @@ def _nodepool(name: str, kind: _Kind, nodes: Sequence[PricedNode]) -> dict[str, 
 def _requirements(kind: _Kind, types: Iterable[str]) -> list[dict[str, Any]]:
     families = [match for name in types if (match := _FAMILY.match(name))]
     categories = _USUAL | {match["category"] for match in families}
-    found = [
+    requirements = [
         _allows(ARCH, kind.arch),
         _allows(OS, _LINUX),
         _allows(CAPACITY_TYPE, kind.capacity_type),
         _allows(f"{AWS_DOMAIN}/instance-category", *sorted(categories)),
     ]
     if all(int(match["generation"]) > _OLD for match in families):
-        found.append({"key": f"{AWS_DOMAIN}/instance-generation", "operator": "Gt", "values": [str(_OLD)]})
-    return found
+        requirements.append(
+            {"key": f"{AWS_DOMAIN}/instance-generation", "operator": "Gt", "values": [str(_OLD)]}
+        )
+    return requirements
 
 
 def _allows(key: str, *values: str) -> dict[str, Any]:

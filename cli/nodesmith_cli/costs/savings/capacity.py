@@ -130,7 +130,7 @@ def held_by_rule(
     for name in sorted(blocked.keys() & parts.keys()):
         on = blocked[name].object
         groups.setdefault((blocked[name].rule, workloads.get(on, on)), []).append(name)
-    found = [
+    held_nodes = [
         KeptNodes(
             rule,
             on,
@@ -141,7 +141,7 @@ def held_by_rule(
         )
         for (rule, on), names in groups.items()
     ]
-    return sorted(found, key=lambda held: (-held.free_hourly_usd, held.rule, held.object))
+    return sorted(held_nodes, key=lambda held: (-held.free_hourly_usd, held.rule, held.object))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ def daemonsets(nodes: Iterable[PricedNode], snapshot: Snapshot) -> list[Workload
 def oversized(nodes: Iterable[PricedNode], snapshot: Snapshot, usage: Usage) -> list[Workload]:
     """Return the workloads with pods that request more than they use in this sample, the largest cost first."""
     pods = [pod for pod in snapshot.pods if pod.key in usage.by_pod]
-    found = [workload for workload in _workloads(nodes, pods, usage) if workload.unused_hourly_usd > 0]
-    return sorted(found, key=lambda each: (-each.unused_hourly_usd, each.name))
+    candidates = [workload for workload in _workloads(nodes, pods, usage) if workload.unused_hourly_usd > 0]
+    return sorted(candidates, key=lambda each: (-each.unused_hourly_usd, each.name))
 
 
 def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -> list[Workload]:
@@ -190,7 +190,7 @@ def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -
     for pod in pods:
         if pod.node in shares:
             groups.setdefault(workload_of(pod.shape), []).append(pod)
-    found = []
+    workloads = []
     for name, mine in groups.items():
         used = [usage.by_pod[pod.key] for pod in mine if pod.key in usage.by_pod]
         surplus = fsum(
@@ -200,8 +200,8 @@ def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -
         )
         price = fsum(shares[pod.node].of(pod.shape.requests) for pod in mine)
         requests = total([pod.shape.requests for pod in mine])
-        found.append(Workload(name, len(mine), requests, price, total(used) if used else None, surplus))
-    return sorted(found, key=lambda each: (-each.hourly_usd, each.name))
+        workloads.append(Workload(name, len(mine), requests, price, total(used) if used else None, surplus))
+    return sorted(workloads, key=lambda each: (-each.hourly_usd, each.name))
 
 
 def _beyond(requests: Resources, used: Resources) -> Resources:
@@ -230,18 +230,18 @@ def families(nodes: Iterable[PricedNode], catalog: Catalog, allowed: Iterable[st
         fact for name in sorted(set(allowed)) if isinstance(fact := catalog.facts.get(name), InstanceFacts)
     ]
     groups: dict[tuple[str, str], list[tuple[PricedNode, str, float]]] = {}
-    known: dict[tuple[str, str, str], tuple[str, float]] = {}
+    cheapest: dict[tuple[str, str, str], tuple[str, float]] = {}
     for node in nodes:
         fact = catalog.facts.get(node.instance_type)
         if node.price is None or not isinstance(fact, InstanceFacts):
             continue
         key = node.instance_type, node.zone, node.capacity_type
-        if key not in known:
-            known[key] = _cheapest(fact, node, types, catalog)
+        if key not in cheapest:
+            cheapest[key] = _cheapest(fact, node, types, catalog)
         family = node.instance_type.partition(".")[0]
-        groups.setdefault((family, node.capacity_type), []).append((node, *known[key]))
-    found = [_family(family, sold, rows) for (family, sold), rows in groups.items()]
-    cheaper = [move for move in found if move.cheapest_hourly_usd < move.hourly_usd * 0.999]
+        groups.setdefault((family, node.capacity_type), []).append((node, *cheapest[key]))
+    all_families = [_family(family, sold, rows) for (family, sold), rows in groups.items()]
+    cheaper = [move for move in all_families if move.cheapest_hourly_usd < move.hourly_usd * 0.999]
     return sorted(cheaper, key=lambda f: (f.cheapest_hourly_usd - f.hourly_usd, f.name, f.capacity_type))
 
 

@@ -125,12 +125,12 @@ def found_constraints(snapshot: Snapshot, pinned: Collection[str]) -> list[tuple
 
 
 def _shapes(pods: Iterable[Pod], pinned: Collection[str]) -> dict[tuple[Shape, bool], int]:
-    found: dict[tuple[Shape, bool], int] = {}
+    counts: dict[tuple[Shape, bool], int] = {}
     for pod in pods:
         if pod.shape.moves:
             key = pod.shape, pod.key in pinned
-            found[key] = found.get(key, 0) + 1
-    return found
+            counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 def constraint_costs(
@@ -176,13 +176,13 @@ def protection_costs(
     if not chosen:
         return []
     base = repacked(inputs, kept).hourly_usd
-    found = []
+    costs = []
     for constraint in chosen[:_MOST_PROTECTIONS]:
         if not has_time():
             break
         rest = {name: reason for name, reason in kept.items() if name not in constraint.nodes}
-        found.append((constraint, max(0.0, base - repacked(inputs, rest).hourly_usd)))
-    return sorted(found, key=lambda item: (-item[1], item[0].rule, item[0].object))
+        costs.append((constraint, max(0.0, base - repacked(inputs, rest).hourly_usd)))
+    return sorted(costs, key=lambda item: (-item[1], item[0].rule, item[0].object))
 
 
 @dataclass(frozen=True, slots=True)

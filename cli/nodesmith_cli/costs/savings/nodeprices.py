@@ -64,8 +64,8 @@ class PricedNode:
 
 def region_of_nodes(nodes: Iterable[Node]) -> str:
     """Return the region that most nodes are in by their labels or provider ids; empty if none names one."""
-    found = Counter(filter(None, map(_region, nodes)))
-    return min(found, key=lambda name: (-found[name], name)) if found else ""
+    counts = Counter(filter(None, map(_region, nodes)))
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else ""
 
 
 def _region(node: Node) -> str:
@@ -87,14 +87,14 @@ def priced_nodes(
 
     The Nodes have the current labels for instance type, zone and capacity type, whatever software named them.
     """
-    price_of, known = prices(catalog), frozenset(marked) - {""}
-    found = []
+    price_of, marked_ids = prices(catalog), frozenset(marked) - {""}
+    priced = []
     for node in sorted(nodes, key=lambda node: node.name):
-        is_marked = node.provider_id in known
+        is_marked = node.provider_id in marked_ids
         owner = owner_of(node.labels, marked=is_marked, has_cluster_autoscaler=has_cluster_autoscaler)
         current, assumed = named(node)
-        found.append(_priced(current, owner, catalog, price_of, assumed=assumed))
-    return found
+        priced.append(_priced(current, owner, catalog, price_of, assumed=assumed))
+    return priced
 
 
 def _priced(node: Node, owner: Owner, catalog: Catalog, price_of: PriceOf, *, assumed: bool) -> PricedNode:

@@ -254,8 +254,8 @@ def _left_out(report: Report) -> Iterator[Html]:
         ((e["kind"], e["why"], e["meaning"]) for e in report["missing"]),
     )
     oversized = report["oversized"]
-    known = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
-    yield section("How to read the figures", items((*report["caveats"], *known, *report["faults"])))
+    unknown_usage = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
+    yield section("How to read the figures", items((*report["caveats"], *unknown_usage, *report["faults"])))
     manifests = report["nodePools"]["manifests"]
     if manifests:
         shown = "---\n".join(yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests)

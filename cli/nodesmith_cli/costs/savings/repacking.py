@@ -87,8 +87,8 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
     )
     rest -= covered_hourly_usd(_without(inputs, priced - staying.keys()))
     bound = min(plan.bound_hourly_usd, plan.price_hourly_usd)
-    known = {name: reason for name, reason in staying.items() if name in priced}
-    return Repacked(plan.price_hourly_usd + rest, bound + rest, plan.nodes, known)
+    priced_staying = {name: reason for name, reason in staying.items() if name in priced}
+    return Repacked(plan.price_hourly_usd + rest, bound + rest, plan.nodes, priced_staying)
 
 
 def _freed(pod: Pod) -> Callable[[Shape], Shape]:
@@ -99,8 +99,8 @@ def _freed(pod: Pod) -> Callable[[Shape], Shape]:
 def _static(inputs: Inputs) -> dict[str, str]:
     static = {name for name, pool in parsed_nodepools(inputs.snapshot.nodepools).items() if pool.is_static}
     reserved = "it runs in a capacity reservation"
-    found = {c.node_name: reserved for c in inputs.ledger.claims if c.capacity_type == RESERVED}
-    return found | {
+    reserved_by_node = {c.node_name: reserved for c in inputs.ledger.claims if c.capacity_type == RESERVED}
+    return reserved_by_node | {
         claim.node_name: f"its NodePool {claim.nodepool} has spec.replicas"
         for claim in inputs.ledger.claims
         if claim.nodepool in static
@@ -108,8 +108,8 @@ def _static(inputs: Inputs) -> dict[str, str]:
 
 
 def _pairs(inputs: Inputs) -> list[tuple[NodeClaim, Node]]:
-    found = ((claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims)
-    return [(claim, node) for claim, node in found if node is not None]
+    pairs = ((claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims)
+    return [(claim, node) for claim, node in pairs if node is not None]
 
 
 def _without(inputs: Inputs, names: Collection[str]) -> Inputs:
@@ -126,13 +126,13 @@ def _with_unplaced_pods(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) 
     placed |= {key for keys in (plan.placed or {}).values() for key in keys}
     reasons = {key: group.reason for group in (*plan.unplaced, *plan.ignored) for key in group.pods}
     unpriced = {node.name for node in inputs.snapshot.nodes} - {c.node_name for c in inputs.ledger.claims}
-    found: dict[str, str] = {}
+    reasons_by_node: dict[str, str] = {}
     for pod in inputs.snapshot.pods:
         stays = pod.node in staying or pod.node in unpriced or pod.deleting or not pod.shape.moves
         if not stays and pod.key not in placed:
             reason = reasons.get(pod.key, "no NodePool accepts it")
-            found.setdefault(pod.node, f"pod {pod.key}: {reason}")
-    return found
+            reasons_by_node.setdefault(pod.node, f"pod {pod.key}: {reason}")
+    return reasons_by_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +165,15 @@ def reached(inputs: Inputs, has_time: Callable[[], bool] = lambda: True) -> Reac
     for number in range(_PASSES):
         if number and not has_time():
             break
-        found = propose(inputs, steps=_STEPS)
+        proposals = propose(inputs, steps=_STEPS)
         if not number:
             names = {claim.name: claim.node_name for claim in inputs.ledger.claims}
-            blocked = {names[name]: blocker for name, blocker in found.blocked.items()}
-        if not found.proposals:
-            is_finished = found.is_finished
+            blocked = {names[name]: blocker for name, blocker in proposals.blocked.items()}
+        if not proposals.proposals:
+            is_finished = proposals.is_finished
             break
-        moves += found.proposals
-        inputs = after(inputs, found.proposals, inputs.now + _BETWEEN, f"{inputs.decision}-{number}")
+        moves += proposals.proposals
+        inputs = after(inputs, proposals.proposals, inputs.now + _BETWEEN, f"{inputs.decision}-{number}")
     touched = {name for move in moves for name in move.destinations.values()}
     price = fleet_hourly_usd(inputs) + SCHEDULING * fleet_hourly_usd(inputs, touched)
     return Reached(price, len(inputs.ledger.claims), tuple(moves), blocked, is_finished)

@@ -215,12 +215,12 @@ def _families(families: Sequence[Report]) -> Table:
 def _workloads(workloads: Sequence[Report], price: str) -> Table:
     table = _plain("workload", ">pods", ">cpu", ">memory", ">$/month")
     for workload in workloads[:_ROWS]:
-        asked = workload["requests"]
+        requested = workload["requests"]
         table.add_row(
             _cell(workload["workload"], 40),
             str(workload["pods"]),
-            asked["cpu"],
-            asked["memory"],
+            requested["cpu"],
+            requested["memory"],
             _usd(workload[price]),
         )
     return _ended(table, workloads)
@@ -229,12 +229,12 @@ def _workloads(workloads: Sequence[Report], price: str) -> Table:
 def _oversizes(workloads: Sequence[Report]) -> Table:
     table = _plain("workload", ">cpu", ">used", ">memory", ">used", ">$/month")
     for workload in workloads[:_ROWS]:
-        asked, used = workload["requests"], workload["used"]
+        requested, used = workload["requests"], workload["used"]
         table.add_row(
             _cell(workload["workload"], 34),
-            asked["cpu"],
+            requested["cpu"],
             used["cpu"],
-            asked["memory"],
+            requested["memory"],
             used["memory"],
             _usd(workload["unusedMonthly"]),
         )

@@ -126,11 +126,11 @@ def _effect(effect: Report) -> str:
 
 def audited(audit: Report) -> str:
     """Return what the audit says, in a sentence."""
-    found: Sequence[str] = audit["violations"]
+    violations: Sequence[str] = audit["violations"]
     checked = f"The audit checked where the shadow has {counted(audit['pods'], 'pod')} now"
-    if not found:
+    if not violations:
         return f"{checked}: every one could run there."
-    return f"{checked}: {counted(len(found), 'violation')}: {'; '.join(map(printable, found[:5]))}"
+    return f"{checked}: {counted(len(violations), 'violation')}: {'; '.join(map(printable, violations[:5]))}"
 
 
 def page(report: Report) -> Html:

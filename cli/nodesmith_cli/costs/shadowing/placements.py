@@ -63,8 +63,8 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
         "steps": 0,
     }
     others = [manifest for manifest in manifests if manifest.get("kind") not in (*_NOT_ASKED, "Pod")]
-    asked = [*others, *(_free(pods[key]) for key in sorted(placed))]
-    violations = audit(asked, catalog, plan)
+    all_pods = [*others, *(_free(pods[key]) for key in sorted(placed))]
+    violations = audit(all_pods, catalog, plan)
     return {
         "pods": len(placed),
         "violations": [str(violation) for violation in violations if violation.kind in _OF_PLACES],

@@ -84,8 +84,8 @@ def _costs(request: ShowbackRequest, rows: Sequence[Allocation], output: str, mo
     cluster = request.cluster
     if output in {"csv", "parquet"}:
         columns = GROUP_COLUMNS if request.by else ROW_COLUMNS
-        found = group_rows(cluster, grouped(rows, request.by)) if request.by else all_rows(cluster, rows)
-        return to_csv(found, columns) if output == "csv" else to_parquet(found, columns)
+        group_list = group_rows(cluster, grouped(rows, request.by)) if request.by else all_rows(cluster, rows)
+        return to_csv(group_list, columns) if output == "csv" else to_parquet(group_list, columns)
     by = request.by or "namespace"
     groups = grouped(rows, by)
     if output == "opencost":

@@ -63,10 +63,12 @@ def grouped(rows: Sequence[Allocation], by: str) -> list[Group]:
 
 
 def _label(rows: Iterable[Allocation], by: str) -> Callable[[Allocation], str]:
-    known = sorted({key for row in rows for key in row.owner.labels})
-    if by not in (*known, ALL_LABELS):
-        chosen = f"labels in these rows: {', '.join(known)}" if known else "these rows have no labels"
-        hint = did_you_mean(by, [*PROPERTIES, *known])
+    label_keys = sorted({key for row in rows for key in row.owner.labels})
+    if by not in (*label_keys, ALL_LABELS):
+        chosen = (
+            f"labels in these rows: {', '.join(label_keys)}" if label_keys else "these rows have no labels"
+        )
+        hint = did_you_mean(by, [*PROPERTIES, *label_keys])
         raise Rejected(
             f"--by {by[:80]!r}: neither one of {', '.join(PROPERTIES)} nor a label{hint}; {chosen} (the setting"
             " ALLOCATION_LABELS of the cluster's registration chooses them)"

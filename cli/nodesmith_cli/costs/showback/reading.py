@@ -108,11 +108,12 @@ class BookedCosts:
         return sorted(key for key in self.blobs.keys(prefix) if key.endswith(_SUFFIX))
 
     def _nothing(self, month: datetime) -> str:
-        known = sorted(set(self._months()))
-        said = f"cluster {self.cluster!r} has no booked costs in {month:%Y-%m}"
-        if known:
-            return f"{said}; there are some in {', '.join(known)}{did_you_mean(f'{month:%Y-%m}', known)}"
-        return f"{said} or any other month; check the names of cluster and bucket. Each hour is booked once it is over"
+        booked = sorted(set(self._months()))
+        message = f"cluster {self.cluster!r} has no booked costs in {month:%Y-%m}"
+        if booked:
+            return f"{message}; there are some in {', '.join(booked)}{did_you_mean(f'{month:%Y-%m}', booked)}"
+        advice = "check the names of cluster and bucket. Each hour is booked once it is over"
+        return f"{message} or any other month; {advice}"
 
     def _months(self) -> Iterator[str]:
         for kind in (MONTHS, DAYS):

@@ -77,8 +77,8 @@ def to_parquet(rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> bytes
         source, target = Path(folder) / "rows.jsonl.gz", Path(folder) / "rows.parquet"
         source.write_bytes(write_rows(rows))
         with duckdb.connect() as database:
-            found = database.read_json(str(source), columns=types, format="newline_delimited")
-            found.write_parquet(str(target), compression="zstd")
+            relation = database.read_json(str(source), columns=types, format="newline_delimited")
+            relation.write_parquet(str(target), compression="zstd")
         return target.read_bytes()
 
 

@@ -35,18 +35,18 @@ class Base:
 
 def read_base(repository: Repository, tag_or_digest: str, platform: str) -> Base:
     """Read the base image for a platform (linux/arm64), directly or through an index. Raises Rejected, Transient."""
-    found = repository.manifest(tag_or_digest)
-    if found.descriptor.media_type in {INDEX, DOCKER_INDEX}:
-        found = repository.manifest(_chosen(found, platform, repository.reference).digest)
-    reference = repository.reference.by_digest(found.descriptor.digest)
-    if found.descriptor.media_type not in {MANIFEST, DOCKER_MANIFEST}:
-        raise Rejected(f"{reference}: {found.descriptor.media_type!r} is not an image")
-    config = repository.document(descriptor_in(found.document.get("config"), str(reference)))
+    manifest = repository.manifest(tag_or_digest)
+    if manifest.descriptor.media_type in {INDEX, DOCKER_INDEX}:
+        manifest = repository.manifest(_chosen(manifest, platform, repository.reference).digest)
+    reference = repository.reference.by_digest(manifest.descriptor.digest)
+    if manifest.descriptor.media_type not in {MANIFEST, DOCKER_MANIFEST}:
+        raise Rejected(f"{reference}: {manifest.descriptor.media_type!r} is not an image")
+    config = repository.document(descriptor_in(manifest.document.get("config"), str(reference)))
     if (its := f"{config.get('os')}/{config.get('architecture')}") != platform:
         raise Rejected(
             f"{reference} is for {its}, not for {platform}: use --base with an image for both, or --platform"
         )
-    return Base(reference, config, _layers(found, config, reference), _python(config, reference))
+    return Base(reference, config, _layers(manifest, config, reference), _python(config, reference))
 
 
 def _chosen(index: Manifest, platform: str, reference: Reference) -> Descriptor:

@@ -37,10 +37,10 @@ def _docker_login(registry: str) -> Credentials | None:
         login = load_config().resolve_authconfig(None if registry == DOCKER_HUB else registry)
     except (DockerException, OSError, ValueError) as error:
         raise Rejected(f"Docker's configuration, for {registry}: {error}") from None
-    said = {key.lower(): value for key, value in (login or {}).items()}
-    if said.get("identitytoken"):
+    fields = {key.lower(): value for key, value in (login or {}).items()}
+    if fields.get("identitytoken"):
         remedy = "use --username and --password-stdin"
         raise Rejected(f"Docker's login to {registry} is an identity token, which is not supported: {remedy}")
-    if not said.get("username"):
+    if not fields.get("username"):
         return None
-    return Credentials(said["username"], said["password"], f"Docker's login to {registry}")
+    return Credentials(fields["username"], fields["password"], f"Docker's login to {registry}")

@@ -35,8 +35,8 @@ class Ecr:
 
 def ecr_of(reference: Reference) -> Ecr | None:
     """Return the ECR registry of a reference, or None for any other registry."""
-    found = _HOST.fullmatch(reference.registry)
-    return Ecr(found["account"], found["region"]) if found else None
+    match = _HOST.fullmatch(reference.registry)
+    return Ecr(match["account"], match["region"]) if match else None
 
 
 def ecr_login(ecr: Ecr) -> tuple[str, str]:

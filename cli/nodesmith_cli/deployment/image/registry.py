@@ -135,10 +135,12 @@ class Repository:
         """Store a manifest under a tag or its digest, and verify that the registry has it."""
         with self._errors(f"the manifest {tag_or_digest}"):
             self._dxf.set_manifest(tag_or_digest, manifest.content.decode())
-        found = self.digest_of(tag_or_digest)
-        if found != manifest.descriptor.digest:
+        existing_digest = self.digest_of(tag_or_digest)
+        if existing_digest != manifest.descriptor.digest:
             wanted = f"{manifest.descriptor.digest} was pushed as {tag_or_digest}"
-            raise Rejected(f"{self.reference.name}: {wanted}, but the registry has {found or 'nothing'}")
+            raise Rejected(
+                f"{self.reference.name}: {wanted}, but the registry has {existing_digest or 'nothing'}"
+            )
 
     def _chunks(self, blob: Descriptor) -> Iterator[bytes]:
         size = 0

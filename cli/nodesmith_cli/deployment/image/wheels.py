@@ -90,19 +90,19 @@ def _pip(python: str, architecture: str) -> list[str]:
     ]
 
 
-def _failure(said: str, python: str, architecture: str) -> Rejected | Transient:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _failure(pip_output: str, python: str, architecture: str) -> Rejected | Transient:
+    lines = [line.strip() for line in pip_output.splitlines() if line.strip()]
     output = "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
     about = f"wheels for Python {python} on linux/{architecture}: pip reports\n{output}"
-    stays = "No matching distribution" in said or "DO NOT MATCH THE HASHES" in said
-    return Rejected(about) if stays and "Retrying" not in said else Transient(about)
+    stays = "No matching distribution" in pip_output or "DO NOT MATCH THE HASHES" in pip_output
+    return Rejected(about) if stays and "Retrying" not in pip_output else Transient(about)
 
 
 def _place(member: ZipInfo, wheel: Path) -> str:
     """Return the path of a member, or an empty string for a folder or a file that is not importable."""
     name = "" if member.is_dir() else member.filename
-    if found := _DATA.fullmatch(name):
-        name = found["rest"] if found["scheme"] in _IMPORTABLE else ""
+    if match := _DATA.fullmatch(name):
+        name = match["rest"] if match["scheme"] in _IMPORTABLE else ""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise Rejected(f"{wheel.name}: {member.filename!r} is outside the archive")

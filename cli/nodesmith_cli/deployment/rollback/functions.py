@@ -23,20 +23,20 @@ class Functions:
 
     def live(self) -> dict[str, int]:
         """Return the live version of each nodesmith function, by function name."""
-        found = {}
+        result = {}
         for name in self._names():
             with asking("lambda:GetAlias", name):
                 alias = if_there(partial(self._lambda.get_alias, FunctionName=name, Name=ALIAS))
             if alias is not None:
-                found[name] = int(alias["FunctionVersion"])
-        return found
+                result[name] = int(alias["FunctionVersion"])
+        return result
 
     def versions(self, function: str) -> list[FunctionVersion]:
         """Return the published versions of a function."""
         with asking("lambda:ListVersionsByFunction", function):
             pages = self._lambda.get_paginator("list_versions_by_function").paginate(FunctionName=function)
-            found = [version for page in pages for version in page["Versions"]]
-        return [_version(function, entry) for entry in found if entry["Version"] != _LATEST]
+            result = [version for page in pages for version in page["Versions"]]
+        return [_version(function, entry) for entry in result if entry["Version"] != _LATEST]
 
     def switch(self, function: str, version: int) -> None:
         """Point a function's alias to this version."""

@@ -53,28 +53,28 @@ def releases(versions: Iterable[FunctionVersion], live: Mapping[str, int]) -> li
     return sorted(made, key=lambda each: (each.deployed_at, each.name), reverse=True)
 
 
-def target(candidates: Sequence[Release], asked: str, functions: Iterable[str]) -> Release:
-    """Return the release to roll back to: the one `asked` for, else the newest one before the live release.
+def target(candidates: Sequence[Release], requested: str, functions: Iterable[str]) -> Release:
+    """Return the release to roll back to: the one `requested` for, else the newest one before the live release.
 
     A release that was only on trial may have failed there, so it has to be asked for.
     An interrupted rollback is continued: its target is the release that some functions run already. Raises Rejected if
     there is no such release, or if it lacks a function.
     """
-    found = _asked(candidates, asked) if asked else _before(candidates)
-    lacking = sorted(set(functions) - found.versions.keys())
+    release = _asked(candidates, requested) if requested else _before(candidates)
+    lacking = sorted(set(functions) - release.versions.keys())
     if lacking:
         raise Rejected(
-            f"release {found.name} has no version of {', '.join(lacking)}: redeploy that release instead"
+            f"release {release.name} has no version of {', '.join(lacking)}: redeploy that release instead"
         )
-    return found
+    return release
 
 
-def _asked(candidates: Sequence[Release], asked: str) -> Release:
+def _asked(candidates: Sequence[Release], requested: str) -> Release:
     for release in candidates:
-        if release.name == asked:
+        if release.name == requested:
             return release
     names = ", ".join(known_release.name for known_release in candidates) or "none"
-    raise Rejected(f"--to {asked}: no such release; releases: {names}")
+    raise Rejected(f"--to {requested}: no such release; releases: {names}")
 
 
 def _before(candidates: Sequence[Release]) -> Release:

@@ -35,9 +35,9 @@ def run(request: ConvertRequest, output: Literal["yaml", "json"]) -> int:
 
     Raises Rejected if there is nothing to convert.
     """
-    found = list(read_documents(request.files))
-    documents = [item for item in found if isinstance(item, Document)]
-    faults = [item for item in found if isinstance(item, Fault)]
+    items = list(read_documents(request.files))
+    documents = [item for item in items if isinstance(item, Document)]
+    faults = [item for item in items if isinstance(item, Fault)]
     for fault in faults:
         _say(fault, "red")
     if not documents:

@@ -52,10 +52,10 @@ def comments_of(text: str, node: yaml.Node | None) -> Comments:
 
 def _fields_by_line(node: yaml.Node) -> dict[int, str]:
     """Return the outermost field that starts on each line."""
-    found: dict[int, str] = {}
+    fields: dict[int, str] = {}
     for line, field in _starts(node, "", set()):
-        found.setdefault(line, field)
-    return found
+        fields.setdefault(line, field)
+    return fields
 
 
 def _starts(node: yaml.Node, field: str, seen: set[int]) -> Iterator[tuple[int, str]]:

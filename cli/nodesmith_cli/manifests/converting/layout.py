@@ -121,8 +121,8 @@ def _with_comments(text: str, converted: Converted, remarks: Mapping[int, Remark
     above: dict[int, list[str]] = {}
     for line, field in _lines_of_fields(yaml.compose(text, Loader=yaml.SafeLoader)):
         origin = converted.origin(field)
-        known = remarks.get(origin.number) if origin else None
-        comment = known.take(origin.field) if known and origin else None
+        document_remarks = remarks.get(origin.number) if origin else None
+        comment = document_remarks.take(origin.field) if document_remarks and origin else None
         if comment is None:
             continue
         above.setdefault(line, []).extend(comment.above)
@@ -137,16 +137,16 @@ def _with_comments(text: str, converted: Converted, remarks: Mapping[int, Remark
 
 
 def _lines_of_fields(node: yaml.Node | None, field: str = "") -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
+    lines: list[tuple[int, str]] = []
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = at(field, key.value)
-            found += [(key.start_mark.line, inner), *_lines_of_fields(value, inner)]
+            lines += [(key.start_mark.line, inner), *_lines_of_fields(value, inner)]
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             inner = f"{field}[{index}]"
-            found += [(item.start_mark.line, inner), *_lines_of_fields(item, inner)]
-    return found
+            lines += [(item.start_mark.line, inner), *_lines_of_fields(item, inner)]
+    return lines
 
 
 def remarks_of(text: str, node: yaml.Node | None) -> Remarks:

@@ -40,18 +40,23 @@ def autoscaler_findings(document: Document) -> Iterator[Finding]:
 
 
 def _of_object(
-    document: Document, place: str, annotations: Mapping[str, Any], known: frozenset[str]
+    document: Document, place: str, annotations: Mapping[str, Any], known_keys: frozenset[str]
 ) -> Iterator[Finding]:
     for key in sorted(key for key in annotations if str(key).startswith(_DOMAIN)):
-        remedy = _remedy(key, annotations[key], known, is_daemon=document.manifest["kind"] == "DaemonSet")
+        remedy = _remedy(
+            key, annotations[key], known_keys, is_daemon=document.manifest["kind"] == "DaemonSet"
+        )
         if remedy:
             yield _finding(document, at(place, key), annotations[key], remedy)
 
 
-def _remedy(key: str, value: object, known: frozenset[str], *, is_daemon: bool) -> str:
+def _remedy(key: str, value: object, known_keys: frozenset[str], *, is_daemon: bool) -> str:
     """Return what would be right, empty if the annotation is."""
-    if key not in known:
-        hint = did_you_mean(key, known) or f"; those with a meaning here are {', '.join(sorted(known))}"
+    if key not in known_keys:
+        hint = (
+            did_you_mean(key, known_keys)
+            or f"; those with a meaning here are {', '.join(sorted(known_keys))}"
+        )
         return f"has no meaning here{hint}"
     if key in _BOOLEAN and value not in ("true", "false"):
         return 'must be "true" or "false"; it is ignored'
@@ -66,8 +71,8 @@ def _remedy(key: str, value: object, known: frozenset[str], *, is_daemon: bool) 
 
 def _annotations(manifest: Any) -> Mapping[str, Any]:
     metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
-    found = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    raw_annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return raw_annotations if isinstance(raw_annotations, Mapping) else {}
 
 
 def _finding(document: Document, field: str, value: object, remedy: str) -> Finding:

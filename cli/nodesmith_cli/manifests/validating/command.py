@@ -52,10 +52,10 @@ def run(files: Sequence[str], region: str, output: str, commitments: str = "") -
 
     `commitments` is a file that lists Savings Plans and Reserved Instances, empty for none.
     """
-    found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
-    documents = [item for item in found if isinstance(item, Document)]
-    unreadable = [Finding(item) for item in found if isinstance(item, Fault)]
-    if len(found) > _MOST_DOCUMENTS:
+    items = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
+    documents = [item for item in items if isinstance(item, Document)]
+    unreadable = [Finding(item) for item in items if isinstance(item, Fault)]
+    if len(items) > _MOST_DOCUMENTS:
         reason = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
         documents, unreadable = [], [*unreadable[:1], Finding(Fault(reason, ", ".join(files)))]
     listed = _commitment_findings(commitments, region) if commitments else ()
@@ -66,8 +66,8 @@ def run(files: Sequence[str], region: str, output: str, commitments: str = "") -
     else:
         for finding in findings:
             typer.secho(str(finding), fg="red" if finding.is_error else "yellow")
-        said = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-        typer.secho(f"{counted(len(documents), 'object')}: {said}", dim=True)
+        summary = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+        typer.secho(f"{counted(len(documents), 'object')}: {summary}", dim=True)
     return ERRORS if errors else OK
 
 

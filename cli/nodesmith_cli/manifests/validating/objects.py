@@ -78,11 +78,11 @@ def _kind_findings(document: Document) -> list[Finding]:
 def version_findings(document: Document) -> list[Finding]:
     """Report a Karpenter kind whose group and version do not have it. Returns nothing for other kinds."""
     api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
-    known = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
-    served = [version for version in known if _is_of_its_time(version, kind)]
+    known_versions = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
+    served = [version for version in known_versions if _is_of_its_time(version, kind)]
     if kind == NODE_OVERLAY.name:
-        known = served = [NODE_OVERLAY.api_version]
-    if not known or api_version in served:
+        known_versions = served = [NODE_OVERLAY.api_version]
+    if not known_versions or api_version in served:
         return []
     return [
         Finding(document.fault(f"is {api_version!r}, but a {kind} is in {' or '.join(served)}", "apiVersion"))

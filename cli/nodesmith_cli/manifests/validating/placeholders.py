@@ -17,9 +17,9 @@ _SCRIPTS = frozenset({"userData"})
 def placeholder_findings(document: Document) -> Iterator[Finding]:
     """Yield a warning for each field of a Karpenter object that contains an unreplaced placeholder."""
     for field, text in _texts(document.manifest.get("spec"), "spec"):
-        found = _PLACEHOLDER.search(text)
-        if found:
-            yield warning(document.fault(f"contains the unreplaced placeholder {found[0]}", field))
+        match = _PLACEHOLDER.search(text)
+        if match:
+            yield warning(document.fault(f"contains the unreplaced placeholder {match[0]}", field))
 
 
 def _texts(value: object, field: str) -> Iterator[tuple[str, str]]:

@@ -68,5 +68,9 @@ def _remedy(key: str, value: object) -> str:
 
 def _annotations(manifest: Any) -> Mapping[str, Any]:
     metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
-    found = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {}
+    raw_annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return (
+        {str(key): value for key, value in raw_annotations.items()}
+        if isinstance(raw_annotations, Mapping)
+        else {}
+    )

@@ -99,18 +99,20 @@ def assess(read: Read) -> Assessment:
         name_of(nodeclaim): provider_id(nodeclaim)
         for nodeclaim in (read.snapshot.nodeclaims if read.snapshot else ())
     }
-    known = {claim.name: claim for claim in read.ledger.claims}
+    ledger_claims = {claim.name: claim for claim in read.ledger.claims}
     desired = _desired_state(read)
     for manifest in sorted(read.nodeclaims, key=name_of):
         name = name_of(manifest)
         about = f"NodeClaim/{name}"
-        if is_foreign(manifest) or not _was_karpenters(manifest, known):
+        if is_foreign(manifest) or not _was_karpenters(manifest, ledger_claims):
             continue
-        if _is_done(manifest, known.get(name), machines):
+        if _is_done(manifest, ledger_claims.get(name), machines):
             assessment.rows.append(Row(about, State.ADOPTED))
             continue
         try:
-            claim = known.get(name) or _renewed(claim_of(_reduced(manifest), around, read.now), around, read)
+            claim = ledger_claims.get(name) or _renewed(
+                claim_of(_reduced(manifest), around, read.now), around, read
+            )
         except Rejected as error:
             assessment.rows.append(Row(about, State.SKIPPED, str(error)))
             continue
@@ -191,15 +193,15 @@ def _desired_state(read: Read) -> DesiredState | None:
 
 def _detail(claim: NodeClaim, manifest: Manifest, desired: DesiredState | None) -> str:
     """Return what to know about a NodeClaim before it is adopted."""
-    said = [f"instance {claim.instance_id}"]
+    details = [f"instance {claim.instance_id}"]
     if manifest["metadata"].get("deletionTimestamp"):
-        said.append("it is being deleted, and nodesmith completes that")
+        details.append("it is being deleted, and nodesmith completes that")
     reason = drifted(claim, desired) if desired else ""
     if reason:
-        said.append(f"drifted: {reason}" + (", as Karpenter says" if reason == claim.drift else ""))
+        details.append(f"drifted: {reason}" + (", as Karpenter says" if reason == claim.drift else ""))
     if not claim.price_hourly_usd and claim.capacity_type != "reserved":
-        said.append("its price is unknown, so consolidation does not replace it")
-    return "; ".join(said)
+        details.append("its price is unknown, so consolidation does not replace it")
+    return "; ".join(details)
 
 
 def _left(read: Read) -> Iterator[Row]:

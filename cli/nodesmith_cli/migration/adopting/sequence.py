@@ -180,8 +180,8 @@ def _commit(run: Takeover, claims: Sequence[NodeClaim]) -> None:
     """Write the claims that the ledger lacks, in one transaction. Raises Transient if decisions keep changing it."""
     for _ in range(_COMMITS):
         ledger = run.store.load()
-        known = {claim.name for claim in ledger.claims}
-        new = [claim for claim in claims if claim.name not in known]
+        committed = {claim.name for claim in ledger.claims}
+        new = [claim for claim in claims if claim.name not in committed]
         if not new:
             return
         try:
@@ -230,16 +230,16 @@ def _awaited(run: Takeover, timeout: timedelta) -> list[tuple[str, str]]:
 def unsettled(ledger: Ledger, nodeclaims: Sequence[Manifest]) -> list[tuple[str, str]]:
     """Return what must be completed before a cluster can be handed over: `Kind/name`, and what it waits for."""
     shown = {name_of(nodeclaim): provider_id(nodeclaim) for nodeclaim in nodeclaims}
-    found = [(f"move {move.id}", "it is in progress") for move in ledger.moves if not move.is_over]
+    obstacles = [(f"move {move.id}", "it is in progress") for move in ledger.moves if not move.is_over]
     for claim in ledger.claims:
         about = f"NodeClaim/{claim.name}"
         if claim.is_ending or claim.phase is Phase.GIVEN_UP:
-            found.append((about, "its node is being removed"))
+            obstacles.append((about, "its node is being removed"))
         elif claim.phase is Phase.PENDING:
-            found.append((about, "it is being launched"))
+            obstacles.append((about, "it is being launched"))
         elif shown.get(claim.name) != claim.provider_id:
-            found.append((about, "its object does not show its instance yet"))
-    return sorted(found)
+            obstacles.append((about, "its object does not show its instance yet"))
+    return sorted(obstacles)
 
 
 def _given_back(run: Takeover) -> Result:

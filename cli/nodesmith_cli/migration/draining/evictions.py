@@ -75,8 +75,8 @@ def _evicted(
     allowed = [pod for pod in due if allowances.take(pod)]
     refused = {pod.key: _guarded(pod, allowances) for pod in due if pod not in allowed}
     progress.owners.update((pod.shape.namespace, pod.shape.owner) for pod in allowed)
-    asked = [PodOnNode(pod.key, pod.node, budget=allowances.budget(pod)) for pod in allowed]
-    for key, outcome in (run.objects.evict(asked) if asked else {}).items():
+    evictions = [PodOnNode(pod.key, pod.node, budget=allowances.budget(pod)) for pod in allowed]
+    for key, outcome in (run.objects.evict(evictions) if evictions else {}).items():
         if isinstance(outcome, EvictionRefused):
             refused[key] = outcome.message[:MOST]
     return refused
@@ -122,7 +122,7 @@ def _detached(run: Drain, node: str, progress: Progress) -> DrainObstacle:
 
 def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     """Return pods by the names of their nodes."""
-    found: dict[str, list[Pod]] = {}
+    pods_by_node: dict[str, list[Pod]] = {}
     for pod in pods:
-        found.setdefault(pod.node, []).append(pod)
-    return found
+        pods_by_node.setdefault(pod.node, []).append(pod)
+    return pods_by_node

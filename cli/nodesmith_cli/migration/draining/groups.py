@@ -60,14 +60,14 @@ def before_of(tags: Mapping[str, str], group: str) -> Before | None:
     text = tags.get(SIZE_TAG)
     if text is None:
         return None
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise Rejected(
             f"group {group}: tag {SIZE_TAG} is {text[:80]!r}: expected such as 'min=1 desired=3 max=5'. "
             "Correct the tag, or remove it if you have restored the group's size yourself"
         )
-    sizes = {name: int(value) for name, value in found.groupdict().items() if name != "rebalances"}
-    return Before(Size(**sizes), found["rebalances"] is not None)
+    sizes = {name: int(value) for name, value in match.groupdict().items() if name != "rebalances"}
+    return Before(Size(**sizes), match["rebalances"] is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +212,13 @@ class AwsGroups:
     def rebalance(self, group: NodeGroup, *, is_wanted: bool) -> None:
         """Let a group balance its instances between zones, or not."""
         autoscaling = self.client("autoscaling")
-        asked = {"AutoScalingGroupName": group.scaling_group, "ScalingProcesses": [REBALANCE]}
+        parameters = {"AutoScalingGroupName": group.scaling_group, "ScalingProcesses": [REBALANCE]}
         if is_wanted:
             with _changing("autoscaling:ResumeProcesses", group):
-                autoscaling.resume_processes(**asked)
+                autoscaling.resume_processes(**parameters)
         else:
             with _changing("autoscaling:SuspendProcesses", group):
-                autoscaling.suspend_processes(**asked)
+                autoscaling.suspend_processes(**parameters)
 
     def end(self, instance: str) -> None:
         """Terminate an instance and lower its group's desired size by one. Does nothing if it has left the group."""

@@ -106,10 +106,10 @@ class ServedObjects:
         """Raise Rejected if the caller lacks a right that a drain needs, naming all that are missing."""
         missing = []
         for verb, api_group, resource, sub in _RIGHTS:
-            asked = {"verb": verb, "group": api_group, "resource": resource, "subresource": sub}
-            review = {"spec": {"resourceAttributes": asked}}
-            status, said = self.server.ask("POST", _REVIEWS, review, read_seconds=_READ_SECONDS)
-            if status < 300 and not (said.get("status") or {}).get("allowed"):
+            attributes = {"verb": verb, "group": api_group, "resource": resource, "subresource": sub}
+            review = {"spec": {"resourceAttributes": attributes}}
+            status, response = self.server.ask("POST", _REVIEWS, review, read_seconds=_READ_SECONDS)
+            if status < 300 and not (response.get("status") or {}).get("allowed"):
                 missing.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
         if missing:
             raise Rejected(f"you may not {', '.join(missing)} in cluster {cluster}. Nothing was changed")

@@ -125,8 +125,8 @@ def _batches(run: Drain, name: str, progress: Progress) -> Iterator[dict[str, Ma
 
 def _refuse_growth(group: NodeGroup, progress: Progress) -> None:
     """Raise Rejected if somebody has made the group larger during its drain, rather than contend with them."""
-    known, progress.desired = progress.desired, group.size.desired
-    if group.size.minimum or (known is not None and group.size.desired > known):
+    previous, progress.desired = progress.desired, group.size.desired
+    if group.size.minimum or (previous is not None and group.size.desired > previous):
         raise Rejected(
             f"group {group.name}: somebody has set its size to {group.size} during its drain, such as Cluster "
             "Autoscaler or a stack. Nothing more was drained: stop them, then run the command again, or use --undo"
@@ -138,10 +138,10 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
     left, end, shown = dict(batch), run.clock() + run.rules.timeout, dict[str, str]()
     while left:
         standing = patiently(run, lambda: looked_at(run, left, progress))
-        for instance, found in standing.items():
-            if found.is_held:
-                progress.held[instance] = f"{_named(left.pop(instance), instance)}: {found.reason}"
-            elif not found.reason:
+        for instance, node_found in standing.items():
+            if node_found.is_held:
+                progress.held[instance] = f"{_named(left.pop(instance), instance)}: {node_found.reason}"
+            elif not node_found.reason:
                 _end(run, name, instance, left.pop(instance), progress)
         if left and run.clock() >= end:
             for instance, node in left.items():

@@ -71,16 +71,18 @@ def run(
     """
     with progress("reading the cluster and its node groups", key="migrate-reading"):
         cluster, unread = _documents(request)
-        found = GroupReading(client, region).found(request.cluster)
+        groups_found = GroupReading(client, region).found(request.cluster)
     if cluster:
         from nodesmith_cli.costs.savings.assumptions import selected_labels
 
         pods = (document.manifest for document in cluster if document.manifest["kind"] == "Pod")
-        found = replace(found, context=replace(found.context, selected=selected_labels(pods)))
-    done = migrated(_restricted(found, request), apart=request.one_per_group)
+        groups_found = replace(
+            groups_found, context=replace(groups_found.context, selected=selected_labels(pods))
+        )
+    done = migrated(_restricted(groups_found, request), apart=request.one_per_group)
     if cluster:
         with progress("planning the pods", key="migrate-placing", size=len(cluster)):
-            placed = placing(cluster, done.found, found.context)
+            placed = placing(cluster, done.found, groups_found.context)
         unread += _other_cluster(done.found, placed, request)
         done = replace(done, placing=placed)
     done = replace(done, problems=(*unread, *done.problems))
@@ -250,9 +252,9 @@ def _worth_showing(member: Converted) -> Iterator[FieldReport]:
 def _print_placing(side: Console, placement: Placing | None) -> None:
     if placement is None:
         return
-    said = f"{counted(placement.pods, 'pod')} on {counted(placement.nodes, 'node')} of these groups"
+    summary = f"{counted(placement.pods, 'pod')} on {counted(placement.nodes, 'node')} of these groups"
     placed = placement.pods - len(placement.unplaced)
-    side.print(f"{said}: {placed:,} find a place on {counted(placement.planned, 'new node')}")
+    side.print(f"{summary}: {placed:,} find a place on {counted(placement.planned, 'new node')}")
     for pod in placement.unplaced[:_SHOWN_PODS]:
         fix = f"; {pod.fix}" if pod.fix else ""
         side.print(printable(f"{pod.pod} ({pod.group}) finds none: {pod.reason}{fix}"), style="red")

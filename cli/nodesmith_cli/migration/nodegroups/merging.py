@@ -86,11 +86,11 @@ def _classes(named: Sequence[tuple[str, Sequence[Converted]]], names: set[str]) 
     users: list[tuple[Manifest, list[str]]] = []
     for name, members in named:
         spec = _class_spec(members)
-        known = next((used for nodeclass, used in users if nodeclass == spec), None)
-        if known is None:
+        equal = next((used for nodeclass, used in users if nodeclass == spec), None)
+        if equal is None:
             users.append((spec, [name]))
         else:
-            known.append(name)
+            equal.append(name)
     return [
         {
             "apiVersion": f"{AWS_DOMAIN}/v1",

@@ -198,7 +198,7 @@ def _metadata(group: Group, images: Chosen, account: Account) -> dict[str, Any]:
 
 
 def _reservations(account: Account) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for source in (TEMPLATE, SCALING_GROUP):
         path = (source, "CapacityReservationSpecification")
         target = account.get(*path, "CapacityReservationTarget") or {}
@@ -206,7 +206,7 @@ def _reservations(account: Account) -> dict[str, Any]:
         ids = [one, *(target.get("CapacityReservationIds") or ())]
         arns = [group, *(target.get("CapacityReservationResourceGroupArns") or ())]
         if terms := [{"id": id_} for id_ in ids if id_]:
-            found["capacityReservationSelectorTerms"] = terms
+            fields["capacityReservationSelectorTerms"] = terms
             account.kept(path, "EC2NodeClass spec.capacityReservationSelectorTerms, capacity type reserved")
         elif any(arns):
             account.lost(
@@ -221,7 +221,7 @@ def _reservations(account: Account) -> dict[str, Any]:
                 reason,
                 is_quiet=account.get(*path, "CapacityReservationPreference") in (None, "default"),
             )
-    return found
+    return fields
 
 
 def _placement(account: Account) -> dict[str, Any]:
@@ -248,11 +248,11 @@ def _tags(account: Account) -> dict[str, Any]:
         if entry.get("ResourceType") in ("instance", "volume"):
             tags |= {tag["Key"]: tag.get("Value", "") for tag in entry.get("Tags") or ()}
     own = {key: value for key, value in tags.items() if _is_theirs(key)}
-    said = "EC2NodeClass spec.tags, for all resources"
+    target = "EC2NodeClass spec.tags, for all resources"
     if len(own) < len(tags):
-        account.changed(path, said, "nodesmith sets the tags of cluster and owner itself", is_quiet=True)
+        account.changed(path, target, "nodesmith sets the tags of cluster and owner itself", is_quiet=True)
     else:
-        account.kept(path, said)
+        account.kept(path, target)
     passed = {
         tag["Key"]: tag.get("Value", "")
         for tag in account.get(SCALING_GROUP, "Tags") or ()
@@ -272,21 +272,21 @@ def _is_theirs(key: str) -> bool:
 
 
 def _others(account: Account) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     monitoring = account.get(TEMPLATE, "Monitoring", "Enabled")
     account.kept((TEMPLATE, "Monitoring", "Enabled"), "EC2NodeClass spec.detailedMonitoring")
     account.lost((TEMPLATE, "Monitoring", "MetricCategoryIds"), "categories of metrics cannot be chosen")
     if monitoring is not None:
-        found["detailedMonitoring"] = bool(monitoring)
+        fields["detailedMonitoring"] = bool(monitoring)
     nested = account.get(TEMPLATE, "CpuOptions", "NestedVirtualization")
     account.kept((TEMPLATE, "CpuOptions", "NestedVirtualization"), "EC2NodeClass spec.cpuOptions")
     if nested:
-        found["cpuOptions"] = {"nestedVirtualization": nested}
+        fields["cpuOptions"] = {"nestedVirtualization": nested}
     context = account.get(SCALING_GROUP, "Context")
     account.kept((SCALING_GROUP, "Context"), "EC2NodeClass spec.context")
     if context:
-        found["context"] = context
-    return found
+        fields["context"] = context
+    return fields
 
 
 _TEMPLATE_LOSSES: Mapping[str, str] = {

@@ -73,14 +73,14 @@ def group_of_nodes(nodes: Iterable[Manifest], groups: Iterable[Group]) -> dict[s
     """Return the groups' names by the names of their nodes: by EKS's label, or by the id of the instance."""
     managed = {group.name: group.name for group in groups if group.is_managed}
     by_instance = {id_: group.name for group in groups for id_ in group.instances}
-    found: dict[str, str] = {}
+    group_by_node: dict[str, str] = {}
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
         instance = str((node.get("spec") or {}).get("providerID") or "").rpartition("/")[2]
         owner = managed.get(labels.get(NODE_GROUP, "")) or by_instance.get(instance)
         if owner and NODEPOOL not in labels:
-            found[node["metadata"]["name"]] = owner
-    return found
+            group_by_node[node["metadata"]["name"]] = owner
+    return group_by_node
 
 
 def _moves(manifest: Manifest, owners: Mapping[str, str]) -> bool:

@@ -160,10 +160,10 @@ def _base(
     if arch:
         yield allows(ARCH, arch)
     yield allows(OS, "windows" if generated_nodeclass.images.is_windows else "linux")
-    found = capacity_types(account)
-    if nodeclass.get("capacityReservationSelectorTerms") and RESERVED not in found:
-        found = [RESERVED, *found]
-    yield allows(CAPACITY_TYPE, *found)
+    allowed_types = capacity_types(account)
+    if nodeclass.get("capacityReservationSelectorTerms") and RESERVED not in allowed_types:
+        allowed_types = [RESERVED, *allowed_types]
+    yield allows(CAPACITY_TYPE, *allowed_types)
 
 
 def _placement(account: Account) -> Iterator[dict[str, Any]]:

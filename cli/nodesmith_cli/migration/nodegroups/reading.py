@@ -70,8 +70,8 @@ class GroupReading(AwsReading):
     def _managed_group(self, cluster: str, name: str) -> Group:
         def read() -> Mapping[str, Any] | None:
             call = self.client("eks").describe_nodegroup
-            found = if_there(lambda: call(clusterName=cluster, nodegroupName=name))
-            return None if found is None else found["nodegroup"]
+            described = if_there(lambda: call(clusterName=cluster, nodegroupName=name))
+            return None if described is None else described["nodegroup"]
 
         fields, reason = self._tried("eks:DescribeNodegroup", f"nodegroup/{cluster}/{name}", read)
         if fields is None:
@@ -92,8 +92,8 @@ class GroupReading(AwsReading):
             pages = paginator.paginate(Filters=[{"Name": "tag-key", "Values": keys}])
             return [group for page in pages for group in page["AutoScalingGroups"]]
 
-        found = self.ask("autoscaling:DescribeAutoScalingGroups", "*", read, list[Mapping[str, Any]]())
-        for fields in sorted(found, key=lambda each: str(each["AutoScalingGroupName"])):
+        described = self.ask("autoscaling:DescribeAutoScalingGroups", "*", read, list[Mapping[str, Any]]())
+        for fields in sorted(described, key=lambda each: str(each["AutoScalingGroupName"])):
             tags = {tag["Key"] for tag in fields.get("Tags") or ()}
             if tags.isdisjoint(OTHERS_TAGS):
                 yield self._self_managed_group(fields)
@@ -140,8 +140,8 @@ class GroupReading(AwsReading):
     def _with_configuration(self, group: Group, name: str) -> Group:
         def read() -> Mapping[str, Any] | None:
             call = self.client("autoscaling").describe_launch_configurations
-            found = call(LaunchConfigurationNames=[name])["LaunchConfigurations"]
-            return found[0] if found else None
+            described = call(LaunchConfigurationNames=[name])["LaunchConfigurations"]
+            return described[0] if described else None
 
         fields, reason = self._tried(
             "autoscaling:DescribeLaunchConfigurations", f"launchConfiguration/{name}", read
@@ -188,10 +188,12 @@ class GroupReading(AwsReading):
             pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
             return [subnet for page in pages for subnet in page["Subnets"]]
 
-        found = self.ask("ec2:DescribeSubnets", "*", read, list[Mapping[str, Any]]())
-        zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in found}
+        described = self.ask("ec2:DescribeSubnets", "*", read, list[Mapping[str, Any]]())
+        zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in described}
         usual = {
-            subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in found if subnet.get("DefaultForAz")
+            subnet["AvailabilityZone"]: subnet["SubnetId"]
+            for subnet in described
+            if subnet.get("DefaultForAz")
         }
         return zones, usual
 
@@ -222,8 +224,8 @@ class GroupReading(AwsReading):
         def read() -> list[Mapping[str, Any]]:
             filters = [{"Name": "capacity-reservation-id", "Values": ids[:_BATCH]}]
             call = self.client("ec2").describe_capacity_reservations
-            found: list[Mapping[str, Any]] = call(Filters=filters)["CapacityReservations"]
-            return found
+            described: list[Mapping[str, Any]] = call(Filters=filters)["CapacityReservations"]
+            return described
 
         action = "ec2:DescribeCapacityReservations"
         listed = self.ask(action, "*", read, list[Mapping[str, Any]]()) if ids else []
@@ -238,14 +240,14 @@ def _reservation_ids(group: Group) -> Iterator[str]:
         yield from (*([one] if one else ()), *(target.get("CapacityReservationIds") or ()))
 
 
-def _reservation(found: Mapping[str, Any]) -> dict[str, Any]:
+def _reservation(described: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "id": found["CapacityReservationId"],
-        "instanceType": found["InstanceType"],
-        "availabilityZone": found["AvailabilityZone"],
-        "availableInstanceCount": int(found.get("TotalInstanceCount") or 0),
-        "reservationType": str(found.get("ReservationType") or "default"),
-        "instanceMatchCriteria": str(found.get("InstanceMatchCriteria") or "targeted"),
+        "id": described["CapacityReservationId"],
+        "instanceType": described["InstanceType"],
+        "availabilityZone": described["AvailabilityZone"],
+        "availableInstanceCount": int(described.get("TotalInstanceCount") or 0),
+        "reservationType": str(described.get("ReservationType") or "default"),
+        "instanceMatchCriteria": str(described.get("InstanceMatchCriteria") or "targeted"),
     }
 
 
@@ -254,11 +256,15 @@ def image_id(group: Group) -> str:
     return str((group.sources.get(TEMPLATE) or {}).get("ImageId") or "")
 
 
-def _image(found: Mapping[str, Any]) -> MachineImage:
-    arch = _ARCHES.get(str(found.get("Architecture")), "")
-    alias = str(found.get("ImageOwnerAlias") or "")
+def _image(described: Mapping[str, Any]) -> MachineImage:
+    arch = _ARCHES.get(str(described.get("Architecture")), "")
+    alias = str(described.get("ImageOwnerAlias") or "")
     return MachineImage(
-        found["ImageId"], str(found.get("Name") or ""), arch, alias, str(found.get("Platform") or "")
+        described["ImageId"],
+        str(described.get("Name") or ""),
+        arch,
+        alias,
+        str(described.get("Platform") or ""),
     )
 
 

@@ -55,20 +55,20 @@ def type_requirements(account: Account, catalog: Catalog) -> tuple[list[Requirem
     ]
     path, names = paths[0] if paths else ((), [_GROUPS_DEFAULT])
     listed = [names] if isinstance(names, str) else list(names)
-    known = [name for name in dict.fromkeys(listed) if name in catalog.facts]
+    catalog_types = [name for name in dict.fromkeys(listed) if name in catalog.facts]
     unknown = [name for name in dict.fromkeys(listed) if name not in catalog.facts]
-    _report_types(account, path, known, unknown, catalog)
+    _report_types(account, path, catalog_types, unknown, catalog)
     for other, _ in paths[1:]:
         account.lost(other, "other fields of the group name the types: nothing to do", is_quiet=True)
-    if not known:
+    if not catalog_types:
         return [], f"nodesmith's catalogue of {catalog.region} has no instance type {', '.join(unknown)}"
-    return [allows(INSTANCE_TYPE, *known)], ""
+    return [allows(INSTANCE_TYPE, *catalog_types)], ""
 
 
 def _report_types(
-    account: Account, path: Path, known: list[str], unknown: list[str], catalog: Catalog
+    account: Account, path: Path, catalog_types: list[str], unknown: list[str], catalog: Catalog
 ) -> None:
-    became = f"NodePool requirement {INSTANCE_TYPE} In {', '.join(known)}"
+    became = f"NodePool requirement {INSTANCE_TYPE} In {', '.join(catalog_types)}"
     notes = [f"unknown type {name}{did_you_mean(name, catalog.facts)} is left out" for name in unknown]
     if path == _OVERRIDES:
         notes += _override_notes(account)
@@ -197,11 +197,11 @@ def _named_types(wanted: Mapping[str, Any], catalog: Catalog, lost: list[str]) -
     """Yield requirements for types that are allowed or excluded by name, with wildcards."""
     for attribute, operator in (("AllowedInstanceTypes", "In"), ("ExcludedInstanceTypes", "NotIn")):
         patterns = wanted.get(attribute) or ()
-        found = sorted(
+        matching = sorted(
             name for name in catalog.facts if any(fnmatchcase(name, pattern) for pattern in patterns)
         )
-        if found:
-            yield allows(INSTANCE_TYPE, *found, operator=operator)
+        if matching:
+            yield allows(INSTANCE_TYPE, *matching, operator=operator)
         unmatched = [
             pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in catalog.facts)
         ]
@@ -257,8 +257,8 @@ def _within(bounds: Mapping[str, Any], value: float) -> bool:
 
 def capacity_types(account: Account) -> list[str]:
     """Return the capacity types of a group, and account for everything that decides between them."""
-    found = list(dict.fromkeys(_capacity_types(account)))
-    became = f"NodePool requirement {CAPACITY_TYPE} In {', '.join(found)}"
+    unique_types = list(dict.fromkeys(_capacity_types(account)))
+    became = f"NodePool requirement {CAPACITY_TYPE} In {', '.join(unique_types)}"
     account.kept((NODEGROUP, "capacityType"), became)
     account.kept((TEMPLATE, "InstanceMarketOptions", "MarketType"), became)
     account.lost((TEMPLATE, "InstanceMarketOptions", "SpotOptions", "MaxPrice"), _MAX_PRICE)
@@ -267,7 +267,7 @@ def capacity_types(account: Account) -> list[str]:
         "nodesmith requests spot instances that terminate when interrupted",
     )
     _distribution(account, became)
-    return found
+    return unique_types
 
 
 _MAX_PRICE = "limit what the NodePool costs by the annotation nodesmith.dev/limit-usd-per-hour"
