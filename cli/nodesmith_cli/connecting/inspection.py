@@ -55,7 +55,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What connect has read, with the problems and actions derived from it."""
+    """The state that connect has read, with the problems and actions derived from it."""
 
     account: Account
     server: Applier

@@ -89,7 +89,7 @@ class ObjectReader(Protocol):
 
 
 def commitments_of(region: str, blobs: ObjectReader | None) -> Commitments:
-    """Return what the catalog function has last read for a region; NO_COMMITMENTS if the bucket has nothing."""
+    """Return the commitments that the catalog function last read; NO_COMMITMENTS if the bucket has none."""
     data = blobs.get(commitments_key(region)) if blobs is not None else None
     if data is None:
         return NO_COMMITMENTS

@@ -13,7 +13,7 @@ from nodesmith_cli.audit.reading.volumes import Volumes, attachable, try_claim, 
 
 _CONTROLLERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 _MARK = "audit.nodesmith.dev/controller"
-"""A label that stands for the selector of a controller, whose object may be missing."""
+"""A label that represents the selector of a controller, even if the controller's object is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Devices that pods claim, as an audit counts them: how many a pod takes, and how many an instance type has.
 
-Selectors are not evaluated: a node with fewer devices than its pods claim is wrong whatever they select.
+Selectors are not evaluated: a node with fewer devices than its pods claim is wrong for any selector.
 """
 
 from __future__ import annotations

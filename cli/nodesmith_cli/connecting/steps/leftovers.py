@@ -85,7 +85,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """What to keep: nodes and all that they need, the cluster's data, and the node role."""
+    """The resources to keep: nodes and all that they need, the cluster's data, and the node role."""
 
     nodes: bool = False
     data: bool = False

@@ -1,4 +1,4 @@
-"""`nodesmith savings`: what a cluster costs, and what it would cost on nodesmith's nodes. Nothing is written.
+"""`nodesmith savings`: a cluster's current cost, and its cost on nodesmith's nodes. Nothing is written.
 
 `reading` lists the cluster's objects, `owners` and `nodeprices` say who manages each node and what it costs,
 `assumptions` and `fleet` turn them into the inputs of nodesmith's own decisions, `repacking` asks these decisions, and

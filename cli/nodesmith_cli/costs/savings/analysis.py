@@ -168,7 +168,7 @@ def prepared(
 
 
 def without_free_reservations(nodeclass: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an EC2NodeClass whose capacity reservations have no free instances: how many they have is not known."""
+    """Return an EC2NodeClass whose capacity reservations have no free instances, because their number is not known."""
     status = nodeclass.get("status")
     held = status.get("capacityReservations") if isinstance(status, Mapping) else None
     if not isinstance(status, Mapping) or not isinstance(held, list):

@@ -57,7 +57,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a constraint costs. `hourly_usd` is 0 if less than the planner can tell apart."""
+    """The cost of a constraint. `hourly_usd` is 0 if it is below the planner's precision."""
 
     constraint: Constraint
     pods: int

@@ -39,7 +39,7 @@ _MANY = 1_000_000
 
 
 def unhurried(nodepool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a NodePool whose budgets allow in one step what they allow over time.
+    """Return a NodePool with budgets that allow in one step all that they would allow over time.
 
     Budgets limit how fast nodes are replaced. One that allows no node at any time is kept.
     """
@@ -125,7 +125,7 @@ def _seen(priced_node: PricedNode, at: datetime, of_type: Mapping[str, str]) -> 
 
 
 def _on_demand(nodes: Iterable[PricedNode], pools: Mapping[str, NodePool]) -> set[str]:
-    """Return the names of on-demand nodes whose own NodePool allows nothing else, or that have none."""
+    """Return the names of on-demand nodes without a NodePool, or with one that allows only on-demand."""
     return {
         node.name
         for node in nodes
@@ -174,6 +174,6 @@ def reshaped(snapshot: Snapshot, change_of: Any) -> Snapshot:
 
 
 def unprotected(shape: Shape) -> Shape:
-    """Return a shape that may be moved at any time, whatever its annotations and its owner."""
+    """Return a shape that may be moved at any time, regardless of its annotations and its owner."""
     annotations = {key: text for key, text in shape.annotations.items() if key != DO_NOT_DISRUPT}
     return replace(shape, annotations=FrozenMap(annotations), owner=shape.owner or "Pod/")

@@ -52,7 +52,7 @@ def _kind_findings(document: Document) -> list[Finding]:
 
 def _shape_findings(document: Document) -> Iterator[Finding]:
     if is_request(document.manifest):
-        return  # request_findings tells errors from warnings
+        return  # request_findings distinguishes errors from warnings
     kept, faults = checked([stamped(document)])
     for fault in faults:
         message = fault.message.removesuffix(_PLANNING)

@@ -49,7 +49,7 @@ def request_findings(documents: Sequence[Document]) -> Iterator[Finding]:
 
 
 def is_request(manifest: Mapping[str, Any]) -> bool:
-    """Return whether an object is a ProvisioningRequest, of whatever version."""
+    """Return whether an object is a ProvisioningRequest of any version."""
     return manifest["kind"] == KIND and str(manifest["apiVersion"]).startswith(f"{GROUP}/")
 
 

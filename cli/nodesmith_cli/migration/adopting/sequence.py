@@ -228,7 +228,7 @@ def _awaited(run: Takeover, timeout: timedelta) -> list[tuple[str, str]]:
 
 
 def unsettled(ledger: Ledger, nodeclaims: Sequence[Manifest]) -> list[tuple[str, str]]:
-    """Return what must be completed before a cluster can be handed over: `Kind/name`, and what it waits for."""
+    """Return what must be completed before a cluster can be handed over: `Kind/name`, and the obstacle."""
     shown = {name_of(nodeclaim): provider_id(nodeclaim) for nodeclaim in nodeclaims}
     obstacles = [(f"move {move.id}", "it is in progress") for move in ledger.moves if not move.is_over]
     for claim in ledger.claims:

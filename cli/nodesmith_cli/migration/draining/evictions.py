@@ -21,7 +21,7 @@ _DETACHED_WITHIN = timedelta(minutes=2)
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has seen and done so far.
+    """The state and progress of a run so far.
 
     `failed` and `held` are reasons by instance: nodes that were not drained in time, and nodes whose pods must not be
     evicted. `owners` are those of evicted pods, each a namespace and `Kind/name`. `known` are the pods that waited

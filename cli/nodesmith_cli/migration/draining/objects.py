@@ -42,7 +42,7 @@ _RIGHTS = (
     ("list", "apps", "deployments", ""),
     ("list", "storage.k8s.io", "volumeattachments", ""),
 )
-"""What a drain needs: verb, API group, resource and subresource."""
+"""The permissions that a drain needs: verb, API group, resource and subresource."""
 _READ_SECONDS = 15.0
 
 

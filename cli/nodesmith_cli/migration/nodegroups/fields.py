@@ -69,7 +69,7 @@ class Account:
         self._report(path, Outcome.NO_EQUAL, "", remedy, is_quiet=is_quiet)
 
     def about(self, paths: Mapping[Path, str]) -> None:
-        """Record fields that describe the group's identity or state, each with what it is."""
+        """Record fields that describe the group's identity or state, each with its meaning."""
         for path, what in paths.items():
             self.lost(path, f"{what}: nothing to do", is_quiet=True)
 

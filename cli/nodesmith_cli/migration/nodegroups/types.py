@@ -232,7 +232,7 @@ _MAKERS_OF_GPUS = {"amazon-web-services": "aws"}
 
 
 def _families_of_ratio(wanted: Mapping[str, Any], catalog: Catalog) -> Iterator[str]:
-    """Yield the families whose types of the wanted sizes all have GiB of memory per vCPU within the bounds."""
+    """Yield the families in which all types of the wanted sizes have GiB of memory per vCPU within the bounds."""
     ratios: dict[str, list[float]] = {}
     for name, facts in catalog.facts.items():
         if isinstance(facts, InstanceFacts) and facts.vcpus and _has_size(wanted, facts):

@@ -19,7 +19,7 @@ _USER_DATA = "spec.userData"
 
 
 def proven(converted: Converted) -> Converted:
-    """Return a group whose user data can be merged. User data that cannot be is left out, and the account says why."""
+    """Return a group with mergeable user data. Other user data is left out, and the account gives the reason."""
     manifest = {
         "apiVersion": "karpenter.k8s.aws/v1",
         "kind": "EC2NodeClass",
