@@ -30,20 +30,20 @@ class Moves:
 
     fleet: Fleet
 
-    def propose(self, found: Sequence[Proposal], inputs: Inputs) -> None:
+    def propose(self, proposals: Sequence[Proposal], inputs: Inputs) -> None:
         """Begin the moves of a search."""
-        for number, each in enumerate(in_batches(found)):
+        for number, batch in enumerate(in_batches(proposals)):
             id_ = f"{inputs.decision}-{number}"
             now = inputs.now
             move = Move(
                 id_,
-                each.reason,
-                each.sources,
+                batch.reason,
+                batch.sources,
                 Stage.PROPOSED,
                 now,
                 now,
-                eviction_cost=each.eviction_cost,
-                why=each.why,
+                eviction_cost=batch.eviction_cost,
+                why=batch.why,
             )
             self.fleet.cluster.moves[id_] = move
             self._taint(move.sources)
@@ -101,9 +101,9 @@ class Moves:
 
     def _conclude(self, move: Move) -> None:
         """Let the sources of a move end now that its replacements are ready, unless something new prevents it."""
-        why = may_end(move, self.fleet.cluster.inputs(move.id))
-        if why:
-            self._abandon(move, why)
+        reason = may_end(move, self.fleet.cluster.inputs(move.id))
+        if reason:
+            self._abandon(move, reason)
         else:
             self.fleet.cluster.moves[move.id] = move.at(Stage.ENDING, self.fleet.cluster.now)
 
@@ -114,52 +114,52 @@ class Moves:
         if not due:
             return
         inputs = self.fleet.cluster.inputs("again")
-        bought: list[NodeClaim] = []
-        for id_, found in look_again(due, inputs).items():
+        bought_claims: list[NodeClaim] = []
+        for id_, verdict in look_again(due, inputs).items():
             move = self.fleet.cluster.moves[id_]
-            if isinstance(found, str):
-                self._abandon(move, found)
+            if isinstance(verdict, str):
+                self._abandon(move, verdict)
                 continue
-            claims = [node.claim for node in found.replacements]
-            ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *bought))
-            why = exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
-            if why:
-                self._abandon(move, why)
+            claims = [node.claim for node in verdict.replacements]
+            ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *bought_claims))
+            reason = exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
+            if reason:
+                self._abandon(move, reason)
                 continue
-            bought += claims
+            bought_claims += claims
             stage = Stage.REPLACING if claims else Stage.ENDING
             names = tuple(claim.name for claim in claims)
             self.fleet.cluster.moves[id_] = move.at(
-                stage, inputs.now, sources=found.sources, replacements=names
+                stage, inputs.now, sources=verdict.sources, replacements=names
             )
-            self.fleet.buy(found.replacements)
+            self.fleet.buy(verdict.replacements)
 
-    def _abandon(self, move: Move, why: str) -> None:
-        self.fleet.cluster.moves[move.id] = move.at(Stage.ABANDONED, self.fleet.cluster.now, why=why)
+    def _abandon(self, move: Move, reason: str) -> None:
+        self.fleet.cluster.moves[move.id] = move.at(Stage.ABANDONED, self.fleet.cluster.now, why=reason)
         for name in move.sources:
             claim = self.fleet.cluster.claims.get(name)
             node = self.fleet.cluster.nodes.get(claim.node_name) if claim is not None else None
             if claim is not None and node is not None and not claim.is_ending:
-                kept = tuple(taint for taint in node.taints if taint.identity != DISRUPTED.identity)
-                self.fleet.cluster.nodes[node.name] = replace(node, taints=kept)
+                remaining = tuple(taint for taint in node.taints if taint.identity != DISRUPTED.identity)
+                self.fleet.cluster.nodes[node.name] = replace(node, taints=remaining)
         self.fleet.cluster.changes += 1
         self.fleet.wake("disrupt", self.fleet.cluster.now + steps.REMEMBERED)
         self.fleet.wake("provision", self.fleet.cluster.now)
 
-    def _back_off(self, move: Move, why: str | None) -> None:
+    def _back_off(self, move: Move, reason: str | None) -> None:
         """Note that a move's replacements could not be had, or with None that they could."""
-        ledger, known = self.fleet.cluster.base.ledger, dict(self.fleet.cluster.base.ledger.move_backoffs)
+        ledger, backoffs = self.fleet.cluster.base.ledger, dict(self.fleet.cluster.base.ledger.move_backoffs)
         for name in move.sources:
             claim = self.fleet.cluster.claims.get(name)
             if claim is None:
                 continue
             kind = MoveKind(claim.nodepool, move.reason.value)
-            if why is None:
-                known.pop(kind, None)
+            if reason is None:
+                backoffs.pop(kind, None)
             else:
-                known[kind] = next_backoff(known.get(kind), why, self.fleet.cluster.now)
+                backoffs[kind] = next_backoff(backoffs.get(kind), reason, self.fleet.cluster.now)
         self.fleet.cluster.base = replace(
-            self.fleet.cluster.base, ledger=replace(ledger, move_backoffs=known)
+            self.fleet.cluster.base, ledger=replace(ledger, move_backoffs=backoffs)
         )
 
     def _taint(self, names: Iterable[str]) -> None:

@@ -65,13 +65,15 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     templates = [template for template in offers.templates if template.name in pools_there]
     yield from _misspelt(inputs, pools_there)
-    without = {name: each for name, each in pools_there.items() if name not in {t.name for t in templates}}
-    awaiting = {name for name, each in without.items() if _awaits_reservations(inputs, each)}
+    without = {
+        name: nodepool for name, nodepool in pools_there.items() if name not in {t.name for t in templates}
+    }
+    awaiting = {name for name, nodepool in without.items() if _awaits_reservations(inputs, nodepool)}
     for name in sorted(awaiting):
         yield warning(pools_there[name].fault(_RESERVED_ALONE, "spec.template.spec.requirements"))
     if without.keys() > awaiting:  # counting the types that each condition rules out is half of the work
         yield from _nothing_left(
-            inputs, {name: each for name, each in without.items() if name not in awaiting}
+            inputs, {name: nodepool for name, nodepool in without.items() if name not in awaiting}
         )
     for template in templates:
         yield from _limit_findings(template, pools_there[template.name])
@@ -80,7 +82,7 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
         if _is_open_windows(template):
             yield warning(pools_there[template.name].fault(_OPEN_WINDOWS, "spec.template.spec.taints"))
     for number, template in enumerate(templates):
-        first = next((each for each in templates[:number] if _same_pods(each, template)), None)
+        first = next((earlier for earlier in templates[:number] if _same_pods(earlier, template)), None)
         if first is not None:
             yield warning(_alike(first, template, pools_there))
 
@@ -88,26 +90,26 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
 def overlay_findings(inputs: Inputs, documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield findings about NodeOverlays that contradict another one, or that change nothing of these NodePools."""
     yield from contradictions(inputs, documents)
-    there = _overlays(documents)
-    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
-    for overlay in found.applied:
-        if overlay.name in there and not any(found.reach(overlay).values()):
-            why = "match no instance type of any NodePool here"
-            yield warning(there[overlay.name].fault(why, "spec.requirements"))
+    nodepool_documents = _overlays(documents)
+    evaluated = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    for overlay in evaluated.applied:
+        if overlay.name in nodepool_documents and not any(evaluated.reach(overlay).values()):
+            reason = "match no instance type of any NodePool here"
+            yield warning(nodepool_documents[overlay.name].fault(reason, "spec.requirements"))
 
 
 def contradictions(inputs: Inputs, documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield a finding for each NodeOverlay that contradicts another one, which it names."""
-    there = _overlays(documents)
-    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
-    for name, why in sorted(found.contradicting.items()):
-        if name in there:
-            yield Finding(there[name].fault(str(why), "spec.weight"))
+    nodepool_documents = _overlays(documents)
+    evaluated = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    for name, reason in sorted(evaluated.contradicting.items()):
+        if name in nodepool_documents:
+            yield Finding(nodepool_documents[name].fault(str(reason), "spec.weight"))
 
 
 def _overlays(documents: Sequence[Document]) -> dict[str, Document]:
-    found = (each for each in documents if each.manifest["kind"] == NODE_OVERLAY.name)
-    return {str(each.manifest["metadata"].get("name")): each for each in found}
+    overlay_documents = (document for document in documents if document.manifest["kind"] == NODE_OVERLAY.name)
+    return {str(document.manifest["metadata"].get("name")): document for document in overlay_documents}
 
 
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
@@ -141,9 +143,9 @@ def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
     pool = parse_nodepool(document.manifest).value
     if pool is None or CAPACITY_TYPE not in pool.requirements:
         return False
-    if any(pool.requirements[CAPACITY_TYPE].allows(each) for each in (ON_DEMAND, SPOT)):
+    if any(pool.requirements[CAPACITY_TYPE].allows(capacity_type) for capacity_type in (ON_DEMAND, SPOT)):
         return False
-    classes = {str(each["metadata"]["name"]): each for each in inputs.snapshot.nodeclasses}
+    classes = {str(nodeclass["metadata"]["name"]): nodeclass for nodeclass in inputs.snapshot.nodeclasses}
     spec = classes.get(pool.nodeclass.name, {}).get("spec") or {}
     status = inputs.ledger.nodeclasses.get(pool.nodeclass.name)
     selects = bool(spec.get("capacityReservationSelectorTerms"))
@@ -151,7 +153,7 @@ def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
 
 
 def _no_type(counted: Considered) -> str:
-    removals = [f"{each.condition} rules out {each.types:,}" for each in counted.removals[:_SHOWN]]
+    removals = [f"{removal.condition} rules out {removal.types:,}" for removal in counted.removals[:_SHOWN]]
     rest = len(counted.removals) - len(removals)
     more = f" and {wording.counted(rest, 'more condition')}" if rest else ""
     return f"leaves none of {counted.all:,} instance types: {', '.join(removals)}{more}"
@@ -194,10 +196,10 @@ def _dollar_findings(pool: NodePool, document: Document) -> Iterator[Finding]:
     hour, month = limits.get(USD_PER_HOUR), limits.get(USD_PER_MONTH)
     if hour is not None and month and month < hour * MONTH_SECONDS:
         runs = amount_in_words(USD_PER_MONTH, hour * MONTH_SECONDS).partition(" ")[0]
-        why = (
+        reason = (
             f"is less than the limit an hour allows in a month of 31 days, {runs} USD: it is used up earlier"
         )
-        yield warning(document.fault(why, f"metadata.annotations[{LIMIT_USD_PER_MONTH}]"))
+        yield warning(document.fault(reason, f"metadata.annotations[{LIMIT_USD_PER_MONTH}]"))
 
 
 def _same_pods(first: Template, second: Template) -> bool:

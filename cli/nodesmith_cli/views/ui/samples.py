@@ -65,7 +65,7 @@ def sample_of(view: View, on_demand: Callable[[NodeRow], float | None]) -> Fleet
             spot.append(hourly)
         is_whole = row.price is not None and row.state is not State.STOPPED
         full.append(on_demand(row) if is_whole else hourly)
-    known = [each for each in full if each is not None]
+    known = [sample for sample in full if sample is not None]
     return FleetSample(
         view,
         tuple(_tiles(view.nodes)),
