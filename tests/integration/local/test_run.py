@@ -119,7 +119,7 @@ def test_the_decision_is_reported_as_a_page_with_the_shapes_of_its_pods_and_alte
     assert page.exit_code == 0
     assert ">1 CPU, 64Mi<" in page.stdout
     assert "on-demand capacity only" in page.stdout
-    assert "<h2>Instance types that would do, with their price</h2>" in page.stdout
+    assert "<h2>Suitable instance types, with their price</h2>" in page.stdout
 
 
 def test_no_function_failed_on_the_way(express: Result) -> None:

@@ -19,6 +19,9 @@ NOW, MINUTE, HOUR = builders.NOW, timedelta(minutes=1), timedelta(hours=1)
 CHANGES = timedelta(hours=4)
 """Pods come within the first hour, and go within three hours after that."""
 SETTLED = CHANGES + HOUR
+QUICK = (0, 1, 2, 3, 4, 5, 6, 23, 117)
+"""Seeds of a second each. In 23 and 117, pods with preferences were evicted again and again before their scheduler
+bound them as kube-scheduler does."""
 
 
 def still_trace(seed: int, lasts: timedelta) -> Trace:
@@ -54,7 +57,7 @@ def _is_there_already(manifest: Manifest) -> bool:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(sampled(7, whole=120)))
+@pytest.mark.parametrize("seed", sampled(QUICK, whole=tuple(range(120))))
 def test_no_node_comes_or_goes_an_hour_after_the_last_pod(seed: int) -> None:
     at_first, later = (
         Simulation(still_trace(seed, lasts), seed, Chances(0.0)).run()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.disruption.worth import cut, downsized, for_spot
 from nodesmith.decisions.provisioning import PlannedNode, decide
 from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses, template_of
-from nodesmith.decisions.provisioning.purchase.claims import another
-from nodesmith.decisions.provisioning.purchase.narrowing import only
+from nodesmith.decisions.provisioning.purchase.claims import another, only
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools

@@ -217,7 +217,7 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
         chosen = cheapest(kind.nodes[0])
         others = [name for name in offered if name != chosen[1]]
         after = f"; the next, {others[0]}, costs {money(offered[others[0]])}" if others else ""
-        note = f"one of {counted(len(offered), 'instance type')} that would do{after}"
+        note = f"one of {counted(len(offered), 'instance type')} that would be suitable{after}"
         label = f"{kind.instance_type}, {kind.sold}"
         choices.append(Choice(label, float(chosen[4]), tuple(offered.values()), note))
         rows.append(
@@ -232,7 +232,7 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
                 some([f"{o} {money(offered[o])}" for o in others], 3),
             )
         )
-    title = "Instance types that would do, with their price"
+    title = "Suitable instance types, with their price"
     head = ("#Nodes", "Type", "Sold", "Zones", "NodePool", "#Pods", "#$/hour", "Alternatives a node")
     text = "Each mark is an instance type that the pods fit on, at its price in the cheapest zone."
     drawn = figure(ladder(title, choices), text, title) if choices else ""
@@ -240,7 +240,7 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
 
 
 def _prices(kind: Kinds) -> dict[str, float]:
-    """Return the price of each instance type that would do for the first node of a kind, the cheapest first."""
+    """Return the price of each suitable instance type for the first node of a kind, the cheapest first."""
     found: dict[str, float] = {}
     for each in sorted(kind.nodes[0]["launch"]["overrides"], key=lambda each: float(each[4])):
         found.setdefault(str(each[1]), float(each[4]))

@@ -1,4 +1,4 @@
-"""The reason for pods whose node selector or affinity no node of a NodePool can have, and what would do."""
+"""The reason for pods whose node selector or affinity no node of a NodePool can have, and what would help."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from math import fsum, inf
 from nodesmith.decisions.disruption.candidates import Candidate, CandidateSelection, quiet_since
 from nodesmith.decisions.disruption.expiration import expires_at
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.narrowing import only
+from nodesmith.decisions.provisioning.purchase.claims import only
 from nodesmith.decisions.scheduling.compatibility import WINDOWS
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import (

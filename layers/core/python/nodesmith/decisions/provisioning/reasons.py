@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.provisioning.nodepools.remedies import first_fix
 from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
-from nodesmith.decisions.provisioning.purchase.refusal import Filter, Refusal
+from nodesmith.decisions.provisioning.purchase.order import Filter, Refusal
 from nodesmith.decisions.provisioning.refusals import (
     of_obstructed,
     refusal,

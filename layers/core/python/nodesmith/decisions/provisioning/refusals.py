@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.provisioning.nodepools.remedies import of_obstacle
-from nodesmith.decisions.provisioning.nodepools.selections import exclusions, unknown_value
+from nodesmith.decisions.provisioning.nodepools.remedies import exclusions, of_obstacle, unknown_value
 from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
-from nodesmith.decisions.provisioning.purchase.refusal import Filter, Refusal
-from nodesmith.decisions.scheduling.compatibility import types_for_pods
-from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
-from nodesmith.decisions.scheduling.offerings.obstacles import (
+from nodesmith.decisions.provisioning.purchase.order import Filter, Refusal
+from nodesmith.decisions.scheduling.compatibility import (
     NO_IMAGE,
     image_conflict,
+    types_for_pods,
 )
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.launchable import Admission, is_sold_out, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
@@ -216,7 +215,7 @@ def _misspelt(wanted: Requirement, offered: Requirement) -> str:
 def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
     if admission.port_holders:
         owner = admission.port_holders[0].owner
-        why = f"{owner} uses the pods' host port on every node that would do"
+        why = f"{owner} uses the pods' host port on every suitable node"
         return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
     if _unknown_value(demand.shape, template) is None and all(
         image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
@@ -327,14 +326,14 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
         name: f"its limit of {amount_text(name, limits.of(name))} {name} is reached"
-        f" ({amount_text(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" ({amount_text(name, limits.of(name) - left[name])} used, the smallest suitable node takes"
         f" {amount_text(name, amount)})"
         for name, amount in smallest.items()
         if amount > left[name]
     }
     why = (
         " and ".join(stops.values())
-        or f"its limits leave no room for a node that would do ({amounts_text(left)} left)"
+        or f"its limits leave no room for a suitable node ({amounts_text(left)} left)"
     )
     raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
     pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"

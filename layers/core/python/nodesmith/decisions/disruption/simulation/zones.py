@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.narrowing import only
+from nodesmith.decisions.provisioning.purchase.claims import only
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ZONE

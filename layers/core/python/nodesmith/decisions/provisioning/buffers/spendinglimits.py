@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
 from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.purchase.narrowing import only
+from nodesmith.decisions.provisioning.purchase.claims import only
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode

@@ -136,24 +136,17 @@ def pools(
             continue
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
+            nodeclass = nodeclasses[pool.nodeclass.name]
             new_template = template_of(
-                pool,
-                nodeclasses[pool.nodeclass.name],
-                snapshot,
-                ledger,
-                catalog,
-                settings,
-                now,
-                used,
-                nodes_of_trial,
+                pool, nodeclass, snapshot, ledger, catalog, settings, now, used, nodes_of_trial
             )
             obstacle = new_template.obstacle
             templates.append(committed(new_template, paid))
         if obstacle:
             obstacles[pool.name] = obstacle
             if not pool.is_static:
-                nodeclass = nodeclasses.get(pool.nodeclass.name)
-                obstructed[pool.name] = Obstructed(pool, nodeclass, catalog, settings)
+                unready = nodeclasses.get(pool.nodeclass.name)
+                obstructed[pool.name] = Obstructed(pool, unready, catalog, settings)
     usable = sorted((t for t in templates if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)

@@ -1,4 +1,4 @@
-"""The rules of a purchase, its result, what purchases learn from each other, and the nodes they would buy.
+"""The rules of a purchase, its result or refusal, what purchases learn from each other, and the nodes they would buy.
 
 A decision compares many purchases and makes one: names, tags and launch templates are computed for that one alone.
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import IntEnum
 from itertools import count
 from math import fsum
 
@@ -24,13 +25,39 @@ from nodesmith.decisions.provisioning.purchase.claims import (
     requests_of,
 )
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
-from nodesmith.decisions.provisioning.purchase.refusal import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import PARTITION
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.policies import NodeSettings
+
+
+class Filter(IntEnum):
+    """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
+
+    ABSENT = 1
+    LABEL = 2
+    TAINT = 3
+    REQUIREMENT = 4
+    NODEPOOL = 5
+    OFFERING = 6
+    HOST_PORT = 7
+    RESOURCE = 8
+    MIN_VALUES = 9
+    OBSTRUCTED = 10
+    LIMIT = 11
+    UNFINISHED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""
+
+    filter: Filter
+    why: str
+    blocking: str
+    fix: str = ""
 
 
 @dataclass(slots=True)

@@ -16,9 +16,8 @@ from math import inf
 from nodesmith.decisions.packing import Bin, Known, Limits, Node, Packing, Vector, pack
 from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
-from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
+from nodesmith.decisions.provisioning.purchase.order import Filter, Order, Purchase, Refusal
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
-from nodesmith.decisions.provisioning.purchase.refusal import Filter, Refusal
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.policies import MinValuesPolicy

@@ -17,9 +17,9 @@ from nodesmith.decisions.scheduling.compatibility import (
     allows_offering,
     compatible_terms,
     matching_types,
+    no_choice,
     types_for_pods,
 )
-from nodesmith.decisions.scheduling.offerings.obstacles import no_choice
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions, Usage
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     group_requirements,
