@@ -83,11 +83,10 @@ _SOLD_OUT = Refusal(
 def refusal(demand: Demand, template: Template) -> Refusal:
     """Return why a NodePool that may buy now cannot buy for a demand."""
     shape = demand.shape
-    found = _absent(shape, [c.room for c in template.choices]) or _unfit(
-        shape, template.pool, template.requirements
-    )
-    if found is not None:
-        return (_unknown_value(shape, template) if found.filter is Filter.REQUIREMENT else None) or found
+    rooms = [choice.room for choice in template.choices]
+    general = _absent(shape, rooms) or _unfit(shape, template.pool, template.requirements)
+    if general is not None:
+        return (_unknown_value(shape, template) if general.filter is Filter.REQUIREMENT else None) or general
     if keeps_off(template, shape):
         return _WINDOWS
     admission = Admission(template, (demand,))
@@ -108,38 +107,40 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         limit = obstacle(template, offers) or used_up((o for _, o in offers), template.reservations)
         if limit is not None:
             return Refusal(Filter.LIMIT, *limit)
-        why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
-        return Refusal(Filter.UNFINISHED, why, "amount of work")
+        text = "a node would serve it, but all pods were too much work for one run: the next run continues"
+        return Refusal(Filter.UNFINISHED, text, "amount of work")
     return _over_limits(demand, plain, template)
 
 
 def _unknown_value(shape: Shape, template: Template) -> Refusal | None:
     """Return the refusal of pods that select what no instance type of the region has; None if they do not."""
-    asked = shape.terms[0] if shape.terms and len(shape.terms) == 1 else NO_REQUIREMENTS
-    unknown = (unknown_value(asked[key], template) for key in sorted(asked) if key != OS)
-    found = next((each for each in unknown if each is not None), None)
-    if found is None:
+    requirements = shape.terms[0] if shape.terms and len(shape.terms) == 1 else NO_REQUIREMENTS
+    exclusions_by_key = (
+        unknown_value(requirements[key], template) for key in sorted(requirements) if key != OS
+    )
+    exclusion = next(filter(None, exclusions_by_key), None)
+    if exclusion is None:
         return None
-    return Refusal(Filter.REQUIREMENT, found.why, f"requirement {found.wanted}", found.fix)
+    return Refusal(Filter.REQUIREMENT, exclusion.why, f"requirement {exclusion.wanted}", exclusion.fix)
 
 
-def of_obstructed(demand: Demand, name: str, why: str, one: Obstructed | None) -> Refusal:
-    """Return why a NodePool that may not buy now does not serve a demand; `why` is the obstacle.
+def of_obstructed(demand: Demand, name: str, obstacle_text: str, nodepool: Obstructed | None) -> Refusal:
+    """Return why a NodePool that may not buy now does not serve a demand; `obstacle_text` is the obstacle.
 
     It is near if nothing but the obstacle keeps it from the pods.
     """
-    shape, fix = demand.shape, of_obstacle(why)
-    if one is None:
-        return Refusal(Filter.NODEPOOL, why, f"NodePool {name}", fix)
-    rooms = [kind.allocatable for kind in one.types.types]
-    refused = (_absent(shape, rooms) if rooms else None) or _unfit(shape, one.pool, one.requirements)
-    if refused is not None:
-        return refused
-    given = frozenset(one.pool.labels)
-    types = [kind for term in shape.terms for kind in types_for_pods(one.types, term, given).types]
-    is_near = any(shape.requests.fits_in(kind.allocatable) for kind in types)
-    nearness = Filter.OBSTRUCTED if is_near else Filter.NODEPOOL
-    return Refusal(nearness, why, f"NodePool {name}", fix)
+    shape, fix = demand.shape, of_obstacle(obstacle_text)
+    if nodepool is None:
+        return Refusal(Filter.NODEPOOL, obstacle_text, f"NodePool {name}", fix)
+    rooms = [kind.allocatable for kind in nodepool.types.types]
+    unfit = (_absent(shape, rooms) if rooms else None) or _unfit(shape, nodepool.pool, nodepool.requirements)
+    if unfit is not None:
+        return unfit
+    own_labels = frozenset(nodepool.pool.labels)
+    types = [kind for term in shape.terms for kind in types_for_pods(nodepool.types, term, own_labels).types]
+    fits = any(shape.requests.fits_in(kind.allocatable) for kind in types)
+    passed = Filter.OBSTRUCTED if fits else Filter.NODEPOOL
+    return Refusal(passed, obstacle_text, f"NodePool {name}", fix)
 
 
 def _absent(shape: Shape, rooms: Sequence[Resources]) -> Refusal | None:
@@ -153,14 +154,14 @@ def _absent(shape: Shape, rooms: Sequence[Resources]) -> Refusal | None:
     return next(lacking, None)
 
 
-def _no_such(found: Filter, name: str, amount: int) -> Refusal:
-    why = f"one pod asks for {amount_text(name, amount)} {name}, and no node offers any"
+def _no_such(filter_: Filter, name: str, amount: int) -> Refusal:
+    text = f"one pod asks for {amount_text(name, amount)} {name}, and no node offers any"
     if name in ACCELERATOR_RESOURCES or name.startswith("vpc.amazonaws.com/"):
         fix = f"allow instance types with {name}"
     else:
         hint = did_you_mean(name, ACCELERATOR_RESOURCES).removeprefix(", ")
         fix = hint or "no instance type of EC2 has it: correct the name, or declare it on a NodeOverlay"
-    return Refusal(found, why, f"resource {name}", fix)
+    return Refusal(filter_, text, f"resource {name}", fix)
 
 
 def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal | None:
@@ -171,13 +172,13 @@ def _unfit(shape: Shape, pool: NodePool, requirements: Requirements) -> Refusal 
         return _conflict(conflicts[0], pool, Filter.LABEL)
     taints = [str(taint) for taint in pool.taints if shape.untolerated((taint,))]
     if taints:
-        found, named = ("taint", "a toleration") if len(taints) == 1 else ("taints", "tolerations")
+        noun, remedy = ("taint", "a toleration") if len(taints) == 1 else ("taints", "tolerations")
         listed = " and ".join(taints)
         return Refusal(
             Filter.TAINT,
-            f"pods do not tolerate the {found} {listed}",
+            f"pods do not tolerate the {noun} {listed}",
             f"taint {taints[0]}",
-            f"add {named} for {listed} to the pods",
+            f"add {remedy} for {listed} to the pods",
         )
     conflicts = [c for term in shape.terms if (c := requirements.conflict(term)) is not None]
     return _conflict(conflicts[0], pool, Filter.REQUIREMENT) if len(conflicts) == len(shape.terms) else None
@@ -188,16 +189,16 @@ def _own_labels(term: Requirements) -> Requirements:
     return Requirements({key: r for key, r in term.items() if key == NODEPOOL or key not in WELL_KNOWN})
 
 
-def _conflict(conflict: Conflict, pool: NodePool, found: Filter) -> Refusal:
-    wanted = conflict.wanted
-    if restriction(wanted.key) is not None:
-        fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
+def _conflict(conflict: Conflict, pool: NodePool, filter_: Filter) -> Refusal:
+    requirement = conflict.wanted
+    if restriction(requirement.key) is not None:
+        fix = f"remove {requirement.key} from the pods: no NodePool can give it to new nodes"
     elif conflict.offered is None:
-        fix = f"add the label {wanted.key} to NodePool {pool.name}, or remove it from the pods"
+        fix = f"add the label {requirement.key} to NodePool {pool.name}, or remove it from the pods"
     else:
-        fix = conflict.remedy or f"allow {wanted} in NodePool {pool.name}"
-        fix += _misspelt(wanted, conflict.offered)
-    return Refusal(found, str(conflict), f"requirement {wanted}", fix)
+        fix = conflict.remedy or f"allow {requirement} in NodePool {pool.name}"
+        fix += _misspelt(requirement, conflict.offered)
+    return Refusal(filter_, str(conflict), f"requirement {requirement}", fix)
 
 
 def _misspelt(wanted: Requirement, offered: Requirement) -> str:
@@ -215,20 +216,20 @@ def _misspelt(wanted: Requirement, offered: Requirement) -> str:
 def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
     if admission.port_holders:
         owner = admission.port_holders[0].owner
-        why = f"{owner} uses the pods' host port on every suitable node"
-        return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+        text = f"{owner} uses the pods' host port on every suitable node"
+        return Refusal(Filter.HOST_PORT, text, f"host port of {owner}", "use another host port")
     if _unknown_value(demand.shape, template) is None and all(
         image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
     ):
-        found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
+        mismatch = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
         return Refusal(
-            Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
+            Filter.OFFERING, f"{NO_IMAGE}: {mismatch}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
         )
     impossible = exclusions(demand.shape, template)
     if impossible:
-        why = "; and ".join(each.why for each in impossible)
-        fix = "; and ".join(dict.fromkeys(each.fix for each in impossible if each.fix))
-        return Refusal(Filter.OFFERING, why, f"requirement {impossible[0].wanted}", fix)
+        text = "; and ".join(exclusion.why for exclusion in impossible)
+        fix = "; and ".join(dict.fromkeys(exclusion.fix for exclusion in impossible if exclusion.fix))
+        return Refusal(Filter.OFFERING, text, f"requirement {impossible[0].wanted}", fix)
     if is_sold_out(demand, template, ()):
         return replace(_SOLD_OUT, why=f"{_REFUSED_LATELY} that the pods select{_where(demand)}, {_FOR_LACK}")
     culprit = next(_excluding_requirements(demand, template), None)
@@ -258,28 +259,33 @@ def _excluding_requirements(demand: Demand, template: Template) -> Iterator[Requ
 
 def _where(demand: Demand) -> str:
     """Return the zones that the pods must be in by their spread, selectors or volumes; empty if zones do not matter."""
-    wanted = [term.get(ZONE) for term in demand.shape.terms]
-    zones = {zone for one in wanted if one and not one.complement for zone in one.values}
     if demand.zone:
-        zones = {demand.zone}
-    elif any(one is None or one.complement for one in wanted):
-        return ""
+        return f" in {demand.zone}"
+    zones: set[str] = set()
+    for requirement in (term.get(ZONE) for term in demand.shape.terms):
+        if requirement is None or requirement.complement:
+            return ""
+        zones |= requirement.values
     return f" in {' or '.join(sorted(zones))}"
 
 
 def _together(demand: Demand) -> str:
     """Return several requirements of the pods that no instance type meets at once; empty if there are not several."""
-    asked = [str(term[key]) for term in demand.shape.terms[:1] for key in sorted(term) if key in DECIDED]
-    shown = asked[:_MOST_TOGETHER] + [f"and {len(asked) - _MOST_TOGETHER} more"] * (
-        len(asked) > _MOST_TOGETHER
-    )
-    return f" together ({'; '.join(shown)})" if len(asked) > 1 else ""
+    requirements = [
+        str(term[key]) for term in demand.shape.terms[:1] for key in sorted(term) if key in DECIDED
+    ]
+    if len(requirements) <= 1:
+        return ""
+    shown, others = requirements[:_MOST_TOGETHER], len(requirements) - _MOST_TOGETHER
+    if others > 0:
+        shown.append(f"and {others} more")
+    return f" together ({'; '.join(shown)})"
 
 
 def _shifted(demand: Demand, template: Template) -> str:
     """Return the zonal shifts of the zones that the pods must be in; empty if there are none."""
-    where = _where(demand).removeprefix(" in ").split(" or ")
-    shifts = [each for each in template.shifted if each.split()[1] in where]
+    zones = _where(demand).removeprefix(" in ").split(" or ")
+    shifts = [shift for shift in template.shifted if shift.split()[1] in zones]
     return f": {'; '.join(shifts)}" if shifts else ""
 
 
@@ -287,27 +293,27 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
     requests = demand.shape.requests
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
-        asked = ", ".join(filter(None, (amounts_text(without_devices(requests)), demand.shape.devices)))
-        why = f"no instance type offers all that one pod asks for ({asked}) at once"
+        requested = ", ".join(filter(None, (amounts_text(without_devices(requests)), demand.shape.devices)))
+        text = f"no instance type offers all that one pod asks for ({requested}) at once"
         fix = "allow larger instance types, or ask for less"
-        return Refusal(Filter.RESOURCE, why, "resources together", fix)
+        return Refusal(Filter.RESOURCE, text, "resources together", fix)
     name = lacking[0]
     if name.startswith(DEVICES):
-        why = f"one pod claims {demand.shape.devices}, and no node that it allows has as many such devices"
-        return Refusal(Filter.RESOURCE, why, "devices", _DECLARED)
+        text = f"one pod claims {demand.shape.devices}, and no node that it allows has as many such devices"
+        return Refusal(Filter.RESOURCE, text, "devices", _DECLARED)
     if name == EFA and template.nodeclass.associate_public_ip_address:
         return _ONE_INTERFACE
     if not any(c.room.of(name) for c in admitted):
         return _no_such(Filter.RESOURCE, name, requests[name])
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
     most = rounded_down_text(name, max(0, largest.room.of(name)))
-    why = (
+    text = (
         f"one pod asks for {amount_text(name, requests[name])} {name}, the most that a node offers to pods is"
         f" {most} ({largest.type.name}){_beside_daemons(largest, name)}"
     )
     more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
     fix = f"{more}, or ask for at most {most}"
-    return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
+    return Refusal(Filter.RESOURCE, text, f"resource {name}", fix)
 
 
 def _beside_daemons(largest: TypeOption, name: str) -> str:
@@ -319,8 +325,8 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
     if is_group_full(template.remaining):
         group = described_group(template.status.placement_group)
-        why = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
-        return Refusal(Filter.LIMIT, why, group, "use another placement group, or more zones")
+        text = f"{group} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
+        return Refusal(Filter.LIMIT, text, group, "use another placement group, or more zones")
     template = replace(template, remaining=own_limits(template.remaining))
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
@@ -331,7 +337,7 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
         for name, amount in smallest.items()
         if amount > left[name]
     }
-    why = (
+    text = (
         " and ".join(stops.values())
         or f"its limits leave no room for a suitable node ({amounts_text(left)} left)"
     )
@@ -339,7 +345,7 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
     fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
     blocking = f"limit {next(iter(stops))}" if stops else "limits together"
-    return Refusal(Filter.LIMIT, why, blocking, fix)
+    return Refusal(Filter.LIMIT, text, blocking, fix)
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
