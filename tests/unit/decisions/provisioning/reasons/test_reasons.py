@@ -224,8 +224,8 @@ def test_pods_left_by_a_run_that_was_cut_short_get_no_reason_about_limits(limits
     found = why_left(Demand(web, tuple(pods(web, 2))), offers.templates, {}, {})
 
     assert found == Reason(
-        "NodePool default: a node would serve it, but all pods were too much work for one run: the next one does"
-        " the rest",
+        "NodePool default: a node would serve it, but all pods were too much work for one run: the next run"
+        " continues",
         nodepool="default",
         blocking="amount of work",
     )
