@@ -32,7 +32,10 @@ _ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|u
 """The part of a sentence that already says what would help."""
 _RULES = (
     ("a shared ResourceClaim", "make room on that node, or claim devices by a ResourceClaimTemplate"),
-    ("required pod affinity", "make room beside the pods that they must be with, or make it preferred"),
+    (
+        "required pod affinity",
+        "make room beside the pods that they must be with, or make the affinity preferred",
+    ),
     ("required pod anti-affinity", "allow nodes in more domains, or make the anti-affinity preferred"),
     ("topology spread of other pods", "allow nodes in more domains, or raise maxSkew of those pods"),
     (
