@@ -8,16 +8,16 @@ algorithm.
 from nodesmith.decisions.packing.bound import commitment_prices, lower_bound, resource_prices, tight_bound
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
 from nodesmith.decisions.packing.reduction import Skyline, undominated
-from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
+from nodesmith.decisions.packing.solve import GOOD_ENOUGH, PartPlans, pack
 
 __all__ = [
     "GOOD_ENOUGH",
     "Bin",
     "Item",
-    "Known",
     "Limits",
     "Node",
     "Packing",
+    "PartPlans",
     "Skyline",
     "Vector",
     "commitment_prices",

@@ -38,7 +38,7 @@ _MAIN_AXES = 2  # cpu and memory
 _LOOKED_AT, _MOST_SIZES, _PARTS, _UNITS = 12, 8, (1, 2, 3), 2
 Members = tuple[int, ...]
 Unit = tuple[int, int]
-"""A size, and into how many parts it is divided: each part is one unit."""
+"""A size and the number of parts that it is divided into; each part is one unit."""
 _Coefficients = tuple[float, ...]
 
 
@@ -58,12 +58,12 @@ def even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]
     """
     demand = _demand(items)
     number = sum(i.count for i in items) / _AVERAGES
-    asked = [b for b in bins if all(b.capacity[axis] * number >= demand[axis] for axis in (0, 1))] or bins
-    found = [
-        _prices([amount * factor for amount, factor in zip_longest(demand, factors, fillvalue=1.0)], asked)
+    large = [b for b in bins if all(b.capacity[axis] * number >= demand[axis] for axis in (0, 1))] or bins
+    by_shortage = [
+        _prices([amount * factor for amount, factor in zip_longest(demand, factors, fillvalue=1.0)], large)
         for factors in _SHORTAGES
     ]
-    return tuple(map(fmean, zip(*found, strict=True)))
+    return tuple(map(fmean, zip(*by_shortage, strict=True)))
 
 
 def _demand(items: Sequence[Item]) -> list[int]:
@@ -72,20 +72,20 @@ def _demand(items: Sequence[Item]) -> list[int]:
 
 def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
     offers = dict.fromkeys((b.capacity, b.price) for b in bins)
-    sold = [
+    axes = [
         axis for axis, amount in enumerate(demand) if amount and any(capacity[axis] for capacity, _ in offers)
     ]
-    capacities = [[capacity[axis] for axis in sold] for capacity, _ in offers]
-    found = dual_prices([demand[axis] for axis in sold], capacities, [price for _, price in offers])
-    prices = dict(zip(sold, found, strict=True))
+    capacities = [[capacity[axis] for axis in axes] for capacity, _ in offers]
+    optimum = dual_prices([demand[axis] for axis in axes], capacities, [price for _, price in offers])
+    prices = dict(zip(axes, optimum, strict=True))
     return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
 
 def lower_bound(items: Sequence[Item], bins: Sequence[Bin], few_kinds: int = FEW_KINDS) -> float:
     """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack.
 
-    Up to `few_kinds` kinds of items, what each bin can hold of each kind is part of the bound; beyond that, whole units
-    of resources are.
+    For up to `few_kinds` kinds of items, the bound counts how many of each kind each bin can hold; for more kinds, it
+    counts whole units of resources.
     """
     return fsum(_part_bound(part, items, bins, few_kinds) for part in _parts(bins))
 
@@ -104,30 +104,32 @@ def _parts(bins: Sequence[Bin]) -> list[int]:
 
 def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin], few_kinds: int) -> float:
     members = [number for number, item in enumerate(items) if item.count and part >> number & 1]
-    mine = [b for b in bins if b.admits & part]
+    part_bins = [b for b in bins if b.admits & part]
     if not members:
         return 0.0
     if len(members) == 1 and items[members[0]].count <= _EXACT_COUNT:
-        return _cheapest_cover(items[members[0]], mine)
-    free = [place for place, b in enumerate(mine) if b.price <= 0]
-    known = [
-        m for m in measures(items, members, mine, few_kinds) if not any(m.capacity[place] for place in free)
+        return _cheapest_cover(items[members[0]], part_bins)
+    free = [place for place, b in enumerate(part_bins) if b.price <= 0]
+    valid = [
+        m
+        for m in measures(items, members, part_bins, few_kinds)
+        if not any(m.capacity[place] for place in free)
     ]
-    return max(_most_worth(known, mine), min(b.price for b in mine))
+    return max(_most_worth(valid, part_bins), min(b.price for b in part_bins))
 
 
-def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
+def _most_worth(valid_measures: Sequence[Measure], bins: Sequence[Bin]) -> float:
     """Return the worth of all items at the best dual prices of these measures."""
     cheapest: dict[tuple[float, ...], float] = {}
-    for candidate, *capacity in zip(bins, *(m.capacity for m in known), strict=True):
+    for candidate, *capacity in zip(bins, *(m.capacity for m in valid_measures), strict=True):
         if any(capacity):
-            same = tuple(capacity)
-            cheapest[same] = min(candidate.price, cheapest.get(same, candidate.price))
-    demand = [m.demand for m in known]
-    found = dual_prices(demand, list(cheapest), list(cheapest.values()))
-    worth = [(price, fsum(map(mul, found, capacity))) for capacity, price in cheapest.items()]
+            capacities = tuple(capacity)
+            cheapest[capacities] = min(candidate.price, cheapest.get(capacities, candidate.price))
+    demand = [m.demand for m in valid_measures]
+    duals = dual_prices(demand, list(cheapest), list(cheapest.values()))
+    worth = [(price, fsum(map(mul, duals, capacity))) for capacity, price in cheapest.items()]
     feasible: float = min([1.0, *(price / most for price, most in worth if most > price)])
-    total = fsum(map(mul, found, demand))
+    total = fsum(map(mul, duals, demand))
     return feasible * total
 
 
@@ -150,7 +152,7 @@ def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
 
 
 class Measure(NamedTuple):
-    """The total of all items in this measure, and the most of it that each bin may hold."""
+    """The total of all items in this measure (`demand`), and the largest total that each bin may hold (`capacity`)."""
 
     demand: float
     capacity: Sequence[float]
@@ -166,24 +168,24 @@ def measures(
     groups of items that limit themselves on a node, the share of that limit that each item uses.
     """
     holding = _Holding(items, members, bins, few_kinds)
-    found = [holding.resource(axis, members) for axis in range(len(items[0].size))]
-    found += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
+    candidates = [holding.resource(axis, members) for axis in range(len(items[0].size))]
+    candidates += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
     if len(members) > few_kinds:
-        found += [holding.resource(axis, members, unit) for axis, unit in _units(items, members, bins)]
+        candidates += [holding.resource(axis, members, unit) for axis, unit in _units(items, members, bins)]
     if len(members) <= _COUNTED_KINDS:
-        found += [holding.shares({number: 1.0}, inf) for number in members]
+        candidates += [holding.shares({number: 1.0}, inf) for number in members]
     else:
-        found += [
-            holding.resource(axis, some)
-            for some in dict.fromkeys((*_larger(items, members, bins), *_elsewhere(members, bins)))
-            if some
+        candidates += [
+            holding.resource(axis, subset)
+            for subset in dict.fromkeys((*_larger(items, members, bins), *_elsewhere(members, bins)))
+            if subset
             for axis in range(_MAIN_AXES)
         ]
-    return [measure for measure in found if measure.demand > 0 and any(measure.capacity)]
+    return [measure for measure in candidates if measure.demand > 0 and any(measure.capacity)]
 
 
 class _Holding:
-    """What each bin can hold of the items."""
+    """How much of the items each bin can hold."""
 
     def __init__(
         self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int
@@ -193,7 +195,7 @@ class _Holding:
         self._any: dict[Members, list[bool]] = {}
 
     def resource(self, axis: int, members: Sequence[int], unit: Unit = (1, 1)) -> Measure:
-        """Return one resource of some items as a measure, in whole units of every item and bin: the rest is lost."""
+        """Return one resource of some items as a measure; each item and each bin is rounded down to whole units."""
         size, parts = unit
         if self._is_rough:
             demand = sum(self._items[n].size[axis] * parts // size * self._items[n].count for n in members)
@@ -223,66 +225,70 @@ class _Holding:
 
     def _holding_any(self, members: Sequence[int]) -> Iterator[tuple[Bin, bool]]:
         """Yield each bin with whether it may hold any of some items; False is certain, True is not."""
-        asked = tuple(members)
-        if asked not in self._any:
+        key = tuple(members)
+        if key not in self._any:
             least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
             bits = bytearray(b"0" * (members[-1] + 1))
             for number in members:
                 bits[-1 - number] = ord("1")
             mask = int(bits, 2)
-            self._any[asked] = [bool(b.admits & mask) and all(map(le, least, b.capacity)) for b in self._bins]
-        return zip(self._bins, self._any[asked], strict=True)
+            self._any[key] = [bool(b.admits & mask) and all(map(le, least, b.capacity)) for b in self._bins]
+        return zip(self._bins, self._any[key], strict=True)
 
     @cached_property
     def _most(self) -> list[dict[int, int]]:
-        """Return for each bin how many of each item it holds if it holds nothing else."""
+        """For each bin, how many of each item it holds if it holds nothing else."""
         kinds = [
             (n, min(self._items[n].count, self._items[n].most), self._items[n].size) for n in self._members
         ]
-        found = []
+        by_bin = []
         for candidate in self._bins:
             held = {}
             for number, count, size in kinds:
                 if not candidate.admits >> number & 1:
                     count = 0
-                for have, each in zip(candidate.capacity, size):  # noqa: B905 - strict costs a quarter of the time
-                    if count * each > have:
-                        count = have // each
+                for available, needed in zip(candidate.capacity, size):  # noqa: B905 - strict costs a quarter of the time
+                    if count * needed > available:
+                        count = available // needed
                 held[number] = count
-            found.append(held)
-        return found
+            by_bin.append(held)
+        return by_bin
 
 
 def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, float]]:
-    """Return for each group that caps itself the share of a node that each member uses, the groups of most nodes first.
+    """Return, for each group with a cap on itself, the share of a node that each member uses.
+
+    The groups that need most nodes come first.
 
     If a node holds items with caps m1, m2… on their own group, it holds no more of them than the smallest of these
     caps. The sum of their shares 1/m1, 1/m2… is therefore at most 1.
     """
-    found: dict[int, dict[int, float]] = {}
+    by_group: dict[int, dict[int, float]] = {}
     for number in members:
         item = items[number]
         for group, most in item.caps:
             if group in item.groups and most > 0:
-                found.setdefault(group, {})[number] = 1 / most
+                by_group.setdefault(group, {})[number] = 1 / most
         if 0 < item.per_node < item.count:
-            found[-1 - number] = {number: 1 / item.per_node}
-    nodes = {g: fsum(items[n].count * share for n, share in shares.items()) for g, shares in found.items()}
-    ordered = sorted((g for g in found if nodes[g] > 1), key=lambda g: (-nodes[g], g))
-    return [found[g] for g in ordered[:_MOST_GROUPS]]
+            by_group[-1 - number] = {number: 1 / item.per_node}
+    nodes = {g: fsum(items[n].count * share for n, share in shares.items()) for g, shares in by_group.items()}
+    ordered = sorted((g for g in by_group if nodes[g] > 1), key=lambda g: (-nodes[g], g))
+    return [by_group[g] for g in ordered[:_MOST_GROUPS]]
 
 
 def _units(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> Iterator[tuple[int, Unit]]:
-    """Yield the units of cpu and of memory in which whole numbers prove most: parts of the sizes of items.
+    """Yield the units of cpu and of memory that give the highest bounds: fractions of the sizes of items.
 
-    What a unit proves together with the largest group of items that exclude each other is estimated by a few bins.
+    A few bins serve to estimate the bound that a unit gives together with the largest group of items that exclude each
+    other.
     """
     nodes = max(
-        (fsum(items[n].count * s for n, s in one.items()) for one in _apart(items, members)), default=0.0
+        (fsum(items[n].count * s for n, s in shares.items()) for shares in _apart(items, members)),
+        default=0.0,
     )
     least = [min(sizes) for sizes in zip(*(items[n].size for n in members), strict=True)]
     ordered = sorted({(b.price, b.capacity) for b in bins if all(map(le, least, b.capacity))})
-    some = [ordered[len(ordered) * place // _LOOKED_AT] for place in range(min(_LOOKED_AT, len(ordered)))]
+    samples = [ordered[len(ordered) * place // _LOOKED_AT] for place in range(min(_LOOKED_AT, len(ordered)))]
     for axis in range(_MAIN_AXES):
         counts = Counter[int]()
         for number in members:
@@ -291,8 +297,8 @@ def _units(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -
         units = {size / parts: (size, parts) for parts in _PARTS for size in sorted(sizes)}
         ranked = []
         for _, (size, parts) in sorted(units.items()):
-            demand = sum(each * parts // size * count for each, count in counts.items())
-            held = [(price, capacity[axis] * parts // size) for price, capacity in some]
+            demand = sum(item_size * parts // size * count for item_size, count in counts.items())
+            held = [(price, capacity[axis] * parts // size) for price, capacity in samples]
             ranked.append((-_proves(demand, nodes, held), size, parts))
         for _, size, parts in sorted(ranked)[:_UNITS]:
             yield axis, (size, parts)
@@ -336,33 +342,36 @@ def _elsewhere(members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]
 def scarcity_prices(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return dual prices per unit of the `charged` amounts: numbers of limits and axes in them.
+    """Return dual prices per unit of the `charged` amounts, each given as the number of a limit and an axis of it.
 
-    They belong to the linear program of `lower_bound` with these limits: what one more unit would save. They are at
-    least 0, and 0 for what is not scarce. Any such prices give a bound; these give a good one.
+    A dual price is what one more unit would save in the linear program of `lower_bound` with these limits. It is at
+    least 0, and 0 for amounts that are not scarce. Any such prices give a bound; these give a good one.
     """
     members = [number for number, item in enumerate(items) if item.count]
-    known = measures(items, members, bins) if members else []
-    left = [limits[number][axis] for number, axis in charged]
+    served = measures(items, members, bins) if members else []
+    amounts = [limits[number][axis] for number, axis in charged]
     cheapest: dict[_Coefficients, float] = {}
-    for place, one in enumerate(bins):
-        held = [m.capacity[place] / m.demand for m in known]
-        used = [one.cost[axis] if one.limit == number and one.cost else 0 for number, axis in charged]
-        if any(held) and all(amount <= most for amount, most in zip(used, left, strict=True)):
-            taken = (-amount / most if most else 0.0 for amount, most in zip(used, left, strict=True))
-            row = (*held, *taken)
-            cheapest[row] = min(one.price, cheapest.get(row, one.price))
-    worth = scarcity(list(cheapest.items()), len(known), len(charged))
-    return [value / most if most else 0.0 for value, most in zip(worth, left, strict=True)]
+    for place, candidate in enumerate(bins):
+        held = [m.capacity[place] / m.demand for m in served]
+        used = [
+            candidate.cost[axis] if candidate.limit == number and candidate.cost else 0
+            for number, axis in charged
+        ]
+        if any(held) and all(amount <= most for amount, most in zip(used, amounts, strict=True)):
+            charges = (-amount / most if most else 0.0 for amount, most in zip(used, amounts, strict=True))
+            row = (*held, *charges)
+            cheapest[row] = min(candidate.price, cheapest.get(row, candidate.price))
+    worth = scarcity(list(cheapest.items()), len(served), len(charged))
+    return [value / most if most else 0.0 for value, most in zip(worth, amounts, strict=True)]
 
 
 def commitment_prices(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return what one more unit of each of the `charged` amounts of limits would save: their numbers, and axes in them.
+    """Return what one more unit of each of the `charged` amounts would save.
 
-    Any such prices of at least 0 give a lower bound. These are the dual prices of the fractional plan or, if there are
-    many kinds of items, of a coarser linear program.
+    Each amount is given as the number of a limit and an axis of it. These are the dual prices of the fractional plan
+    or, if there are many kinds of items, of a coarser linear program. Any prices of at least 0 give a lower bound.
     """
     if sum(item.count > 0 for item in items) > FEW_KINDS:
         return scarcity_prices(items, bins, limits, charged)
@@ -373,8 +382,8 @@ def commitment_prices(
     served = [item for item in items if item.count]
     if not served or not bins:
         return [0.0] * len(charged)
-    found = scarcity(items, undominated(usable(items, filled(items, bins))), limits)
-    return [found[number][axis] if number in found else 0.0 for number, axis in charged]
+    savings = scarcity(items, undominated(usable(items, filled(items, bins))), limits)
+    return [savings[number][axis] if number in savings else 0.0 for number, axis in charged]
 
 
 def tight_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
@@ -385,7 +394,7 @@ def tight_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
         return bound
     from nodesmith.decisions.packing.columngeneration.solve import linear_bound
 
-    left = [n for n, item in enumerate(items) if item.count]
-    masks = {b.admits: sum((b.admits >> n & 1) << place for place, n in enumerate(left)) for b in bins}
-    mine = [replace(b, admits=masks[b.admits]) for b in bins if masks[b.admits]]
-    return max(bound, linear_bound(served, undominated(usable(served, filled(served, mine)))))
+    numbers = [n for n, item in enumerate(items) if item.count]
+    masks = {b.admits: sum((b.admits >> n & 1) << place for place, n in enumerate(numbers)) for b in bins}
+    admitting = [replace(b, admits=masks[b.admits]) for b in bins if masks[b.admits]]
+    return max(bound, linear_bound(served, undominated(usable(served, filled(served, admitting)))))

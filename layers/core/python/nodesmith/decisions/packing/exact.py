@@ -17,11 +17,12 @@ from operator import le
 from nodesmith.decisions.packing.problem import Bin, Item, PartialPlan, Sharing, Vector
 
 Choice = tuple[Bin, Vector]
-A_NODE = 1e-7  # added to each node's price: among plans at one price, the one with the fewest nodes wins
+# Added to each node's price, so that the plan with the fewest nodes wins among plans at the same price.
+NODE_SURCHARGE = 1e-7
 
 
 def transitions(counts: Sequence[int]) -> int:
-    """Return the amount of work: the number of pairs of a state and a part of it."""
+    """Return how much work `exact` takes: the number of pairs of a state and a part of it."""
     return prod((n + 1) * (n + 2) // 2 for n in counts)
 
 
@@ -84,12 +85,13 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
     radix = [1]
     for count in counts:
         radix.append(radix[-1] * (count + 1))
-    there = [i for i, count in enumerate(counts) if count]  # states keep their numbers without the others
-    worth = [radix[i] for i in there]
+    # Without the other items, states keep their numbers.
+    present = [i for i, count in enumerate(counts) if count]
+    worth = [radix[i] for i in present]
     singles = cheapest.of(counts, radix)
-    price = [0.0 if which is None else which.price + A_NODE for which in singles]
+    price = [0.0 if single is None else single.price + NODE_SURCHARGE for single in singles]
     best, part = [0.0], [0]
-    for state, vector in _states([counts[i] for i in there]):
+    for state, vector in _states([counts[i] for i in present]):
         if not state:
             continue
         first = next(i for i, n in enumerate(vector) if n)
@@ -98,11 +100,11 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
             if vector[i]:
                 steps = range(0, (vector[i] + 1) * worth[i], worth[i])
                 parts = [p + step for p in parts for step in steps]
-        found = min(
+        choice = min(
             [(price[p] + best[state - p], p) for p in parts if singles[p] is not None], default=(inf, 0)
         )
-        best.append(found[0])
-        part.append(found[1])
+        best.append(choice[0])
+        part.append(choice[1])
     if best[-1] == inf:
         return None
     return list(_walk(len(best) - 1, part, singles, radix))
@@ -123,12 +125,12 @@ def _walk(
     state: int, part: Sequence[int], singles: Sequence[Bin | None], radix: Sequence[int]
 ) -> Iterator[Choice]:
     while state:
-        taken = part[state]
-        chosen = singles[taken]
+        chosen_part = part[state]
+        chosen = singles[chosen_part]
         if chosen is not None:
-            counts = tuple(taken % after // before for before, after in pairwise(radix))
+            counts = tuple(chosen_part % after // before for before, after in pairwise(radix))
             yield chosen, counts
-        state -= taken
+        state -= chosen_part
 
 
 _LEAST_SAVING = 1e-9
@@ -137,7 +139,7 @@ _Part = tuple[tuple[Bin, Vector], ...]
 
 
 def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
-    """Move the items of each node into the cheapest bin that holds them, also one that its limit pays for in part."""
+    """Move the items of each node into the cheapest bin that holds them, or a part of it if its limit pays for that."""
     ordered = sorted(bins, key=lambda b: (b.price, b.key))
     axes = range(len(bins[0].capacity))
     for _ in range(len(partial.bought)):
@@ -167,7 +169,7 @@ def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
 def repack(partial: PartialPlan, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
     """Repack one, two and three nodes at a time until no such change saves anything, or the steps run out.
 
-    A step is a transition of `exact`. Plans of more than 200 nodes are left as they are: repacking three of so many
+    A step is a transition of `exact`. Plans of more than 200 nodes stay unchanged: repacking three of so many nodes
     saves too little.
     """
     if sum(repeats for _, _, repeats in partial.bought) > _MOST_NODES:
@@ -208,7 +210,7 @@ def _parts(partial: PartialPlan) -> Iterator[_Part]:
 
 
 def _price(choices: Sequence[Choice]) -> float:
-    return fsum(bin_.price + A_NODE for bin_, _ in choices)
+    return fsum(bin_.price + NODE_SURCHARGE for bin_, _ in choices)
 
 
 def _is_paid(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> bool:
@@ -218,8 +220,8 @@ def _is_paid(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> boo
         for bin_, _ in choices:
             if bin_.limit in left:
                 pairs = zip(left[bin_.limit], bin_.cost, strict=True)
-                left[bin_.limit] = [have + sign * cost for have, cost in pairs]
-    return all(have >= 0 for bin_, _ in better if bin_.limit in left for have in left[bin_.limit])
+                left[bin_.limit] = [amount + sign * cost for amount, cost in pairs]
+    return all(amount >= 0 for bin_, _ in better if bin_.limit in left for amount in left[bin_.limit])
 
 
 def _replace(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> None:

@@ -25,7 +25,7 @@ _MOST_CONSIDERED = 500
 
 
 class ItemPool:
-    """Items left to pack. `prices` are those of a unit of each resource, `worth` is what one of each item costs."""
+    """Items left to pack. `prices` are per unit of each resource; `worth` is the value of one of each item."""
 
     def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
         self.kinds = Kinds(items)
@@ -47,37 +47,37 @@ class ItemPool:
         """Fill an empty node of each of these bins, starting with item `seed` if given, and return their contents.
 
         The nodes are independent of each other; filling them at once is faster. Each item is added to a node as often
-        as possible at once, so it is never considered for it again. What a node held when it was filled before, it is
-        given again as long as that is left.
+        as possible at once, so it is considered for a node only once. A node that was filled before gets the same
+        contents again as long as these items are left.
         """
         keys = [(c.capacity, c.admits, seed) for c in candidates]
-        asked = dict(zip(keys, candidates, strict=True))
-        changed = {key: c for key, c in asked.items() if not self._is_left(self._contents.get(key))}
+        by_key = dict(zip(keys, candidates, strict=True))
+        changed = {key: c for key, c in by_key.items() if not self._is_left(self._contents.get(key))}
         if changed:
             filling = _Filling(self, list(changed.values()), seed)
             while filling.narrow():
                 filling.add()
             self._contents.update(zip(changed, filling.contents(), strict=True))
-        self.steps += len(asked) - len(changed)
+        self.steps += len(by_key) - len(changed)
         return [self._contents[key] for key in keys]
 
     def _is_left(self, holds: Holds | None) -> bool:
         return holds is not None and all(self.left[item] >= number for item, number in holds)
 
     def sample(self, waiting: _Bools) -> Indices:
-        """Return the numbers of the items to choose from: all that are waiting or, of very many, evenly spread ones."""
+        """Return the numbers of the items to choose from: all waiting ones or, if very many wait, an even sample."""
         (able,) = waiting.nonzero()
         return able[:: -(-len(able) // _MOST_CONSIDERED) or 1]
 
     def by_worth(self) -> list[int]:
         """Return the numbers of the items, the most valuable first."""
-        found: list[int] = np.argsort(-self.worth, kind="stable").tolist()
-        return found
+        order: list[int] = np.argsort(-self.worth, kind="stable").tolist()
+        return order
 
     def costs(self, bought: Iterable[tuple[Bin, Holds, int]]) -> Floats:
-        """Return what one of each item costs in these nodes, whose prices are shared by worth.
+        """Return the cost of one of each item if the items of each node share its price in proportion to their worth.
 
-        Items that no node holds cost what they are worth.
+        Items that no node holds cost as much as they are worth.
         """
         cost, packed = np.zeros(len(self.worth)), np.zeros(len(self.worth))
         for candidate, holds, repeats in bought:
@@ -85,15 +85,15 @@ class ItemPool:
             for item, count in holds:
                 cost[item] += factor * self.worth[item] * count * repeats
                 packed[item] += count * repeats
-        found: Floats = np.where(packed > 0, cost / np.maximum(packed, 1), self.worth)
-        return found
+        mean_cost: Floats = np.where(packed > 0, cost / np.maximum(packed, 1), self.worth)
+        return mean_cost
 
     def value(self, holds: Holds) -> float:
         """Return the worth of the contents of a node, which is never 0."""
         return max(_LEAST_WORTH, fsum(self.worth[item] * number for item, number in holds))
 
     def take(self, holds: Holds, repeats: int) -> None:
-        """Count what was bought as packed."""
+        """Subtract the contents of these nodes from the items left."""
         for item, number in holds:
             self.left[item] -= number * repeats
 
@@ -127,7 +127,7 @@ class _Filling:
         self._weights = pool.prices * pool.prices
 
     def narrow(self) -> bool:
-        """Exclude items that fit nowhere any more, and full nodes; return whether anything is left."""
+        """Exclude full nodes and items that no longer fit anywhere; return whether any node is left."""
         for axis, sizes in enumerate(self._size):
             self._allowed &= sizes <= self._capacity[self._rows, axis, None]
         if self._pool.kinds.ruled:
@@ -143,7 +143,7 @@ class _Filling:
         return bool(len(self._rows))
 
     def add(self) -> None:
-        """Add to each node the item that suits its remaining capacity best or, of small items, several."""
+        """Add to each node the item that suits its remaining capacity best, or several items if they are small."""
         capacity = self._capacity[self._rows]
         suits = np.where(self._allowed, ((self._weights * capacity) @ self._size) * self._price_factor, -1.0)
         self._pool.steps += len(self._rows)
@@ -182,14 +182,14 @@ class _Node:
         pool = self._pool
         number = min(int(pool.left[item]), int(pool.most[item]))
         size = pool.sizes[item]
-        for have, each in zip(self._capacity.tolist(), size, strict=True):
-            if each * number > have:
-                number = int(have // each)
+        for available, needed in zip(self._capacity.tolist(), size, strict=True):
+            if needed * number > available:
+                number = int(available // needed)
         if self._rules is not None:
             number = self._rules.add(item, number)
         if number > 0:
             self.held[item] = number
-            self._capacity -= [number * each for each in size]
+            self._capacity -= [number * needed for needed in size]
 
     def place_many(self, able: Indices, size: Floats, suits: Floats) -> Indices:
         """Add the items with the best scores until half of the capacity is used; return their positions in `able`."""
@@ -230,10 +230,10 @@ class Kinds:
                 cappers.setdefault(group, []).append((kind, most - (group in groups)))
         self.members = {group: np.array(kinds) for group, kinds in members.items()}
         self.cappers = {
-            group: (np.array([kind for kind, _ in each]), np.array([most for _, most in each]))
-            for group, each in cappers.items()
+            group: (np.array([kind for kind, _ in entries]), np.array([most for _, most in entries]))
+            for group, entries in cappers.items()
         }
-        self.strictest = {group: min(most for _, most in each) for group, each in cappers.items()}
+        self.strictest = {group: min(most for _, most in entries) for group, entries in cappers.items()}
         self.brings_caps: _Bools = np.array([bool(caps) for _, caps in self.rules])
         self.never: _Bools = np.array(
             [any(most < (group in groups) for group, most in caps) for groups, caps in self.rules]
@@ -242,7 +242,7 @@ class Kinds:
 
 
 class _NodeRules:
-    """What the rules of kinds allow on one node.
+    """The items that the rules of kinds allow on one node.
 
     `blocked` marks the kinds that may not join the node in its present state. `restricted` marks the kinds that must be
     added one item at a time: they have caps, or are subject to a cap of something on the node.

@@ -1,13 +1,13 @@
-"""The quick plan: repeatedly buy the bin whose contents are worth most for its price.
+"""The quick plan: repeatedly buy the bin with the highest worth of contents per price.
 
-Contents are valued at the dual prices of the resources (`resource_prices`), so that cpu and memory are weighted as the
-prices of the bins and this demand weight them. A pattern is repeated as often as the demand allows. The work therefore
+Contents are valued at the dual prices of the resources (`resource_prices`), so that the prices of the bins and the
+demand decide the weights of cpu and memory. A pattern is repeated as often as the demand allows. The work therefore
 grows with the number of kinds of items, not with the number of items.
 
-Under limits, what bins take of them gets a price as well (Lagrangian relaxation). Without it, bins that are cheap for
-their contents use up limits of which more expensive ones make more: small nodes use up a limit on the number of nodes.
-The price is the Lagrange multiplier of all limits together: Everett, "Generalized Lagrange multiplier method for
-solving problems of optimum allocation of resources", Operations Research 11, 1963.
+Under limits, the amounts that bins take from them get a price as well (Lagrangian relaxation). Without it, bins that
+are cheap for their contents use up limits that more expensive bins use better: small nodes use up a limit on the number
+of nodes. The price is the Lagrange multiplier of all limits together: Everett, "Generalized Lagrange multiplier method
+for solving problems of optimum allocation of resources", Operations Research 11, 1963.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def fill_greedily(
 ) -> None:
     """Buy bins for the items left in `partial` until none of them fits, the limits are reached, or the steps run out.
 
-    `prices` are those of a unit of each resource, see `resource_prices`. Dominated bins (see `undominated`) only cost
-    time.
+    `prices` are per unit of each resource (see `resource_prices`). Dominated bins (see `undominated`) only cost time.
     """
     items = partial.items
     worth = [max(fsum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
@@ -79,7 +78,7 @@ class _WorthBound:
         self._slack = _LEAST_WORTH * (1 + sum(left))
 
     def value(self, candidate: Bin) -> float:
-        """Return the worth of the bin's capacity, or of all items left, whichever is less, resource by resource."""
+        """Return the worth, summed over resources, of the bin's capacity or of all items left if that is less."""
         capacity, value = candidate.capacity, self._slack
         for axis, price, total in self._priced:
             have = capacity[axis]
@@ -127,23 +126,23 @@ def _fill(
             continue
         if per_node < count:
             count = per_node
-        for have, each in zip(capacity, size):  # noqa: B905 - strict costs a fifth of the whole search
-            if count * each > have:
-                count = have // each
+        for available, needed in zip(capacity, size):  # noqa: B905 - strict costs a fifth of the whole search
+            if count * needed > available:
+                count = available // needed
         if ruled is not None and count:
             count = sharing.add(ruled[index], count)
         if count:
             counts[index] = count
             value += count * worth
-            capacity = [have - count * each for have, each in zip(capacity, size)]  # noqa: B905
+            capacity = [available - count * needed for available, needed in zip(capacity, size)]  # noqa: B905
     return tuple(counts), value
 
 
 _TRIALS = 12
 _FAR = 4.0
-"""How far beyond the prices of bins for the whole of their limits the search begins and ends, as a factor.
+"""The factor by which the search range exceeds, at both ends, the prices of bins per share of their limits.
 
-At a much higher price, a few more items would be worth a bin that costs many times as much.
+At a much higher price, a few more items would justify a bin that costs many times as much.
 """
 
 
@@ -152,7 +151,7 @@ def relaxed(
 ) -> PartialPlan:
     """Return the best of some quick plans for the items of `partial`, each with another price of the limits.
 
-    Its steps are those of all, and of `partial`. `prices` are those of a unit of each resource.
+    Its steps are those of all, and of `partial`. `prices` are per unit of each resource.
     """
     plans, whole = [partial], {b.key: b for b in bins}
 
@@ -175,10 +174,11 @@ def relaxed(
 def price_limits(
     bins: Sequence[Bin], limits: Limits, left_with: Callable[[Sequence[Bin]], int], trials: int
 ) -> None:
-    """Let `left_with` make plans with bins whose prices contain what they take of their limits.
+    """Let `left_with` make plans with bins that are charged for the shares that they take of their limits.
 
-    It returns how many items a plan leaves. The first price is so high that it alone decides. The higher it is, the
-    more is packed and the more that costs, so bisection then looks for the lowest price that leaves no more items.
+    `left_with` returns how many items a plan leaves unpacked. The first price of limits is so high that it alone
+    decides. A higher price packs more items and makes the plan dearer, so bisection then looks for the lowest price
+    that leaves no more items.
     """
     shares = [_share(candidate, limits) for candidate in bins]
     ratios = [b.price / share for b, share in zip(bins, shares, strict=True) if b.price > 0 < share <= 1]

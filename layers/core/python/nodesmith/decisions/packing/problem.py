@@ -1,6 +1,6 @@
 """The packing problem, its solution and a plan under way, in numbers only.
 
-`Sharing` and `RemainingLimits` track what the rules of items (see `Item`) and the limits of bins still allow.
+`Sharing` tracks how many more items the rules of items allow (see `Item`), and `RemainingLimits` how many more bins.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Bin:
     Bit i of `admits` is set if item i may go into the bin. `limit` is the number of the limit that each purchase uses
     up by `cost` (a vector in the limit's own units); -1 means none. `key` breaks ties between bins.
 
-    A bin with an `instead` is paid for by what its limit has on axis `paid_axis`: its price is only the `dual_cost` for
-    taking that from others. Where less than its cost is left, that pays for a part of one more bin, whose rest is
-    charged at `unpaid_price`; after that `instead` is bought, which has room for the same items.
+    If a bin has an `instead`, the amount of its limit on axis `paid_axis` pays for the bin, and its price is only the
+    `dual_cost` of taking that amount from other bins. If less than its cost remains, the amount pays for a part of one
+    more bin, and the other part is charged at `unpaid_price`. After that, `instead` is bought, which has room for the
+    same items.
     """
 
     key: str
@@ -65,7 +66,7 @@ class Bin:
 
     @property
     def whole_key(self) -> str:
-        """The key of the bin that this is, if a limit pays for a part of it only."""
+        """The key of the original bin, also if this is the part of it that a limit pays for."""
         return self.key.partition(_PART)[0]
 
 
@@ -98,7 +99,7 @@ class Packing:
 
 
 class RemainingLimits:
-    """The limits, less what has been spent."""
+    """The limits, less the amounts spent."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits: dict[int, Vector] = dict(limits)
@@ -113,19 +114,19 @@ class RemainingLimits:
             return UNLIMITED
         if any(map(gt, candidate.cost, limit)):
             return 0
-        paid = [have // cost for have, cost in zip(limit, candidate.cost, strict=True) if cost]
+        paid = [available // cost for available, cost in zip(limit, candidate.cost, strict=True) if cost]
         return min(paid, default=UNLIMITED)
 
     def part(self, candidate: Bin) -> Bin | None:
-        """Return a bin as far as its limit still pays for it; None if `instead` costs no more, or limits forbid it."""
+        """Return the part of a bin that its limit can pay for; None if `instead` costs no more or limits forbid it."""
         instead, limit = candidate.instead, self.limits.get(candidate.limit)
         if instead is None or limit is None:
             return None
         axis = candidate.paid_axis
-        left, cost = limit[axis], candidate.cost
-        share = min(1.0, left / cost[axis])
+        available, cost = limit[axis], candidate.cost
+        share = min(1.0, available / cost[axis])
         price = share * candidate.price + (1 - share) * candidate.unpaid_price
-        paid = (*cost[:axis], min(left, cost[axis]), *cost[axis + 1 :])
+        paid = (*cost[:axis], min(available, cost[axis]), *cost[axis + 1 :])
         if share < _LEAST_PART or price >= instead.price or any(map(gt, paid, limit)):
             return None
         key, dual_cost = f"{candidate.key}{_PART}{share:.4f}", share * candidate.dual_cost
@@ -136,7 +137,7 @@ class RemainingLimits:
         limit = self.limits.get(candidate.limit)
         if limit is not None:
             self.limits[candidate.limit] = tuple(
-                have - number * cost for have, cost in zip(limit, candidate.cost, strict=True)
+                available - number * cost for available, cost in zip(limit, candidate.cost, strict=True)
             )
 
 
@@ -160,7 +161,7 @@ class Sharing:
         self.most: dict[int, int] = {}
 
     def capacity(self, item: Constrained, count: int) -> int:
-        """Return how many more of an item the rules allow, up to `count`."""
+        """Return how many more of an item may be added by the rules, up to `count`."""
         if count <= 0:
             return 0
         for group, most in item.caps:
@@ -192,7 +193,7 @@ class Sharing:
     def joining(
         self, numbers: Iterable[int], items: Sequence[Item], left: Sequence[int], need: int
     ) -> Iterator[tuple[int, int]]:
-        """Add up to `need` of these items, of those `left`, as the rules allow; yield each number and its count."""
+        """Add up to `need` of these items from those `left`, as the rules allow; yield each number and its count."""
         for number in numbers:
             item = items[number]
             count = min(need, left[number], item.per_node)
@@ -212,7 +213,7 @@ class PartialPlan:
     """Bins bought so far, items left to pack, and the remaining limits.
 
     Each entry of `bought` is a bin, the count of each item that one node holds, and the number of such nodes. `left`
-    has the count of each item that is not packed yet, and `remaining` what is left of the limits.
+    has the count of each item that is not packed yet, and `remaining` has the limits that are not used up.
     """
 
     def __init__(self, items: Sequence[Item], limits: Limits, steps: int = 0) -> None:
@@ -234,7 +235,10 @@ class PartialPlan:
 
     def repeats(self, counts: Vector) -> int:
         """Return how many nodes with this pattern the items left can fill."""
-        return min([have // count for have, count in zip(self.left, counts, strict=True) if count], default=0)
+        return min(
+            [available // count for available, count in zip(self.left, counts, strict=True) if count],
+            default=0,
+        )
 
     def buy(self, candidate: Bin, counts: Vector, repeats: int) -> None:
         """Buy up to `repeats` nodes with this pattern, as far as its limit and the items left allow.
@@ -249,12 +253,12 @@ class PartialPlan:
                 self.buy(part, counts, 1)
             self.buy(candidate.instead, counts, repeats - affordable - (part is not None))
             return
-        wanted = min(repeats, affordable)
-        while wanted > 0 and any(counts := tuple(map(min, counts, self.left))):
-            number = min(wanted, self.repeats(counts))
+        unbought = min(repeats, affordable)
+        while unbought > 0 and any(counts := tuple(map(min, counts, self.left))):
+            number = min(unbought, self.repeats(counts))
             self._change(candidate, counts, number)
             self.bought.append((candidate, counts, number))
-            wanted -= number
+            unbought -= number
 
     def give_back(self, number: int) -> Bought:
         """Undo purchase `number` and return it."""
@@ -264,7 +268,7 @@ class PartialPlan:
 
     def _change(self, candidate: Bin, counts: Vector, number: int) -> None:
         self.remaining.spend(candidate, number)
-        self.left = [have - number * count for have, count in zip(self.left, counts, strict=True)]
+        self.left = [available - number * count for available, count in zip(self.left, counts, strict=True)]
 
 
 def holds(counts: Vector) -> Holds:

@@ -1,7 +1,7 @@
 """Reduce a problem before the search: usable capacities, undominated bins, and parts that are packed separately.
 
-Pods request round amounts, nodes have odd ones. Capacity that no sum of requests reaches is worth nothing, and bins
-that differ only in such capacity become equal.
+Pods request round amounts, while nodes have odd ones. Capacity that no sum of requests can use is worth nothing, and
+bins that differ only in such capacity become equal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
 
 def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
     by_axis = list(zip(*(item.size for item in items), strict=True))
-    wanted = [sum(item.size[axis] * item.count for item in items) for axis in range(len(by_axis))]
+    demand = [sum(item.size[axis] * item.count for item in items) for axis in range(len(by_axis))]
     least = [(axis, size) for axis, size in enumerate(map(min, by_axis)) if size]
     largest = list(map(max, by_axis))
     everything = sum(item.count for item in items)
@@ -53,7 +53,7 @@ def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
         capacity = candidate.capacity
         number = min([everything, *(capacity[axis] // size for axis, size in least)])
         yield tuple(
-            [min(*each, number * size) for *each, size in zip(capacity, wanted, largest, strict=True)]
+            [min(*amounts, number * size) for *amounts, size in zip(capacity, demand, largest, strict=True)]
         )
 
 
@@ -61,10 +61,10 @@ def _with_room(candidate: Bin, capacity: Vector) -> Bin:
     return candidate if capacity == candidate.capacity else _changed(candidate, capacity, candidate.admits)
 
 
-def _changed(one: Bin, capacity: Vector, admits: int) -> Bin:
-    """Return a bin with another capacity and mask. There are thousands, and `replace` takes twice as long."""
-    paid = one.instead, one.paid_axis, one.unpaid_price, one.dual_cost
-    return Bin(one.key, capacity, one.price, admits, one.limit, one.cost, *paid)
+def _changed(candidate: Bin, capacity: Vector, admits: int) -> Bin:
+    """Return a bin with another capacity and mask. For thousands of bins, `replace` would take twice as long."""
+    paid = candidate.instead, candidate.paid_axis, candidate.unpaid_price, candidate.dual_cost
+    return Bin(candidate.key, capacity, candidate.price, admits, candidate.limit, candidate.cost, *paid)
 
 
 class _Axis:
@@ -80,25 +80,25 @@ class _Axis:
                 while step <= most:
                     self._sums |= self._sums << step
                     step *= 2
-        self._known: dict[int, int] = {}
+        self._cached: dict[int, int] = {}
 
     def used(self, capacity: int) -> int:
         """Return the largest sum that is at most `capacity`, or an amount between that sum and `capacity`."""
         if not self._unit:
             return 0
-        if capacity not in self._known:
+        if capacity not in self._cached:
             units = capacity // self._unit
             if self._sums:
                 units = (self._sums & (2 << units) - 1).bit_length() - 1
-            self._known[capacity] = units * self._unit
-        return self._known[capacity]
+            self._cached[capacity] = units * self._unit
+        return self._cached[capacity]
 
 
 def undominated(bins: Iterable[Bin]) -> list[Bin]:
     """Return the bins that no other bin dominates, cheapest first.
 
-    A bin is dominated by another one that admits at least the same items, has at least the same capacity, and costs no
-    more in price and of the same limit. Of equal bins, the one with the lowest price and key is kept.
+    One bin dominates another if it admits at least the same items, has at least the same capacity, has no higher price,
+    and takes no more of the same limit. Of equal bins, the one with the lowest price and key is kept.
     """
     cheapest = _cheapest_of_equals(bins)
     skylines = {(b.limit, b.admits): Skyline() for b in cheapest}
@@ -106,31 +106,31 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
         (limit, admits): [r for (p, a), r in skylines.items() if p == limit and not admits & ~a]
         for limit, admits in skylines
     }
-    kept: list[Bin] = []
+    frontier: list[Bin] = []
     for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.capacity), b.key)):
         group = candidate.limit, candidate.admits
         offered = (*candidate.capacity, *(-amount for amount in candidate.cost))
         if not any(skyline.covers(offered) for skyline in rivals_of[group]):
             skylines[group].add(offered)
-            kept.append(candidate)
-    return sorted(kept, key=lambda b: (b.price, b.key))
+            frontier.append(candidate)
+    return sorted(frontier, key=lambda b: (b.price, b.key))
 
 
 class Skyline:
-    """Vectors of equal length, each of which is known to have more of something than every other.
+    """Vectors of equal length, each of which exceeds every other vector on some axis.
 
-    `_first` increases, and `_second`, the largest second amount of any vector with at least that first one, decreases.
-    These settle most vectors that are not covered without a further comparison.
+    `_first` increases. `_second` decreases: it is the largest second amount of any vector with at least that first
+    amount. With them, most vectors that are not covered need no further comparison.
     """
 
     def __init__(self) -> None:
-        self._known: list[Sequence[float]] = []
+        self._vectors: list[Sequence[float]] = []
         self._first: list[float] = []
         self._second: list[float] = []
 
     def add(self, vector: Sequence[float]) -> None:
         """Add a vector."""
-        self._known.append(vector)
+        self._vectors.append(vector)
         first, second = vector[0], vector[1 % len(vector)]
         if not self._has(first, second):
             end = start = bisect_right(self._first, first)
@@ -145,13 +145,13 @@ class Skyline:
     def covers(self, vector: Sequence[float]) -> bool:
         """Return whether one of the vectors has at least as much of everything.
 
-        The last one is the likeliest where they are added in some order, so it is tried first.
+        If vectors are added in some order, the last one is the likeliest, so it is tried first.
         """
         first, second = vector[0], vector[1 % len(vector)]
         if not self._has(first, second):
             return False
         at = 1 % len(vector)
-        for rival in reversed(self._known):
+        for rival in reversed(self._vectors):
             if rival[0] < first or rival[at] < second:  # this is quick, and settles most rivals
                 continue
             if all(map(le, vector, rival)):
@@ -163,8 +163,8 @@ def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
     best: dict[tuple[int, int, Vector, Vector], Bin] = {}
     for candidate in bins:
         same = (candidate.limit, candidate.admits, candidate.capacity, candidate.cost)
-        known = best.get(same)
-        if known is None or (candidate.price, candidate.key) < (known.price, known.key):
+        incumbent = best.get(same)
+        if incumbent is None or (candidate.price, candidate.key) < (incumbent.price, incumbent.key):
             best[same] = candidate
     return list(best.values())
 
@@ -182,16 +182,16 @@ class Part:
 
 
 def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
-    """Return the parts, ordered by their first items. Items that no bin admits are in none."""
+    """Return the parts, ordered by their first items. Items that no bin admits are in no part."""
     masks = sorted({b.admits for b in bins if b.admits})
     signatures = admitted_by(len(items), masks)
-    found: dict[_Class, list[int]] = {}
+    classes: dict[_Class, list[int]] = {}
     for number, item in enumerate(items):
         if item.count and "1" in signatures[number]:
             limited = number if item.per_node < item.count else -1  # unique, so that it is never merged
             alike = item.size, limited, item.groups, item.caps
-            found.setdefault((signatures[number], alike), []).append(number)
-    return [_part(part, items, bins, masks) for part in _joined(found)]
+            classes.setdefault((signatures[number], alike), []).append(number)
+    return [_part(part, items, bins, masks) for part in _joined(classes)]
 
 
 def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, ...]]:
@@ -218,7 +218,7 @@ def _joined(classes: dict[_Class, list[int]]) -> list[_Classes]:
             else:
                 apart.append((other_bits, other))
         joined = [*apart, (bits, together)]
-    ordered = [sorted(part, key=lambda one: one[1]) for _, part in joined]
+    ordered = [sorted(part, key=lambda entry: entry[1]) for _, part in joined]
     return sorted(ordered, key=lambda part: part[0][1])
 
 
@@ -229,12 +229,12 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
         mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
         for place, mask in enumerate(masks)
     }
-    mine = tuple(_admitting(local[b.admits], b) for b in bins if local.get(b.admits))
-    return Part(merged, mine, members)
+    part_bins = tuple(_admitting(local[b.admits], b) for b in bins if local.get(b.admits))
+    return Part(merged, part_bins, members)
 
 
-def _admitting(admits: int, one: Bin) -> Bin:
-    return one if one.admits == admits else _changed(one, one.capacity, admits)
+def _admitting(admits: int, candidate: Bin) -> Bin:
+    return candidate if candidate.admits == admits else _changed(candidate, candidate.capacity, admits)
 
 
 def _merged(alike: Sequence[Item]) -> Item:
@@ -246,7 +246,7 @@ def _merged(alike: Sequence[Item]) -> Item:
 
 
 class ItemClass(NamedTuple):
-    """What the items of a class have in common; `alone` is set for those of the group that exclude each other."""
+    """The properties that all items of a class share; `alone` is set for items of the group that excludes itself."""
 
     size: Vector
     admitted: tuple[str, ...]
@@ -256,14 +256,14 @@ class ItemClass(NamedTuple):
 def item_classes(items: Sequence[Item], masks: Sequence[int]) -> dict[ItemClass, list[int]]:
     """Return the numbers of the items of each class; `masks` are those of the bins, sorted."""
     group = _largest_exclusion(items)
-    found: dict[ItemClass, list[int]] = {}
+    classes: dict[ItemClass, list[int]] = {}
     for number, (item, admitted) in enumerate(zip(items, admitted_by(len(items), masks), strict=True)):
-        found.setdefault(ItemClass(item.size, admitted, _excludes(item, group)), []).append(number)
-    return found
+        classes.setdefault(ItemClass(item.size, admitted, _excludes(item, group)), []).append(number)
+    return classes
 
 
 def _largest_exclusion(items: Sequence[Item]) -> int | None:
-    """Return the group of which a node holds one item at most and that needs most nodes for its items."""
+    """Return the group that needs most nodes among the groups of which a node holds at most one item."""
     nodes: dict[int, int] = {}
     for item in items:
         for group in item.groups:
@@ -273,5 +273,5 @@ def _largest_exclusion(items: Sequence[Item]) -> int | None:
 
 
 def _excludes(item: Item, group: int | None) -> bool:
-    """Return whether an item belongs to a group of which a node that holds it holds no other item."""
+    """Return whether an item belongs to a group and shares no node with other items of that group."""
     return group in item.groups and (group, 1) in item.caps

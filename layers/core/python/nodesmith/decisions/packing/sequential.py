@@ -1,11 +1,12 @@
-"""Buy for items of very many kinds: node after node, each for the lowest price for the worth of its contents.
+"""Buy for items of very many kinds: node after node, each with the lowest price for the worth of its contents.
 
-Plans are made in turn in two ways: each node is the best of all, or the best for the item that is hardest to place.
-Items of which a node holds few are the hardest, those that need the most nodes first; the largest items follow.
+Plans alternate between two methods: each node is the best of all, or the best for the item that is hardest to place.
+The hardest items are those of which a node holds few, starting with those that need the most nodes; the largest items
+follow.
 
-Nodes bought early are filled best, and leave the last ones items that do not suit each other. What an item cost in one
-plan therefore corrects its worth in the next one, so that such items are packed earlier. This is sequential value
-correction: Mukhacheva, Belov, Kartack and Mukhacheva, "Linear one-dimensional cutting-packing problems: numerical
+Nodes bought early are filled best, and the last ones are left with items that do not suit each other. The cost of an
+item in one plan therefore corrects its worth in the next one, so that such items are packed earlier. This is sequential
+value correction: Mukhacheva, Belov, Kartack and Mukhacheva, "Linear one-dimensional cutting-packing problems: numerical
 experiments with the sequential value correction method (SVC) and a modified branch-and-bound method (MBB)", Pesquisa
 Operacional 20, 2000.
 """
@@ -32,7 +33,7 @@ _Able = tuple[int, Indices, Floats]
 
 
 class SequentialPlan(NamedTuple):
-    """A plan: what was bought, the count of each item left, what remains of the limits, and the steps it took."""
+    """A plan: the nodes bought, the count of each item left, the remaining limits, and the steps that it took."""
 
     bought: Sequence[_Bought]
     left: Sequence[int]
@@ -61,10 +62,10 @@ def _bought(
     bought: list[_Bought] = []
     for seed in seeds if is_seeded else (None, *seeds):
         while (seed is None or pool.left[seed] > 0) and pool.steps < most_steps:
-            found = index.best(seed)
-            if found is None:
+            choice = index.best(seed)
+            if choice is None:
                 break
-            bought.append(index.buy(*found))
+            bought.append(index.buy(*choice))
     return bought
 
 
@@ -85,9 +86,9 @@ def _scarce(items: Sequence[Item]) -> list[int]:
 
 
 def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats:
-    """Return what each item costs where it may go; items that the same bins admit are valued together.
+    """Return what each item costs in the bins that admit it; items that the same bins admit are valued together.
 
-    Items that may only go into expensive bins are worth what they cost there. If there are too many such classes,
+    Items that only expensive bins admit are worth what they cost in those bins. If there are too many such classes,
     `prices` determine the worth of all items.
     """
     masks = sorted({b.admits for b in bins})
@@ -97,8 +98,8 @@ def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats
     worth: Floats = prices @ np.array([item.size for item in items], dtype=np.float64).T
     for signature, members in classes.items() if len(classes) <= _MOST_CLASSES else ():
         admitting = {mask for mask, bit in zip(masks, signature, strict=True) if bit == "1"}
-        mine = even_prices([items[n] for n in members], [b for b in bins if b.admits in admitting])
-        worth[members] = np.array([items[n].size for n in members], dtype=np.float64) @ np.array(mine)
+        class_prices = even_prices([items[n] for n in members], [b for b in bins if b.admits in admitting])
+        worth[members] = np.array([items[n].size for n in members], dtype=np.float64) @ np.array(class_prices)
     return worth
 
 
@@ -108,8 +109,8 @@ class _BinIndex:
     def __init__(self, bins: Sequence[Bin], pool: ItemPool, remaining: RemainingLimits) -> None:
         self._pool, self._remaining = pool, remaining
         self._bins: dict[int, list[Bin]] = {}
-        for each in sorted(bins, key=lambda b: (b.price, b.key)):
-            self._bins.setdefault(each.admits, []).append(each)
+        for bin_ in sorted(bins, key=lambda b: (b.price, b.key)):
+            self._bins.setdefault(bin_.admits, []).append(bin_)
         self._capacities = {
             mask: np.array([b.capacity for b in group], dtype=np.float64)
             for mask, group in self._bins.items()
@@ -119,7 +120,7 @@ class _BinIndex:
     def best(self, seed: int | None) -> _Bought | None:
         """Return the node with the lowest price for the worth of its contents, how often to buy it, and its contents.
 
-        It holds item `seed` if that is given. None if no bin holds it or anything.
+        The node holds item `seed` if that is given. The result is None if no bin holds it, or any item.
         """
         able = list(self._able(seed))
         cheap = () if seed is None else self._cheap(able)
@@ -137,9 +138,9 @@ class _BinIndex:
         return chosen
 
     def _cheap(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Return a few bins of one mask, in order of price: the mask whose cheapest bin costs least.
+        """Return a few bins, in order of price, of the mask with the cheapest bin.
 
-        Among equals, it is the mask that admits most of the items left.
+        Among masks with equally cheap bins, it is the one that admits most of the items left.
         """
         choices: list[tuple[float, float, int, list[Bin]]] = []
         for mask, able, waiting in holding:
@@ -151,18 +152,20 @@ class _BinIndex:
         return min(choices)[3] if choices else ()
 
     def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Return the bins that would hold most for their price if they were completely filled."""
+        """Return the bins that would hold the most worth for their price if they were completely filled."""
         choices: list[tuple[float, float, str, Bin]] = []
         for mask, able, waiting in holding:
             value = np.minimum(self._capacities[mask][able], waiting) @ self._pool.prices
             ranks = self._prices[mask][able] / np.maximum(value, _LEAST_WORTH)
             for place in np.argsort(ranks, kind="stable")[:_MOST_RANKED].tolist():
-                one = self._bins[mask][able[place]]
-                if self._remaining.affords(one):
-                    choices.append((float(ranks[place]), -float(waiting @ self._pool.prices), one.key, one))
+                candidate = self._bins[mask][able[place]]
+                if self._remaining.affords(candidate):
+                    choices.append(
+                        (float(ranks[place]), -float(waiting @ self._pool.prices), candidate.key, candidate)
+                    )
         alike: dict[tuple[float, Vector], Bin] = {}
-        for *_, one in sorted(choices):
-            alike.setdefault((one.price, one.capacity), one)
+        for *_, candidate in sorted(choices):
+            alike.setdefault((candidate.price, candidate.capacity), candidate)
         return list(alike.values())[:_FULL_BINS]
 
     def _able(self, seed: int | None) -> Iterator[_Able]:
@@ -207,9 +210,9 @@ def _steps(bins: Iterable[Bin]) -> Iterator[Bin]:
     The bins must come in order of price.
     """
     last, number = 0.0, 0
-    for each in bins:
-        if each.price >= last * _LEAST_STEP:
-            yield each
-            last, number = each.price, number + 1
+    for candidate in bins:
+        if candidate.price >= last * _LEAST_STEP:
+            yield candidate
+            last, number = candidate.price, number + 1
             if number == _CHEAP_BINS:
                 break

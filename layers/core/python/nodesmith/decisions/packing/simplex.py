@@ -1,6 +1,6 @@
-"""A small linear program without a library: the best prices of things, given offers of them. The simplex method.
+"""The simplex method for small linear programs: the dual prices of things, given offers of them.
 
-The hot path imports neither numpy nor HiGHS, and its programs have a dozen unknowns.
+The hot path solves programs with a dozen unknowns, for which it does not import numpy or HiGHS.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def dual_prices(
     of it. Because of rounding, y may slightly violate a constraint. Most offers never bind. The program therefore
     starts with the cheapest offer for each thing, and adds offers that the prices found so far violate.
     """
-    rows = [[have / d for have, d in zip(offer, demand, strict=True)] for offer in offers]
-    asked = dict.fromkeys(
+    rows = [[amount / d for amount, d in zip(offer, demand, strict=True)] for offer in offers]
+    active = dict.fromkeys(
         min(range(len(rows)), key=lambda n: prices[n] / rows[n][thing] if rows[n][thing] else inf)
         for thing in range(len(demand))
     )
-    found: _Row = []
+    solution: _Row = []
     for _ in range(_MOST_ROUNDS):
-        found = _optimum([[*rows[n], prices[n]] for n in asked], len(demand))
-        worth = [fsum(map(mul, found, row)) for row in rows]
+        solution = _optimum([[*rows[n], prices[n]] for n in active], len(demand))
+        worth = [fsum(map(mul, solution, row)) for row in rows]
         cheap = [
-            n for n, price in enumerate(prices) if worth[n] > price * (1 + _TOLERANCE) and n not in asked
+            n for n, price in enumerate(prices) if worth[n] > price * (1 + _TOLERANCE) and n not in active
         ]
         if not cheap:
             break
-        asked |= dict.fromkeys(sorted(cheap, key=lambda n: prices[n] / worth[n])[: 2 * len(demand)])
-    return [price / d for price, d in zip(found, demand, strict=True)]
+        active |= dict.fromkeys(sorted(cheap, key=lambda n: prices[n] / worth[n])[: 2 * len(demand)])
+    return [price / d for price, d in zip(solution, demand, strict=True)]
 
 
 def scarcity(offers: Sequence[tuple[_Coefficients, float]], things: int, charged: int) -> _Row:
@@ -59,23 +59,25 @@ def scarcity(offers: Sequence[tuple[_Coefficients, float]], things: int, charged
     ]
     if None in usual or len(plain) == len(offers):
         return [0.0] * charged
-    asked = dict.fromkeys(n for n in usual if n is not None)
+    active = dict.fromkeys(n for n in usual if n is not None)
     gains = [1.0] * things + [-1.0] * charged
-    found: _Row = [0.0] * len(gains)
+    solution: _Row = [0.0] * len(gains)
     for _ in range(_MOST_ROUNDS):
-        found = _optimum([[*offers[n][0], offers[n][1]] for n in asked], len(gains), gains)
+        solution = _optimum([[*offers[n][0], offers[n][1]] for n in active], len(gains), gains)
         excess = {
-            n: fsum(map(mul, found, row)) - price for n, (row, price) in enumerate(offers) if n not in asked
+            n: fsum(map(mul, solution, row)) - price
+            for n, (row, price) in enumerate(offers)
+            if n not in active
         }
         violated = [n for n, amount in excess.items() if amount > _TOLERANCE * (1 + offers[n][1])]
         if not violated:
             break
-        asked |= dict.fromkeys(sorted(violated, key=lambda n: (-excess[n], n))[: 2 * len(gains)])
-    return found[things:]
+        active |= dict.fromkeys(sorted(violated, key=lambda n: (-excess[n], n))[: 2 * len(gains)])
+    return solution[things:]
 
 
 def _optimum(rows: list[_Row], unknowns: int, gained: Sequence[float] = ()) -> _Row:
-    """Maximize the sum of the unknowns, each times what is gained by it: 1 by default.
+    """Maximize the sum of the unknowns, each times its gain: 1 by default.
 
     A row is an offer's coefficients, then its right-hand side.
     """
@@ -89,11 +91,11 @@ def _optimum(rows: list[_Row], unknowns: int, gained: Sequence[float] = ()) -> _
             break
         outside[column], inside[row] = inside[row], outside[column]
         _pivot(rows, row, column, gains)
-    found = [0.0] * unknowns
+    solution = [0.0] * unknowns
     for unknown, values in zip(inside, rows, strict=True):
         if unknown is not None:
-            found[unknown] = max(0.0, values[-1])
-    return found
+            solution[unknown] = max(0.0, values[-1])
+    return solution
 
 
 def _tightest(rows: Sequence[_Row], column: int) -> int | None:
@@ -109,5 +111,5 @@ def _pivot(rows: list[_Row], number: int, column: int, gains: _Row) -> None:
     for row in (*rows[:number], *rows[number + 1 :], gains):
         if times := row[column]:
             row[column] = 0.0
-            row[:] = [have - times * value for have, value in zip(row, pivot, strict=True)]
+            row[:] = [old - times * value for old, value in zip(row, pivot, strict=True)]
     rows[number] = pivot

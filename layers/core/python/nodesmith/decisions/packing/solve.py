@@ -37,7 +37,7 @@ MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
 """the ratio of a plan's price to its lower bound at or below which the plan is not improved further"""
 _NEAR_BOUND = 1.1
-"""the ratio of a plan for many kinds to its bound at or below which no slower way is tried"""
+"""the ratio of a plan's price to its bound at or below which no slower method is tried for many kinds"""
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
@@ -63,7 +63,7 @@ class _Plan(NamedTuple):
     steps: int
 
 
-Known = dict[object, _Plan]
+PartPlans = dict[object, _Plan]
 """plans of parts that have been packed already, for reuse in similar problems"""
 
 
@@ -75,14 +75,14 @@ def pack(
     *,
     bounded: bool = True,
     good_enough: float = GOOD_ENOUGH,
-    known: Known | None = None,
+    part_plans: PartPlans | None = None,
 ) -> Packing:
     """Pack as many items as bins and limits allow, at a low price.
 
     If `most_steps` runs out, the remaining items stay unpacked. If `bounded` is False, the bound may be 0 for parts
-    whose packing does not need one. A plan whose price is at most `good_enough` times its bound is not improved
-    further; if `good_enough` is infinite, the quick plan is returned unless limits keep items out. Parts that are in
-    `known` take no steps, and new ones are added to it.
+    that can be packed without one. A plan is not improved further if its price is at most `good_enough` times its
+    bound; if `good_enough` is infinite, the quick plan is returned unless limits keep items out. Parts in `part_plans`
+    take no steps, and the plans of new parts are added to it.
     """
     spendable: Limits = dict(limits or {})
     left = [item.count for item in items]
@@ -90,11 +90,13 @@ def pack(
     bound, steps = 0.0, 0
     originals = {b.key: b for b in bins}
     for part in parts(items, undominated(filled(items, bins))):
-        mine = {b.limit: spendable[b.limit] for b in part.bins if b.limit in spendable}
+        part_limits = {b.limit: spendable[b.limit] for b in part.bins if b.limit in spendable}
         if len(part.items) <= FEW_KINDS:
-            plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
+            plan = _packed_few(
+                part, part_limits, most_steps - steps, good_enough, {} if part_plans is None else part_plans
+            )
         else:
-            plan = _packed_many(part, mine, most_steps - steps, good_enough)
+            plan = _packed_many(part, part_limits, most_steps - steps, good_enough)
             if bounded and not plan.bound:
                 plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
         spendable = {**spendable, **plan.limits}
@@ -106,15 +108,17 @@ def pack(
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
-def _packed_few(part: Part, limits: Limits, most_steps: int, good_enough: float, known: Known) -> _Plan:
+def _packed_few(
+    part: Part, limits: Limits, most_steps: int, good_enough: float, part_plans: PartPlans
+) -> _Plan:
     if most_steps < _AMPLE:
         return _packed_thoroughly(part, limits, most_steps, good_enough)
-    asked = part.items, part.bins, tuple(sorted(limits.items())), good_enough
-    found = known.get(asked)
-    if found is not None:
-        return found._replace(steps=0)
-    found = known[asked] = _packed_thoroughly(part, limits, most_steps, good_enough)
-    return found
+    problem = part.items, part.bins, tuple(sorted(limits.items())), good_enough
+    plan = part_plans.get(problem)
+    if plan is not None:
+        return plan._replace(steps=0)
+    plan = part_plans[problem] = _packed_thoroughly(part, limits, most_steps, good_enough)
+    return plan
 
 
 def _packed_thoroughly(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
@@ -143,9 +147,9 @@ def _packed_thoroughly(part: Part, limits: Limits, most_steps: int, good_enough:
 def _without_dual_costs(
     partial: PartialPlan, bins: Sequence[Bin], limits: Limits, most_steps: int
 ) -> PartialPlan:
-    """Return the plan or a cheaper one that takes what limits pay for without counting what that is worth to others.
+    """Return the plan or a cheaper one that ignores the dual costs of bins that limits pay for.
 
-    With few nodes, what is worth the same for many is not: a plan at the whole dual costs may then leave limits unused.
+    Dual costs are exact for many nodes only. With few nodes, a plan at full dual costs may leave limits unused.
     """
     free = undominated(
         [replace(b, price=b.price - b.dual_cost, dual_cost=0.0) if b.dual_cost else b for b in bins]
@@ -154,9 +158,9 @@ def _without_dual_costs(
     prices = resource_prices(partial.items, free)
     fill_greedily(other, free, prices, max(0, most_steps - other.steps))
     downsize(other, free)
-    found = min(partial, other, key=lambda plan: plan.rank)
-    found.steps = other.steps
-    return _better_within_limits(found, 0.0, free, limits, prices, most_steps)[0]
+    best = min(partial, other, key=lambda plan: plan.rank)
+    best.steps = other.steps
+    return _better_within_limits(best, 0.0, free, limits, prices, most_steps)[0]
 
 
 def _plan(partial: PartialPlan, bound: float) -> _Plan:
@@ -169,22 +173,22 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
     from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
 
     bound = cache(lambda: _bound(part.items, (0,) * len(part.items), part.bins))
-    steps, found, remaining = 0, list[_Plan](), RemainingLimits(limits)
+    steps, plans, remaining = 0, list[_Plan](), RemainingLimits(limits)
     by_class = pack_by_class(part.items, part.bins, remaining, most_steps)
     if by_class is not None:
         bought, left, steps = by_class
-        found.append(_Plan(bought, left, remaining.limits, 0.0, steps))
-        if _is_within(found[0], bound, _NEAR_BOUND):
-            return found[0]._replace(bound=bound())
+        plans.append(_Plan(bought, left, remaining.limits, 0.0, steps))
+        if _is_within(plans[0], bound, _NEAR_BOUND):
+            return plans[0]._replace(bound=bound())
     if len(part.items) <= _SOME_KINDS:
         bins = undominated(usable(part.items, part.bins))
         partial = PartialPlan(part.items, limits, steps)
         fill_greedily(partial, bins, resource_prices(part.items, bins), most_steps)
         downsize(partial, bins)
         steps = partial.steps
-        found.append(_plan(partial, 0.0))
+        plans.append(_plan(partial, 0.0))
     plan = _sequential(part.items, part.bins, limits, max(0, most_steps - steps), bound, good_enough)
-    best = min([*found, plan], key=_rank)._replace(steps=steps + plan.steps)
+    best = min([*plans, plan], key=_rank)._replace(steps=steps + plan.steps)
     if any(best.left) and any(map(RemainingLimits(limits).affords, part.bins)):
         best = _best_with_priced_limits(part, limits, most_steps, best)
     if good_enough == inf:
@@ -195,7 +199,7 @@ def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float
 
 
 def _best_with_priced_limits(part: Part, limits: Limits, most_steps: int, other: _Plan) -> _Plan:
-    """Return the best of a plan and some sequential ones that make more of the limits. Its steps are those of all."""
+    """Return the best of a plan and some sequential ones that use the limits better. Its steps are those of all."""
     from nodesmith.decisions.packing.sequential import sequential_plans  # imports numpy
 
     plans, whole = [other], {b.key: b for b in part.bins}
@@ -215,7 +219,7 @@ def _best_with_priced_limits(part: Part, limits: Limits, most_steps: int, other:
 def _improved_by_columns(
     part: Part, limits: Limits, most_steps: int, other: _Plan, good_enough: float
 ) -> _Plan:
-    """Return the better of a plan and of what column generation finds in a limited number of steps."""
+    """Return the better of a plan and the plan that column generation finds in a limited number of steps."""
     if other.steps + _AMPLE > most_steps:
         return other
     plan = _packed_thoroughly(part, limits, _MOST_COLUMN_STEPS, good_enough)
@@ -233,15 +237,15 @@ def _sequential(
     """Return the best of a few sequential plans; if any plan is good enough, only the first one is made."""
     from nodesmith.decisions.packing.sequential import sequential_plans  # imports numpy
 
-    steps, found = 0, list[_Plan]()
+    steps, plans = 0, list[_Plan]()
     for plan in islice(sequential_plans(items, bins, limits, most_steps), _MOST_PLANS):
         steps += plan.steps
-        found.append(_Plan(plan.bought, plan.left, plan.limits, 0.0, steps))
+        plans.append(_Plan(plan.bought, plan.left, plan.limits, 0.0, steps))
         if good_enough == inf or steps + plan.steps > min(most_steps, _MOST_PLANNED_STEPS):
             break
-        if _is_within(found[-1], bound, good_enough):
+        if _is_within(plans[-1], bound, good_enough):
             break
-    return min(found, key=_rank)._replace(steps=steps)
+    return min(plans, key=_rank)._replace(steps=steps)
 
 
 def _is_within(plan: _Plan, bound: Callable[[], float], ratio: float) -> bool:
@@ -259,10 +263,10 @@ def _rank(plan: _Plan) -> tuple[int, float]:
 def _proved(
     partial: PartialPlan, cheapest: Cheapest, limits: Limits, most_transitions: int
 ) -> tuple[PartialPlan | None, float]:
-    """Return the cheapest packing of what the partial plan holds, and the price that none undercuts.
+    """Return the cheapest packing of the partial plan's items, and a price that no packing of them undercuts.
 
-    None if that is too much work or exceeds limits. It costs more than that price where bins were bought instead of
-    others because of limits.
+    The packing is None if it takes too much work or exceeds limits. It costs more than that price if limits made it buy
+    substitutes for some bins.
     """
     held = tuple(item.count - left for item, left in zip(partial.items, partial.left, strict=True))
     work = transitions(held)
@@ -286,7 +290,7 @@ def _better_within_limits(
 ) -> tuple[PartialPlan, float]:
     """Return a plan that packs more within the limits or costs less, and its bound, or else the given ones.
 
-    Where there are few patterns, no plan packs more. Where there are many, plans are tried if limits are nearly used.
+    If there are few patterns, no plan packs more. If there are many, plans are tried only if limits are nearly used up.
     """
     if not any(map(RemainingLimits(limits).affords, bins)):
         return partial, bound
@@ -331,27 +335,27 @@ def _improved(
     downsize(other, bins)
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
-    better = min(partial, other, key=lambda b: b.rank)
+    better = min(partial, other, key=lambda candidate: candidate.rank)
     if _MOST_ENUMERATED < len(better.items) <= FEW_KINDS and better.price > bound * good_enough:
-        left_steps = max(0, most_steps - better.steps)
-        plan = _sequential(better.items, bins, limits, left_steps, lambda: bound, good_enough)
-        better = min(better, _bought_again(plan, better, limits), key=lambda b: b.rank)
+        steps_left = max(0, most_steps - better.steps)
+        plan = _sequential(better.items, bins, limits, steps_left, lambda: bound, good_enough)
+        better = min(better, _bought_again(plan, better, limits), key=lambda candidate: candidate.rank)
     proved = 0.0 if any(better.left) else min(linear, better.price)
     return better, max(proved, _bound(better.items, better.left, bins))
 
 
 def _bought_again(plan: _Plan, partial: PartialPlan, limits: Limits) -> PartialPlan:
     """Return a plan as a partial plan for the items of another one. Its steps are those of both."""
-    found = PartialPlan(partial.items, limits, partial.steps + plan.steps)
+    replayed = PartialPlan(partial.items, limits, partial.steps + plan.steps)
     for bin_, held, repeats in plan.bought:
         counts = dict(held)
-        found.buy(bin_, tuple(counts.get(number, 0) for number in range(len(found.items))), repeats)
-    return found
+        replayed.buy(bin_, tuple(counts.get(number, 0) for number in range(len(replayed.items))), repeats)
+    return replayed
 
 
 def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> float:
     pairs = zip(items, left, strict=True)
-    served = [replace(item, count=item.count - rest) if rest else item for item, rest in pairs]
+    served = [replace(item, count=item.count - unpacked) if unpacked else item for item, unpacked in pairs]
     return lower_bound(served, bins)
 
 
@@ -375,13 +379,13 @@ def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left
 
 def _share(members: Sequence[Vector], held: Holds, left: Sequence[int]) -> Holds:
     """Return which items of the whole problem a pattern takes, lower numbers first."""
-    found: list[tuple[int, int]] = []
+    shared: list[tuple[int, int]] = []
     for item, count in held:
         for number in members[item]:
-            taken = min(count, left[number])
-            if taken:
-                found.append((number, taken))
-                count -= taken
+            assigned = min(count, left[number])
+            if assigned:
+                shared.append((number, assigned))
+                count -= assigned
             if not count:
                 break
-    return tuple(sorted(found))
+    return tuple(sorted(shared))

@@ -2,8 +2,8 @@
 
 `mix` generates columns as Gilmore and Gomory do (1961): the dual prices of the master problem value each item, and
 pricing looks for patterns that are worth more than their bin costs. Pricing is heuristic, so the objective value is the
-price of a fractional plan, not a lower bound. `solve_all_patterns` serves problems whose patterns are few enough to
-list: it is exact and yields a lower bound.
+price of a fractional plan, not a lower bound. `solve_all_patterns` serves problems with few enough patterns to list: it
+is exact and yields a lower bound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FractionalPlan(NamedTuple):
     """per bin, the dual value of the limit that one node uses, 0 or less: subtracting it makes the bin dearer"""
     steps: int
     scarcity: Mapping[int, tuple[float, ...]] = {}
-    """by limit, what one more unit of each of its amounts would save, at least 0"""
+    """by limit, the saving by one more unit of each of its amounts, at least 0"""
 
 
 class Master:
@@ -65,8 +65,8 @@ class Master:
 
     def add(self, columns: Iterable[Column]) -> int:
         """Add the columns that are not in the problem yet, and return their number."""
-        known = set(self.columns)
-        new = [c for c in dict.fromkeys(columns) if c not in known and any(c.counts)]
+        existing = set(self.columns)
+        new = [c for c in dict.fromkeys(columns) if c not in existing and any(c.counts)]
         for column in new:
             rows = [i for i, n in enumerate(column.counts) if n]
             values = [column.counts[i] for i in rows]
@@ -79,7 +79,7 @@ class Master:
         return len(new)
 
     def ask(self, counts: Sequence[int], limits: Mapping[int, Vector]) -> None:
-        """Change how many of each item to serve, and what remains of the limits."""
+        """Change the counts of items to serve, and the remaining amounts of the limits."""
         for row, count in enumerate(counts):
             self.solver.changeRowBounds(row, float(count), highspy.kHighsInf)
         for limit, rows in self._limit_rows.items():
@@ -111,10 +111,10 @@ class Master:
 
 def solver() -> highspy.Highs:
     """Return HiGHS, silent, single-threaded and with a fixed seed: the same input gives the same result."""
-    made = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0)):
-        made.setOptionValue(option, value)
-    return made
+        highs.setOptionValue(option, value)
+    return highs
 
 
 def _entries(rows: Sequence[int], values: Sequence[int]) -> tuple[Ints, Floats]:
@@ -122,11 +122,11 @@ def _entries(rows: Sequence[int], values: Sequence[int]) -> tuple[Ints, Floats]:
 
 
 def _starts(first: int, lengths: Iterable[int]) -> list[int]:
-    found = []
+    starts = []
     for length in lengths:
-        found.append(first)
+        starts.append(first)
         first += length
-    return found
+    return starts
 
 
 _TOLERANCE = 1e-7
@@ -147,41 +147,41 @@ def mix(
     first: Iterable[Column],
     most_steps: int,
 ) -> FractionalPlan:
-    """Generate columns, starting from `first`, which serve all items, until pricing finds no better one.
+    """Generate columns until pricing finds no better one, starting from `first`, which serve all items.
 
-    Bins whose best pattern is far from being worth its price are priced only every few rounds. If there are very many
+    A bin is priced only every few rounds if its best pattern is worth far less than its price. If there are very many
     bins, only those that come closest in a quick fill are priced.
     """
     master = Master(items, bins, limits)
     master.add(first)
-    if len(master.columns) < len(items):  # so that a few items would be worth whole patterns
+    if len(master.columns) < len(items):  # so few columns would give a few items the worth of whole patterns
         master.add(_alone(items, bins))
     prices = np.array([b.price for b in bins])
     steps = failures = thorough = 0
     current = master.solve(steps)
-    looked_at = _nearest(items, bins, current)
+    priced = _nearest(items, bins, current)
     is_fresh = True
     prices_seen = [master.price]
     for round_ in range(_MOST_ROUNDS):
-        found = Patterns(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
-        for order in orders(items, bins, found.worth):
-            found.search(order)
-        steps += found.steps
+        patterns = Patterns(items, [bins[b] for b in priced.tolist()], np.maximum(current.worth, 0.0))
+        for order in orders(items, bins, patterns.worth):
+            patterns.search(order)
+        steps += patterns.steps
         enough = prices - current.discounts
-        gains = found.value - enough[looked_at]
+        gains = patterns.value - enough[priced]
         added = master.add(
-            _column(found.counts, n, looked_at[n]) for n in np.argsort(-gains) if gains[n] > _TOLERANCE
+            _column(patterns.counts, n, priced[n]) for n in np.argsort(-gains) if gains[n] > _TOLERANCE
         )
         if not added and not is_fresh:
-            looked_at, is_fresh = _nearest(items, bins, current), True
+            priced, is_fresh = _nearest(items, bins, current), True
             continue
         if thorough or not added:
-            near = np.flatnonzero(gains > -_NEAR * enough[looked_at])
-            closer, columns = _closer(items, bins, found, looked_at, near, thorough)
+            near = np.flatnonzero(gains > -_NEAR * enough[priced])
+            closer, columns = _closer(items, bins, patterns, priced, near, thorough)
             thorough += 1
             steps += closer
             added += master.add(
-                c for c in columns if np.dot(found.worth, c.counts) > enough[c.bin] + _TOLERANCE
+                c for c in columns if np.dot(patterns.worth, c.counts) > enough[c.bin] + _TOLERANCE
             )
             failures = 0 if added else failures + 1
         current = master.solve(steps)
@@ -191,12 +191,12 @@ def mix(
             break
         is_fresh = round_ % _ALL_EVERY == _ALL_EVERY - 1
         if is_fresh:
-            looked_at = _nearest(items, bins, current)
+            priced = _nearest(items, bins, current)
         else:
-            looked_at = looked_at[gains >= -_FAR * enough[looked_at]]
-            is_fresh = len(looked_at) == len(bins)
-            if not len(looked_at):
-                looked_at, is_fresh = _nearest(items, bins, current), True
+            priced = priced[gains >= -_FAR * enough[priced]]
+            is_fresh = len(priced) == len(bins)
+            if not len(priced):
+                priced, is_fresh = _nearest(items, bins, current), True
     return current
 
 
@@ -209,8 +209,8 @@ def _alone(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Column]:
     prices = np.array([b.price for b in bins])
     for place, item in enumerate(items):
         admits = np.array([b.admits >> place & 1 for b in bins], dtype=np.int64)
-        asked = np.array(item.size, dtype=np.int64)
-        fitting = (capacity[:, asked > 0] // asked[asked > 0]).min(axis=1, initial=item.count)
+        size = np.array(item.size, dtype=np.int64)
+        fitting = (capacity[:, size > 0] // size[size > 0]).min(axis=1, initial=item.count)
         number = np.minimum(fitting, item.most) * admits
         if number.any():
             chosen = int(np.where(number > 0, prices / np.maximum(number, 1), np.inf).argmin())
@@ -222,37 +222,37 @@ def _alone(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Column]:
 def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: FractionalPlan) -> Ints:
     """Return the numbers of the bins to price.
 
-    These are all bins or, if there are too many, those whose quick fill is worth the largest share of their price.
+    These are all bins or, if there are too many, those with a quick fill worth the largest share of their price.
     """
     if len(bins) <= _MOST_BINS:
         return np.arange(len(bins))
-    found = Patterns(items, bins, np.maximum(mixed.worth, 0.0))
-    for order in orders(items, bins, found.worth):
-        found.search(order, starts=())
+    patterns = Patterns(items, bins, np.maximum(mixed.worth, 0.0))
+    for order in orders(items, bins, patterns.worth):
+        patterns.search(order, starts=())
     prices = np.array([b.price for b in bins]) - mixed.discounts
-    share = found.value / np.maximum(prices, _TOLERANCE)
+    share = patterns.value / np.maximum(prices, _TOLERANCE)
     return np.sort(np.argsort(-share, kind="stable")[:_MOST_BINS])
 
 
 def _closer(
     items: Sequence[Item],
     bins: Sequence[Bin],
-    found: Patterns,
-    looked_at: Ints,
+    patterns: Patterns,
+    priced: Ints,
     near: Ints,
     round_: int,
 ) -> tuple[int, list[Column]]:
-    """Search longer among the `near` bins, those of `looked_at` whose best pattern is nearly worth its price."""
+    """Search longer among the `near` bins: the `priced` bins for which the best pattern is nearly worth its price."""
     if not len(near):
         return 0, []
-    closer = Patterns(items, [bins[b] for b in looked_at[near].tolist()], found.worth)
-    closer.value, closer.counts = found.value[near], found.counts[:, near]
-    for order in shaken(items, bins, found.worth, round_):
+    closer = Patterns(items, [bins[b] for b in priced[near].tolist()], patterns.worth)
+    closer.value, closer.counts = patterns.value[near], patterns.counts[:, near]
+    for order in shaken(items, bins, patterns.worth, round_):
         closer.search(order)
     for _ in range(2):
-        for order in orders(items, bins, found.worth):
+        for order in orders(items, bins, patterns.worth):
             closer.refill(order)
-    return closer.steps, [_column(closer.counts, n, b) for n, b in enumerate(looked_at[near])]
+    return closer.steps, [_column(closer.counts, n, b) for n, b in enumerate(priced[near])]
 
 
 def _column(counts: Ints, place: int, bin_: int) -> Column:
@@ -271,7 +271,7 @@ class AllPatterns(NamedTuple):
         return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
 
     def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
-        """Return up to `most` patterns whose price exceeds their worth by at most `gap`, smallest excess first.
+        """Return up to `most` patterns with a price that exceeds their worth by at most `gap`, smallest excess first.
 
         That excess is the reduced cost. If the price of a known plan exceeds the lower bound by `gap`, a cheaper plan
         contains no other patterns.
@@ -313,7 +313,7 @@ def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
 
 
 def solve_all_patterns(
-    items: Sequence[Item], bins: Sequence[Bin], known: AllPatterns, first: Iterable[Column]
+    items: Sequence[Item], bins: Sequence[Bin], patterns: AllPatterns, first: Iterable[Column]
 ) -> tuple[FractionalPlan, float]:
     """Return the cheapest fractional plan, ignoring limits, and the lower bound that it proves.
 
@@ -321,7 +321,7 @@ def solve_all_patterns(
     per worth (Farley, 1990).
     """
     demand = np.array([item.count for item in items], dtype=np.float64)
-    counts = known.counts.astype(np.float64)
+    counts = patterns.counts.astype(np.float64)
     master = Master(items, bins, {})
     master.add(first)
     steps, bound = 0, 0.0
@@ -329,13 +329,13 @@ def solve_all_patterns(
     for _ in range(_MOST_EXACT_ROUNDS):
         steps += counts.shape[1]
         worth = np.maximum(mixed.worth, 0.0) @ counts
-        least = float((known.price / np.maximum(worth, _EXACT_TOLERANCE)).min(initial=1.0))
+        least = float((patterns.price / np.maximum(worth, _EXACT_TOLERANCE)).min(initial=1.0))
         bound = max(bound, least * float(np.maximum(mixed.worth, 0.0) @ demand))
-        gains = worth - known.price
+        gains = worth - patterns.price
         order = np.argsort(-gains, kind="stable")
-        _, best_of_bin = np.unique(known.bin[order], return_index=True)
+        _, best_of_bin = np.unique(patterns.bin[order], return_index=True)
         best = order[np.sort(best_of_bin)]
-        if not master.add(known.column(n) for n in best[gains[best] > _EXACT_TOLERANCE].tolist()):
+        if not master.add(patterns.column(n) for n in best[gains[best] > _EXACT_TOLERANCE].tolist()):
             break
         mixed = master.solve(steps)
     return mixed._replace(steps=steps), bound

@@ -70,8 +70,8 @@ class Patterns:
         better = value > self.value + _BETTER
         if better.any():
             self.value = np.where(better, value, self.value)
-            found = batch.counts.reshape(len(self.items), starts, nodes)[:, row, column]
-            self.counts = np.where(better, found, self.counts)
+            counts = batch.counts.reshape(len(self.items), starts, nodes)[:, row, column]
+            self.counts = np.where(better, counts, self.counts)
 
 
 def _limit(before: Ints, item: int, moves: Sequence[tuple[int, int]], otherwise: Ints) -> Ints:
@@ -89,11 +89,11 @@ def orders(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> list[Or
 def shaken(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: int) -> list[Order]:
     """Return such orders with every density perturbed a little, differently in every round."""
     numbers = np.arange(1, len(items) + 1) * _GOLDEN
-    found = []
+    perturbed = []
     for number, density in enumerate(_densities(items, bins, worth), start=1):
         noise = numbers * (len(_BALANCES) * round_ + number) % 1.0
-        found.append(_by_density(density * (1 + _SPREAD * (noise - 0.5)), worth))
-    return list(dict.fromkeys(found))
+        perturbed.append(_by_density(density * (1 + _SPREAD * (noise - 0.5)), worth))
+    return list(dict.fromkeys(perturbed))
 
 
 def _densities(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> Iterator[Floats]:

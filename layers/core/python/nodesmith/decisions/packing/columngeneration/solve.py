@@ -24,7 +24,7 @@ from nodesmith.decisions.packing.columngeneration.columns import (
     mix,
     solve_all_patterns,
 )
-from nodesmith.decisions.packing.exact import A_NODE, downsize, number_of_patterns
+from nodesmith.decisions.packing.exact import NODE_SURCHARGE, downsize, number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, PartialPlan, Vector
 
@@ -46,12 +46,12 @@ def pack_by_columns(
 ) -> float:
     """Buy for the items left, and return a lower bound on their price, or 0 if there is none.
 
-    Column generation starts from the patterns of `first`, another plan for the same items. `prices` are those of a unit
-    of each resource.
+    Column generation starts from the patterns of `first`, another plan for the same items. `prices` are per unit of
+    each resource.
     """
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.whole_key], counts) for b, counts, _ in first.bought]
-    is_paid = any(b.instead is not None for b in bins)  # by limits, which the other way ignores
+    is_paid = any(b.instead is not None for b in bins)  # by limits, which `solve_all_patterns` ignores
     if is_paid or number_of_patterns(partial.items) > _MOST_FILLINGS:
         nodes = sum(repeats for *_, repeats in first.bought)
         if len(partial.items) > _FEW_KINDS and nodes < _NODES_A_KIND * len(partial.items):
@@ -62,12 +62,12 @@ def pack_by_columns(
         partial.steps += mixed.steps
         _buy_whole(partial, bins, mixed, first.price / len(partial.items), prices)
         return _bound_of_most(partial, bins, mixed)
-    known = all_patterns(partial.items, bins)
-    mixed, bound = solve_all_patterns(partial.items, bins, known, columns)
+    patterns = all_patterns(partial.items, bins)
+    mixed, bound = solve_all_patterns(partial.items, bins, patterns, columns)
     partial.steps += mixed.steps
     if first.price <= bound * _GOOD_ENOUGH:
         return bound
-    return max(bound, _buy_near(partial, bins, known, mixed, (bound, first.price)))
+    return max(bound, _buy_near(partial, bins, patterns, mixed, (bound, first.price)))
 
 
 def _buy_whole(
@@ -105,23 +105,23 @@ def _buy_whole(
 def _bound_of_most(partial: PartialPlan, bins: Sequence[Bin], mixed: FractionalPlan) -> float:
     """Return a lower bound on the price of the items with the most worth, as many as patterns can be listed for."""
     total = np.maximum(mixed.worth, 0.0) * [item.count for item in partial.items]
-    kept = np.argsort(-total, kind="stable").tolist()
-    while number_of_patterns([partial.items[n] for n in kept]) > _MOST_FILLINGS:
-        kept.pop()
-    if total[kept].sum() < _MOST_OF_ALL * total.sum():
+    members = np.argsort(-total, kind="stable").tolist()
+    while number_of_patterns([partial.items[n] for n in members]) > _MOST_FILLINGS:
+        members.pop()
+    if total[members].sum() < _MOST_OF_ALL * total.sum():
         return 0.0
-    items = [partial.items[n] for n in kept]
+    items = [partial.items[n] for n in members]
     local = {
-        mask: sum((mask >> n & 1) << place for place, n in enumerate(kept))
+        mask: sum((mask >> n & 1) << place for place, n in enumerate(members))
         for mask in {b.admits for b in bins}
     }
-    known = all_patterns(items, [replace(b, admits=local[b.admits]) for b in bins])
-    partial.steps += len(known.price)
-    return solve_all_patterns(items, bins, known, [])[1] * _TOLERANCE
+    patterns = all_patterns(items, [replace(b, admits=local[b.admits]) for b in bins])
+    partial.steps += len(patterns.price)
+    return solve_all_patterns(items, bins, patterns, [])[1] * _TOLERANCE
 
 
 def scarcity(items: Sequence[Item], bins: Sequence[Bin], limits: Limits) -> Mapping[int, tuple[float, ...]]:
-    """Return by limit what one more unit of each of its amounts would save: dual prices of the fractional plan."""
+    """Return, by limit, the saving by one more unit of each of its amounts: dual prices of the fractional plan."""
     return mix(items, bins, limits, (), _MOST_FILLS).scarcity
 
 
@@ -141,11 +141,11 @@ def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
         kinds.setdefault((limit, bin_.cost if limit >= 0 else ()), []).append(number)
     columns: list[Column] = []
     for numbers in kinds.values():
-        known = all_patterns(partial.items, [bins[n] for n in numbers])
-        partial.steps += len(known.price)
+        patterns = all_patterns(partial.items, [bins[n] for n in numbers])
+        partial.steps += len(patterns.price)
         columns += (
             Column(numbers[place], tuple(counts))
-            for place, counts in zip(known.bin.tolist(), known.counts.T.tolist(), strict=True)
+            for place, counts in zip(patterns.bin.tolist(), patterns.counts.T.tolist(), strict=True)
         )
     if len(columns) <= _MOST_COLUMNS:
         bought, _ = whole(partial.items, bins, partial.remaining.limits, columns, 0.0)
@@ -155,7 +155,7 @@ def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
 def _buy_near(
     partial: PartialPlan,
     bins: Sequence[Bin],
-    known: AllPatterns,
+    patterns: AllPatterns,
     mixed: FractionalPlan,
     between: tuple[float, float],
 ) -> float:
@@ -166,16 +166,16 @@ def _buy_near(
     """
     bound, price = between
     worth = np.maximum(mixed.worth, 0.0)
-    held = [bool(row.any()) for row in known.counts]
-    counts = [item.count if some else 0 for item, some in zip(partial.items, held, strict=True)]
+    held = [bool(row.any()) for row in patterns.counts]
+    counts = [item.count if is_held else 0 for item, is_held in zip(partial.items, held, strict=True)]
     most = _MOST_WORK // states(counts)
-    near = known.near(worth, price - bound, max(most // 4, _FEW_COLUMNS))
+    near = patterns.near(worth, price - bound, max(most // 4, _FEW_COLUMNS))
     if most < _FEW_COLUMNS:
         bought, least = whole(partial.items, bins, {}, near, _NEAR_GAP)
         proved = least if len(near) < _FEW_COLUMNS else bound
     else:
         bought, cost = _cover(counts, bins, near)
-        rivals = known.near(worth, min(cost, price) - bound, most + 1)
+        rivals = patterns.near(worth, min(cost, price) - bound, most + 1)
         if len(near) < len(rivals) <= most:
             bought, cost = _cover(counts, bins, rivals)
         proved = min(cost, price) if len(rivals) <= most else bound
@@ -207,7 +207,7 @@ _GAP = 5e-4
 _NEARLY_WHOLE = 0.2
 """The share of a node by which an amount may miss the next whole number."""
 _DIVED = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
-"""What remains is left to the quick plan once no amount of a dive reaches these shares of a node."""
+"""The quick plan serves the remaining items once no amount of a dive reaches these shares of a node."""
 _EPSILON = 1e-6
 _Indices = NDArray[np.int32]
 
@@ -219,16 +219,16 @@ def rounded(
 
     They may serve some items more often than needed and, if limits bind, others not at all.
     """
-    kept = {c: max(0, floor(a + _EPSILON) - 1) for c, a in zip(mixed.columns, mixed.amounts, strict=True)}
-    counts = [sum(n * column.counts[i] for column, n in kept.items()) for i in range(len(items))]
-    rest = [
+    amounts = {c: max(0, floor(a + _EPSILON) - 1) for c, a in zip(mixed.columns, mixed.amounts, strict=True)}
+    counts = [sum(n * column.counts[i] for column, n in amounts.items()) for i in range(len(items))]
+    unserved = [
         Item(item.size, max(0, item.count - served), item.per_node)
         for item, served in zip(items, counts, strict=True)
     ]
-    bought, _ = whole(rest, bins, _limits_left(bins, limits, kept), _promising(bins, mixed))
+    bought, _ = whole(unserved, bins, _limits_left(bins, limits, amounts), _promising(bins, mixed))
     for column, amount in bought:
-        kept[column] += amount
-    return [(column, amount) for column, amount in kept.items() if amount]
+        amounts[column] += amount
+    return [(column, amount) for column, amount in amounts.items() if amount]
 
 
 def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
@@ -242,18 +242,18 @@ def dived(
 ) -> Iterator[list[tuple[Column, int]]]:
     """Yield plans that a dive into the fractional plan's columns passes through, each with more of the items.
 
-    It buys the whole part of all amounts, which may fall `short` of a whole number by so much, or, if there is none,
-    one of the column with the highest amount, and solves the rest again. It yields what is bought each time that this
-    amount is below the next of `_DIVED`.
+    It buys the whole part of all amounts, and an amount may fall `short` of a whole number by so much. If there is no
+    whole part, it buys one of the column with the highest amount, and yields the purchases so far each time that this
+    amount is below the next of `_DIVED`. Then it solves the program again for the items that are not served yet.
     """
     master = Master(items, bins, limits)
     master.add(mixed.columns)
     contents = np.array([column.counts for column in master.columns])
-    left = np.array([item.count for item in items])
+    unserved = np.array([item.count for item in items])
     bought: Counter[Column] = Counter()
     ends = list(_DIVED)
-    while left.any():
-        master.ask(left.tolist(), _limits_left(bins, limits, bought))
+    while unserved.any():
+        master.ask(unserved.tolist(), _limits_left(bins, limits, bought))
         amounts = master.solve(mixed.steps).amounts
         number = np.floor(amounts + short).astype(np.int64)
         if not number.any():
@@ -265,14 +265,14 @@ def dived(
                 yield list(bought.items())
             number[first] = 1
         bought.update({master.columns[n]: int(number[n]) for n in np.flatnonzero(number).tolist()})
-        left = np.maximum(0, left - number @ contents)
+        unserved = np.maximum(0, unserved - number @ contents)
     yield list(bought.items())
 
 
 def within_price(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, most_price: float
 ) -> FractionalPlan:
-    """Return the cheapest fractional plan of those columns whose bins cost at most `most_price`."""
+    """Return the cheapest fractional plan of the columns with bins that cost at most `most_price`."""
     master = Master(items, bins, limits)
     master.add(column for column in mixed.columns if bins[column.bin].price <= most_price)
     return master.solve(mixed.steps)
@@ -286,14 +286,14 @@ def _promising(bins: Sequence[Bin], mixed: FractionalPlan) -> list[Column]:
     return [mixed.columns[c] for c in np.argsort(extra, kind="stable")[:_MOST_ROUNDED_COLUMNS]]
 
 
-def _limits_left(bins: Sequence[Bin], limits: Limits, kept: Mapping[Column, int]) -> dict[int, Vector]:
-    """Return what remains of the limits after the kept columns are bought."""
+def _limits_left(bins: Sequence[Bin], limits: Limits, purchases: Mapping[Column, int]) -> dict[int, Vector]:
+    """Return the limits that remain after these purchases."""
     left = {limit: list(amounts) for limit, amounts in limits.items()}
-    for column, number in kept.items():
+    for column, number in purchases.items():
         bin_ = bins[column.bin]
         if bin_.limit in left:
             left[bin_.limit] = [
-                have - number * cost for have, cost in zip(left[bin_.limit], bin_.cost, strict=True)
+                available - number * cost for available, cost in zip(left[bin_.limit], bin_.cost, strict=True)
             ]
     return {limit: tuple(amounts) for limit, amounts in left.items()}
 
@@ -342,16 +342,16 @@ def cheapest_cover(
 class _Table:
     """The lowest price of every state, and the pattern that is bought first for it.
 
-    A state is the count of each item still to be served. Whatever is left of the first item must be served by a pattern
-    that holds some of it. States are therefore processed item by item, and all states that differ only in later items
-    are processed at once.
+    A state is the count of each item still to be served. A pattern that holds some of the first item must serve what is
+    left of it. States are therefore processed item by item, and all states that differ only in later items are
+    processed at once.
     """
 
     def __init__(
         self, counts: Sequence[int], patterns: Sequence[Sequence[int]], prices: Sequence[float]
     ) -> None:
         self._counts, self._patterns = counts, patterns
-        self._prices = [price + A_NODE for price in prices]
+        self._prices = [price + NODE_SURCHARGE for price in prices]
         self._strides = [states(counts[axis + 1 :]) for axis in range(len(counts))]
         self._best = np.full(states(counts), np.inf)
         self._best[0] = 0.0
@@ -361,33 +361,35 @@ class _Table:
         """Compute the prices of the states in which this item is the first with any left."""
         stride = self._strides[axis]
         holding = [place for place, held in enumerate(self._patterns) if held[axis]]
-        rests = [self._rests(self._patterns[place], axis + 1) for place in holding]
+        states_after = [self._states_after(self._patterns[place], axis + 1) for place in holding]
         for left in range(1, self._counts[axis] + 1):
             best = self._best[left * stride : (left + 1) * stride]
             first = self._first[left * stride : (left + 1) * stride]
-            for place, rest in zip(holding, rests, strict=True):
+            for place, remaining_states in zip(holding, states_after, strict=True):
                 after = max(0, left - self._patterns[place][axis]) * stride
-                price = self._best[after : after + stride][rest] + self._prices[place]
+                price = self._best[after : after + stride][remaining_states] + self._prices[place]
                 cheaper = price < best
                 np.copyto(best, price, where=cheaper)
                 first[cheaper] = place
 
-    def _rests(self, held: Sequence[int], axis: int) -> _Indices:
+    def _states_after(self, held: Sequence[int], axis: int) -> _Indices:
         """Return for every state of the items from `axis` on the number of the state that remains after one pattern."""
-        rests: _Indices = np.zeros(1, dtype=np.int32)
-        for count, taken, stride in zip(self._counts[axis:], held[axis:], self._strides[axis:], strict=True):
-            left: _Indices = np.maximum(np.arange(count + 1, dtype=np.int32) - taken, 0) * stride
-            rests = (rests[:, None] + left[None, :]).ravel()
-        return rests
+        numbers: _Indices = np.zeros(1, dtype=np.int32)
+        for count, number, stride in zip(self._counts[axis:], held[axis:], self._strides[axis:], strict=True):
+            after: _Indices = np.maximum(np.arange(count + 1, dtype=np.int32) - number, 0) * stride
+            numbers = (numbers[:, None] + after[None, :]).ravel()
+        return numbers
 
     def bought(self) -> dict[int, int] | None:
         """Follow the first patterns from the state in which all items are left."""
         if not np.isfinite(self._best[-1]):
             return None
-        found: Counter[int] = Counter()
-        left = list(self._counts)
-        while any(left):
-            place = int(self._first[sum(map(int.__mul__, left, self._strides))])
-            found[place] += 1
-            left = [max(0, have - held) for have, held in zip(left, self._patterns[place], strict=True)]
-        return dict(found)
+        purchases: Counter[int] = Counter()
+        unserved = list(self._counts)
+        while any(unserved):
+            place = int(self._first[sum(map(int.__mul__, unserved, self._strides))])
+            purchases[place] += 1
+            unserved = [
+                max(0, count - held) for count, held in zip(unserved, self._patterns[place], strict=True)
+            ]
+        return dict(purchases)

@@ -14,7 +14,7 @@ from itertools import count
 from math import fsum
 
 from nodesmith.decisions.launch import Templates
-from nodesmith.decisions.packing import GOOD_ENOUGH, Known
+from nodesmith.decisions.packing import GOOD_ENOUGH, PartPlans
 from nodesmith.decisions.provisioning.plan import FIRST_TIME, PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.purchase.claims import (
     WarmFor,
@@ -101,7 +101,7 @@ class Purchase:
 class Learned:
     """What the purchases of one decision learn from each other: plans of parts, and what minValues always refuse."""
 
-    plans: Known = field(default_factory=dict)
+    plans: PartPlans = field(default_factory=dict)
     cuts: dict[Cut, None] = field(default_factory=dict)
 
     def learn(self, refused: Iterable[Cut]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from nodesmith.decisions.packing import Bin, Known, Limits, Node, Packing, Vector, pack
+from nodesmith.decisions.packing import Bin, Limits, Node, Packing, PartPlans, Vector, pack
 from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Filter, Order, Purchase, Refusal
@@ -51,7 +51,7 @@ def filled(offered: PackingProblem, order: Order, result: Purchase, *, quick: bo
         offered.limits.vectors,
         bounded=not offered.is_settled,  # otherwise its bound does not hold for all plans
         good_enough=inf if quick or order.quick else _EXACT if offered.node_usd else order.good_enough,
-        known=order.known.plans,
+        part_plans=order.known.plans,
     )
     result.steps += packing.steps
     return _packed(offered, packing, order, result)
@@ -101,7 +101,7 @@ def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> Pac
     for node_usd in (least_nodes_first(offered).node_usd, *(times * each_usd for times in _NODE_PRICES)):
         bins = with_node_usd(offered.bins, node_usd)
         alternative = pack(
-            offered.items, bins, offered.limits.vectors, bounded=False, known=order.known.plans
+            offered.items, bins, offered.limits.vectors, bounded=False, part_plans=order.known.plans
         )
         result.steps += alternative.steps
         nodes = (replace(node, bin=with_node_usd([node.bin], -node_usd)[0]) for node in alternative.nodes)
@@ -249,7 +249,7 @@ def less_fragile(
     limits: Limits,
     tolerance: float,
     good_enough: float,
-    known: Known,
+    part_plans: PartPlans,
 ) -> Packing | None:
     """Return a plan with two nodes for each shape that this plan puts on one; None if that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
@@ -260,7 +260,9 @@ def less_fragile(
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    alternative = pack(halved, offered.bins, limits, bounded=False, good_enough=good_enough, known=known)
+    alternative = pack(
+        halved, offered.bins, limits, bounded=False, good_enough=good_enough, part_plans=part_plans
+    )
     if sum(alternative.left) > sum(packing.left) or alternative.price > packing.price * (1 + tolerance):
         return None
     return replace(alternative, bound=packing.bound)
