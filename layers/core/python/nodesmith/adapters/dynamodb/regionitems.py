@@ -1,11 +1,12 @@
-"""DynamoDB: what all clusters of a region share: node capacity as observed, EC2 calls, SpendingLimits, commitments.
+"""DynamoDB items that all clusters of a region share: observed node capacity, EC2 calls, SpendingLimits, commitments.
 
-It also holds the events of EC2 that clusters still have to act on, and finds the cluster that an event concerns.
+The module also stores the events of EC2 that clusters still have to act on, and finds the cluster that an event
+concerns.
 
-SpendingLimits are in the partition of the budget of calls: `LIMITS` holds them with the registered clusters, and
-`SHARES` what each cluster takes of them, launches and a revision. So are commitments: `COMMITMENTS` holds what the
-catalog function has read of them, and `COMMITTED` the reports of all clusters on what they use of them. A cluster that
-buys on commitments writes its report on condition that no other has done so since it read.
+SpendingLimits are in the partition of the budget of calls. `LIMITS` holds them with the registered clusters. `SHARES`
+holds the share that each cluster takes of them, launches and a revision. Commitments are in the same partition.
+`COMMITMENTS` holds them as the catalog function last read them, and `COMMITTED` holds the reports of all clusters on
+their use. A cluster that buys on commitments writes its report only if no other cluster has written one since it read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from nodesmith.model.limits.spendinglimits import SpendingLimit
 from nodesmith.settings import INDEXES
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
-# last write wins. The next such node restores what a write has lost.
+# last write wins. If it overwrites an observation, the next such node restores it.
 _KEPT = timedelta(days=180)
 
 
@@ -90,15 +91,15 @@ class SharedItems:
         self._cluster = cluster
         self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
 
-    def take_calls(self, wanted: int, now: datetime) -> int:
-        """Return how many of `wanted` calls the cluster may make now, and count them as made.
+    def take_calls(self, requested: int, now: datetime) -> int:
+        """Return how many of the `requested` calls the cluster may make now, and count them as made.
 
-        It is 0 if other clusters change the budget at every attempt. Raises Transient.
+        The number is 0 if other clusters change the budget at every attempt. Raises Transient.
         """
-        return self._change_budget(lambda budget: budget.take(self._cluster, wanted, now))
+        return self._change_budget(lambda budget: budget.take(self._cluster, requested, now))
 
     def record_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
-        """Record what EC2 lacks, unless clusters change the budget at every attempt. Raises Transient."""
+        """Record a scarcity of EC2, unless other clusters change the budget at every attempt. Raises Transient."""
         self._change_budget(lambda budget: (0, budget.with_scarcity(scarcity, now)))
 
     def _change_budget(self, change: Callable[[CallBudget], tuple[int, CallBudget]]) -> int:
@@ -115,12 +116,12 @@ class SharedItems:
         return 0
 
     def with_mark(self, ledger: Partition) -> tuple[Attributes, Region]:
-        """Return a ledger's metadata and what clusters share, strongly consistent, in one call. Raises Transient."""
+        """Return a ledger's metadata and the shared items, strongly consistent, in one call. Raises Transient."""
         items = self._read([ledger.key(META)])
         return items.get(META, {}), self._region(items)
 
     def region(self) -> Region:
-        """Return what clusters share, strongly consistent. Raises Transient."""
+        """Return the shared items, strongly consistent. Raises Transient."""
         return self._region(self._read([]))
 
     def _read(self, further: Iterable[Attributes]) -> dict[str, Attributes]:
@@ -160,11 +161,11 @@ class DynamoSharedLimits:
         self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
 
     def region(self) -> Region:
-        """Return what clusters share, strongly consistent. Raises Transient."""
+        """Return the shared items, strongly consistent. Raises Transient."""
         return self._items.region()
 
     def save(self, limits: Sequence[SpendingLimit], clusters: Collection[str]) -> bool:
-        """Write the limits and the registered clusters; return whether that changed any. Raises Transient."""
+        """Write the limits and the registered clusters; return whether any of them changed. Raises Transient."""
         region = Region("", tuple(limits), tuple(sorted(clusters)))
         document = json.loads(json.dumps(region.limits_document()))
         if self._partition.document(_LIMITS) == document:
@@ -200,18 +201,18 @@ class DynamoCommitments:
         self._partition.put_revised(item, commitments.revision, "what clusters use of commitments")
 
     def keep(self, book: CommitmentBook) -> None:
-        """Write what was read of commitments, replacing the previous book."""
+        """Write the commitments that were read, replacing the previous book."""
         self._partition.put(self._partition.item(_BOOK, book_item(book)))
 
 
 @lru_cache(maxsize=4)
 def _book(text: str) -> CommitmentBook:
-    """Read a book. Equal texts give one object, on which caches of decisions rely."""
+    """Read a book. Equal texts give the same object, and caches of decisions rely on that."""
     return read_book(json.loads(text))
 
 
-# A cluster's events of EC2 are in a partition of their own, under EventBridge's event id, so that an event that is
-# delivered twice is one item. They are deleted when they have been handled. The TTL removes unhandled ones.
+# Each cluster's events of EC2 are in a separate partition, under EventBridge's event id, so that an event that is
+# delivered twice is one item. Handled events are deleted. The TTL removes unhandled ones.
 NOTICES_KEPT = timedelta(hours=4)
 
 
@@ -226,7 +227,7 @@ class DynamoNotices:
         return [_event(item) for item in self._partition.items()]
 
     def done(self, ids: Collection[str]) -> None:
-        """Delete the events with these ids, 25 per call. Those already gone are ignored."""
+        """Delete the events with these ids, 25 per call. Missing events are ignored."""
         self._partition.write(
             [{"DeleteRequest": {"Key": self._partition.key(id_)}} for id_ in sorted(set(ids))]
         )
@@ -251,9 +252,9 @@ def _event(item: Attributes) -> KeptEvent:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
-    found = document if isinstance(document, dict) else {"event": text}
+    attributes = document if isinstance(document, dict) else {"event": text}
     event, account = (
-        value if isinstance(value := found.get(name), str) else "" for name in ("event", "account")
+        value if isinstance(value := attributes.get(name), str) else "" for name in ("event", "account")
     )
     return KeptEvent(item["sk"]["S"], event, account)
 
@@ -288,5 +289,5 @@ class DynamoRoutes:
             ProjectionExpression="pk",
         )
         with transient_errors("dynamodb:Query"):
-            found = {cluster_of(item["pk"]["S"]) for page in pages for item in page["Items"]}
-        return frozenset(found - {""})
+            clusters = {cluster_of(item["pk"]["S"]) for page in pages for item in page["Items"]}
+        return frozenset(clusters - {""})

@@ -1,6 +1,6 @@
 """AMI aliases (`al2023@latest`): their SSM parameters, and each image's requirements on instance types.
 
-The parameter paths are those under which EKS, Bottlerocket and Windows publish their images.
+EKS, Bottlerocket and Windows publish their images under these parameter paths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAST_AL2, _FIRST_WINDOWS_2025 = (1, 32), (1, 35)
 
 @dataclass(frozen=True, slots=True)
 class ImageParameter:
-    """An SSM parameter that holds an image id, with the requirement sets that this image serves."""
+    """An SSM parameter that holds an image id, and the sets of requirements that this image serves."""
 
     path: str
     serves: tuple[Requirements, ...]

@@ -25,8 +25,8 @@ _NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "Val
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """An image with the creation date that ranks it among images for the same instance types."""
+class _Candidate:
+    """An image and its creation date, which ranks it among images for the same instance types."""
 
     image: Image
     created: str
@@ -37,19 +37,19 @@ def images(
 ) -> tuple[Image, ...]:
     """Return the images that any term selects, newest first, one for each set of requirements. Raises Unresolved.
 
-    Among images with equal requirements, one that is not deprecated wins, then the newest, then the greatest name.
+    Among images with equal requirements, those not deprecated win, then the newest, then the one with the last name.
     """
     serves = _served_by_alias(client, terms, kubernetes)
     ids = {*serves, *_named_ids(client, terms)}
     described = [*_by_ids(client("ec2"), ids), *_by_filters(client("ec2"), terms)]
-    best: dict[Requirements, _Found] = {}
+    best: dict[Requirements, _Candidate] = {}
     for raw in described:
-        for found in _found(raw, serves, now):
-            rival = best.get(found.image.requirements)
-            if rival is None or _worth(found) > _worth(rival):
-                best[found.image.requirements] = found
+        for candidate in _candidates(raw, serves, now):
+            rival = best.get(candidate.image.requirements)
+            if rival is None or _rank(candidate) > _rank(rival):
+                best[candidate.image.requirements] = candidate
     if not best:
-        raise Unresolved("AMINotFound", _nothing_found(client, terms, kubernetes))
+        raise Unresolved("AMINotFound", _no_image(client, terms, kubernetes))
     by_id = sorted(best.values(), key=lambda f: (f.image.id, _canonical(f.image.requirements)))
     return tuple(f.image for f in sorted(by_id, key=lambda f: f.created, reverse=True))
 
@@ -87,8 +87,8 @@ def _parameter(client: Callable[[str], Any], name: str) -> str:
 
 
 def _by_ids(ec2: Any, ids: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    wanted = sorted(ids)
-    return _describe(ec2, Filters=[{"Name": "image-id", "Values": wanted}]) if wanted else iter(())
+    sorted_ids = sorted(ids)
+    return _describe(ec2, Filters=[{"Name": "image-id", "Values": sorted_ids}]) if sorted_ids else iter(())
 
 
 def _by_filters(ec2: Any, terms: Iterable[AMISelectorTerm]) -> Iterator[Mapping[str, Any]]:
@@ -105,25 +105,25 @@ def _by_filters(ec2: Any, terms: Iterable[AMISelectorTerm]) -> Iterator[Mapping[
 
 def _describe(ec2: Any, **query: Any) -> Iterator[Mapping[str, Any]]:
     query["Filters"] = [*query["Filters"], {"Name": "state", "Values": ["available"]}]
-    asked = {**query, "IncludeDeprecated": True, "PaginationConfig": {"PageSize": 1000}}
-    return rows(ec2, "describe_images", "Images", **asked)
+    parameters = {**query, "IncludeDeprecated": True, "PaginationConfig": {"PageSize": 1000}}
+    return rows(ec2, "describe_images", "Images", **parameters)
 
 
-def _found(
+def _candidates(
     raw: Mapping[str, Any], serves: Mapping[str, tuple[Requirements, ...]], now: datetime
-) -> Iterator[_Found]:
+) -> Iterator[_Candidate]:
     arch = KUBERNETES_ARCH.get(str(raw.get("Architecture", "")))
     if arch is None:
         return
     ends = raw.get("DeprecationTime")
     deprecated = bool(ends) and parse_time(str(ends)) <= now
-    for needs in serves.get(raw["ImageId"], (Requirements.of(arch_requirement(arch)),)):
-        image = Image(raw["ImageId"], str(raw.get("Name", "")), needs, deprecated)
-        yield _Found(image, str(raw.get("CreationDate", "")))
+    for requirements in serves.get(raw["ImageId"], (Requirements.of(arch_requirement(arch)),)):
+        image = Image(raw["ImageId"], str(raw.get("Name", "")), requirements, deprecated)
+        yield _Candidate(image, str(raw.get("CreationDate", "")))
 
 
-def _worth(found: _Found) -> tuple[bool, str, str]:
-    return not found.image.deprecated, found.created, found.image.name
+def _rank(candidate: _Candidate) -> tuple[bool, str, str]:
+    return not candidate.image.deprecated, candidate.created, candidate.image.name
 
 
 def _newest_release(client: Callable[[str], Any], alias: str, kubernetes: str) -> str:
@@ -133,12 +133,12 @@ def _newest_release(client: Callable[[str], Any], alias: str, kubernetes: str) -
         return ""
     served = _served_by_alias(client, (AMISelectorTerm(alias=f"{family}@{LATEST}"),), kubernetes)
     names = (str(raw.get("Name", "")) for raw in _by_ids(client("ec2"), served))
-    return max((found[1] for found in map(_RELEASE.search, names) if found), default="")
+    return max((match[1] for match in map(_RELEASE.search, names) if match), default="")
 
 
-def deprecation_notice(found: Iterable[Image]) -> str:
+def deprecation_notice(selected: Iterable[Image]) -> str:
     """Return which of the images are deprecated, for a condition's message; empty if none is."""
-    names = sorted({image.name or image.id for image in found if image.deprecated})
+    names = sorted({image.name or image.id for image in selected if image.deprecated})
     if not names:
         return ""
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
@@ -149,7 +149,7 @@ def _canonical(requirements: Requirements) -> tuple[str, ...]:
     return tuple(str(requirements[key]) for key in sorted(requirements))
 
 
-def _nothing_found(client: Callable[[str], Any], terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
+def _no_image(client: Callable[[str], Any], terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
     shown = "; ".join(map(term_text, terms))
     alias = next((term.alias for term in terms if term.alias), "")
     remedy = "check id, name, owner and tags, and that the image is available in this region"

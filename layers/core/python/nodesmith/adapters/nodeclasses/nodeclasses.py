@@ -1,8 +1,8 @@
 """Resolution of an EC2NodeClass in this account, with conditions by Karpenter's types and reasons.
 
-Dry runs check whether EC2 permits launching its nodes. As in Karpenter, a launch template is created, and CreateFleet
+Dry runs check whether EC2 permits launches of its nodes. As in Karpenter, a launch template is created, and CreateFleet
 and RunInstances are called with DryRun. A denial becomes a condition. Other errors say nothing about the EC2NodeClass,
-because the instance type may not be sold there.
+because the region may not offer the instance type.
 """
 
 from __future__ import annotations
@@ -65,29 +65,32 @@ def resolve(
     """
     conditions: list[StatusCondition] = []
 
-    def step(kind: str, find: Callable[[], T], said: str = "") -> T | None:
-        found, condition = _attempt(kind, find, now, said)
+    def step(kind: str, find: Callable[[], T], message: str = "") -> T | None:
+        result, condition = _attempt(kind, find, now, message)
         conditions.append(condition)
-        return found
+        return result
 
     terms = nodeclass.subnet_selector_terms, nodeclass.security_group_selector_terms
-    found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
+    image_list = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
     conditions[-1] = replace(
-        conditions[-1], message=conditions[-1].message or deprecation_notice(found or ())
+        conditions[-1], message=conditions[-1].message or deprecation_notice(image_list or ())
     )
     vpc = settings.vpc_id
     nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0], cluster.ip_family, vpc))
     if nets is not None:
         conditions[-1] = replace(conditions[-1], message=shortened(nets[1]))
     groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1], vpc))
-    with_role, said = _with_role(nodeclass, settings.default_node_role)
-    profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
+    with_role, role_message = _with_role(nodeclass, settings.default_node_role)
+    profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), role_message)
     notes: list[str] = []
-    wanted, selector = nodeclass.capacity_reservation_selector_terms, nodeclass.placement_group_selector
+    reservation_terms = nodeclass.capacity_reservation_selector_terms
+    selector = nodeclass.placement_group_selector
     # Without a selector the conditions are True: merged into the status, they replace those of a removed selector.
     reserved = step(
         "CapacityReservationsReady",
-        lambda: capacity_reservations(client("ec2"), wanted, now, notes) if wanted else (),
+        lambda: (
+            capacity_reservations(client("ec2"), reservation_terms, now, notes) if reservation_terms else ()
+        ),
     )
     if notes and reserved is not None:
         conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
@@ -102,7 +105,7 @@ def resolve(
         now,
         nets[0] if nets else (),
         groups or (),
-        found or (),
+        image_list or (),
         profile or "",
         capacity_reservations=reserved or (),
         content=nodeclass.content,
@@ -112,14 +115,16 @@ def resolve(
     return replace(status, conditions=tuple(conditions))
 
 
-def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tuple[T | None, StatusCondition]:
+def _attempt(
+    kind: str, find: Callable[[], T], now: datetime, success_message: str
+) -> tuple[T | None, StatusCondition]:
     try:
         with transient_errors(kind):
-            return find(), StatusCondition(kind, "True", kind, said, now)
+            return find(), StatusCondition(kind, "True", kind, success_message, now)
     except Unresolved as obstacle:
         return None, _failing(kind, obstacle.reason, obstacle.message, now)
     except (ClientError, ParamValidationError) as error:
-        # AWS rejects a value of the NodeClass (a malformed owner) or denies a permission. Users need to see both.
+        # AWS rejects a value of the NodeClass (such as a malformed owner) or denies a call. Users need to see either.
         code, call = error_code(error), getattr(error, "operation_name", "")
         message = f"{code}: {error_message(error)}"
         return None, _failing(kind, code or "AWSError", f"{call}: {message}" if call else message, now)
@@ -171,13 +176,13 @@ def _validate(
 
 
 BELIEVED = timedelta(minutes=30)
-"""How long a result is valid for the same EC2NodeClass with the same resolution, as in Karpenter."""
+"""How long a result is valid for an unchanged EC2NodeClass with an unchanged resolution, as in Karpenter."""
 _TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
 """The instance types of dry runs by image architecture: Karpenter's fallbacks."""
 _ACCELERATORS = (f"{AWS_DOMAIN}/instance-gpu-count", f"{AWS_DOMAIN}/instance-accelerator-count")
 _MAX_PODS = 29
 _FAMILIES, _MOST_TYPES = 2, 6
-"""How many families are tried for a NodePool, and how many types in all, after EC2 has denied the usual type."""
+"""How many families are tried for a NodePool, and how many types in all, once EC2 has denied the usual type."""
 
 
 class DryRuns:
@@ -187,7 +192,7 @@ class DryRuns:
         self._client = client
         self._cluster, self._region = settings.cluster_name, settings.region
         self._now = now
-        self._said: dict[str, tuple[object, datetime, tuple[str, str] | None]] = {}
+        self._results: dict[str, tuple[object, datetime, tuple[str, str] | None]] = {}
 
     def check(
         self,
@@ -196,7 +201,7 @@ class DryRuns:
         cluster: ClusterInfo,
         pools: Sequence[Requirements] = (),
     ) -> None:
-        """Raise Unresolved if EC2 denies a call, Transient if EC2 could not be reached.
+        """Raise Unresolved if EC2 denies a call, or Transient if EC2 cannot be reached.
 
         `pools` are the requirements of the NodePools that use the NodeClass.
         """
@@ -207,12 +212,12 @@ class DryRuns:
             *(group.id for group in status.security_groups),
         )
         key = nodeclass.content, tuple(sorted(nodeclass.annotations.items())), ids, tuple(pools)
-        known = self._said.get(nodeclass.name)
-        if known is None or known[0] != key or self._now() - known[1] >= BELIEVED:
-            known = key, self._now(), self._denial(nodeclass, status, cluster, pools)
-            self._said[nodeclass.name] = known
-        if known[2] is not None:
-            raise Unresolved(*known[2])
+        cached = self._results.get(nodeclass.name)
+        if cached is None or cached[0] != key or self._now() - cached[1] >= BELIEVED:
+            cached = key, self._now(), self._denial(nodeclass, status, cluster, pools)
+            self._results[nodeclass.name] = cached
+        if cached[2] is not None:
+            raise Unresolved(*cached[2])
 
     def _denial(
         self,
@@ -221,9 +226,9 @@ class DryRuns:
         cluster: ClusterInfo,
         pools: Sequence[Requirements],
     ) -> tuple[str, str] | None:
-        """Try the usual type. If that is denied, return None once a type that a NodePool may launch is permitted.
+        """Try the usual type. If EC2 denies it, return None once EC2 permits a type that a NodePool may launch.
 
-        Policies of organizations often permit certain instance types only, and NodePools keep to those.
+        Policies of organizations often permit certain instance types only, and NodePools are restricted to these.
         """
         image = next(filter(_needs_no_accelerator, status.images), status.images[0])
         architecture = image.requirements.get(ARCH)
@@ -248,7 +253,7 @@ class DryRuns:
         image: Image,
         type_: str,
     ) -> tuple[str, str] | None:
-        """Return the reason and the message of the first denial of a launch of this type, None if there is none."""
+        """Return the reason and message of the first denial of a launch of this type, or None if nothing is denied."""
         claim = NodeClaim(
             f"{DRY_RUN_NODEPOOL}-{nodeclass.name}",
             DRY_RUN_NODEPOOL,
@@ -263,8 +268,8 @@ class DryRuns:
         tags = instance_tags(claim, nodeclass, self._cluster)
         overrides = tuple(Override(template.name, type_, s.zone, s.id, 0.0) for s in status.subnets)
         ec2 = self._client("ec2")
-        asked = LaunchRequest(claim.name, ON_DEMAND, overrides, tags, context=nodeclass.context)
-        fleet = fleet_request(asked, self._cluster)
+        request = LaunchRequest(claim.name, ON_DEMAND, overrides, tags, context=nodeclass.context)
+        fleet = fleet_request(request, self._cluster)
         del fleet["ClientToken"]  # a dry run must not use up the token
         return (
             _denied("CreateLaunchTemplate", lambda: _create(ec2, template))
@@ -275,12 +280,12 @@ class DryRuns:
     def _runs(
         self, template: LaunchTemplate, tags: Mapping[str, str], overrides: tuple[Override, ...]
     ) -> tuple[str, str] | None:
-        """Try each subnet and return None once one is permitted. Otherwise return the first denial."""
+        """Try each subnet; return None once EC2 permits one, or else the first denial."""
         first: tuple[str, str] | None = None
         ec2 = self._client("ec2")
         for override in overrides:
-            asked = _run_request(template, tags, override)
-            denied = _denied("RunInstances", partial(ec2.run_instances, **asked))
+            request = _run_request(template, tags, override)
+            denied = _denied("RunInstances", partial(ec2.run_instances, **request))
             if denied is None:
                 return None
             first = first or denied
@@ -290,32 +295,40 @@ class DryRuns:
 def _alternatives(
     pools: Sequence[Requirements], nodeclass: EC2NodeClass, status: NodeClassStatus, region: str
 ) -> list[tuple[Image, str]]:
-    """Return types that NodePools may launch, each with its image: the cheapest of each NodePool, of several families.
+    """Return instance types that NodePools may launch, each with its image.
 
-    They come from the catalogue that ships with nodesmith. A region that it does not know has none.
+    They are the cheapest types of each NodePool, from several families. They come from the catalogue that ships with
+    nodesmith; if it does not have the region, there are none.
     """
     from nodesmith.adapters.catalog.catalogs import embedded_catalog  # only after a denial
 
     try:
-        kinds = instance_types(embedded_catalog(region), NodeConfiguration.of(nodeclass))
+        types = instance_types(embedded_catalog(region), NodeConfiguration.of(nodeclass))
     except Rejected:
         return []
     zones = Requirements.of(Requirement(ZONE, frozenset(subnet.zone for subnet in status.subnets)))
-    sold = [kind for kind in kinds if kind.offerings and kind.requirements.conflict(zones) is None]
-    sold.sort(key=lambda kind: (kind.offerings[0].price_hourly_usd, kind.name))
-    found: dict[str, Image] = {}
-    for wanted in pools:
-        families, own = set[str](), frozenset(wanted)  # a NodePool may name labels of its own
-        for kind in sold:
-            family = kind.labels[INSTANCE_FAMILY]
-            if family in families or kind.requirements.conflict(wanted, undefined=own) is not None:
+    offered = [
+        instance_type
+        for instance_type in types
+        if instance_type.offerings and instance_type.requirements.conflict(zones) is None
+    ]
+    offered.sort(key=lambda instance_type: (instance_type.offerings[0].price_hourly_usd, instance_type.name))
+    images_by_type: dict[str, Image] = {}
+    for requirements in pools:
+        families, keys = set[str](), frozenset(requirements)  # a NodePool may name labels of its own
+        for instance_type in offered:
+            family = instance_type.labels[INSTANCE_FAMILY]
+            if (
+                family in families
+                or instance_type.requirements.conflict(requirements, undefined=keys) is not None
+            ):
                 continue
-            if (image := image_for(kind, status.images)) is not None:
+            if (image := image_for(instance_type, status.images)) is not None:
                 families.add(family)
-                found.setdefault(kind.name, image)
+                images_by_type.setdefault(instance_type.name, image)
             if len(families) == _FAMILIES:
                 break
-    return [(image, name) for name, image in islice(found.items(), _MOST_TYPES)]
+    return [(image, name) for name, image in islice(images_by_type.items(), _MOST_TYPES)]
 
 
 def _needs_no_accelerator(image: Image) -> bool:
@@ -333,8 +346,10 @@ def _create(ec2: Any, template: LaunchTemplate) -> None:
 
 
 def _run_request(template: LaunchTemplate, tags: Mapping[str, str], override: Override) -> dict[str, Any]:
-    interfaces = [{**each, "SubnetId": override.subnet_id} for each in template.data["NetworkInterfaces"]]
-    kinds = ("instance", "volume", "network-interface")
+    interfaces = [
+        {**interface, "SubnetId": override.subnet_id} for interface in template.data["NetworkInterfaces"]
+    ]
+    resource_types = ("instance", "volume", "network-interface")
     return {
         "DryRun": True,
         "MinCount": 1,
@@ -342,15 +357,17 @@ def _run_request(template: LaunchTemplate, tags: Mapping[str, str], override: Ov
         "LaunchTemplate": {"LaunchTemplateName": template.name, "Version": "1"},
         "InstanceType": override.instance_type,
         "NetworkInterfaces": interfaces,
-        "TagSpecifications": [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in kinds],
+        "TagSpecifications": [
+            {"ResourceType": resource_type, "Tags": tag_list(tags)} for resource_type in resource_types
+        ],
     }
 
 
-def _denied(action: str, ask: Callable[[], object]) -> tuple[str, str] | None:
-    """Return the condition's reason and message where EC2 denies a call. Raises Transient for what may pass."""
+def _denied(action: str, call: Callable[[], object]) -> tuple[str, str] | None:
+    """Return the condition's reason and message if EC2 denies a call. Raises Transient for temporary errors."""
     try:
         with transient_errors(f"ec2:{action} (dry run)"):
-            ask()
+            call()
     except (ClientError, BotoCoreError) as error:
         if error_code(error) in DENIED:
             message = f"ec2:{action}: {error_code(error)}: {error_message(error)}"

@@ -28,7 +28,7 @@ from nodesmith.model.nodeclasses.status import (
 
 Filter = dict[str, Any]
 _MOST_TAGS, _MOST_VALUES = 3, 3
-"""The most tags of a selector without a match that are looked up, and the most values shown for one."""
+"""How many tags of a selector without a match are looked up at most, and how many values of a tag are shown."""
 
 
 def subnets(
@@ -36,27 +36,27 @@ def subnets(
 ) -> tuple[tuple[Subnet, ...], str]:
     """Return the subnets that any term selects, most free addresses first, and which of them nodes cannot use.
 
-    Nodes need an IPv4 address, and in an IPv6 cluster an IPv6 address as well. Raises Unresolved if no subnet is left,
-    with the values of the tags in the cluster's VPC.
+    Nodes need an IPv4 address, and in an IPv6 cluster an IPv6 address as well. If no subnet is left, this raises
+    Unresolved, with the values that the tags have in the cluster's VPC.
     """
     queries = [*_by_id("subnet-id", terms), *(tag_filters(term.tags) for term in terms if not term.id)]
     described = {raw["SubnetId"]: raw for raw in _all(ec2, "describe_subnets", "Subnets", queries)}
-    lacking = {id_: lack for id_, raw in described.items() if (lack := _lack(raw, ip_family))}
-    found = [_subnet(raw) for id_, raw in described.items() if id_ not in lacking]
+    lacking = {id_: lack for id_, raw in described.items() if (lack := _lacking(raw, ip_family))}
+    usable = [_subnet(raw) for id_, raw in described.items() if id_ not in lacking]
     left_out = "; ".join(f"{id_} {lacking[id_]}" for id_ in sorted(lacking))
-    if not found and left_out:
+    if not usable and left_out:
         raise Unresolved(
             "SubnetsNotFound",
             f"no subnet of spec.subnetSelectorTerms [{_shown(terms)}] has the addresses that nodes need: {left_out}",
         )
-    if not found:
+    if not usable:
         likely = _likely(ec2, "describe_subnets", "Subnets", terms, vpc)
         raise Unresolved(
             "SubnetsNotFound",
             f"no subnet matches spec.subnetSelectorTerms [{_shown(terms)}]{likely}: tag the subnets that new nodes "
             "may use, or name them by id",
         )
-    return tuple(sorted(found, key=lambda s: (-s.free_ips, s.id))), left_out and f"left out: {left_out}"
+    return tuple(sorted(usable, key=lambda s: (-s.free_ips, s.id))), left_out and f"left out: {left_out}"
 
 
 def _subnet(raw: Mapping[str, Any]) -> Subnet:
@@ -64,7 +64,7 @@ def _subnet(raw: Mapping[str, Any]) -> Subnet:
     return Subnet(raw["SubnetId"], raw["AvailabilityZone"], raw.get("AvailabilityZoneId", ""), free)
 
 
-def _lack(raw: Mapping[str, Any], ip_family: str) -> str:
+def _lacking(raw: Mapping[str, Any], ip_family: str) -> str:
     """Return what a subnet lacks for nodes, and the remedy; empty if it lacks nothing."""
     if raw.get("Ipv6Native"):
         return "has only IPv6 addresses, and EKS nodes need an IPv4 address too: select one with both"
@@ -85,33 +85,33 @@ def security_groups(
         *([[{"Name": "group-name", "Values": names}]] if names else []),
         *(tag_filters(term.tags) for term in terms if not term.id and not term.name),
     ]
-    found = {
+    groups = {
         raw["GroupId"]: SecurityGroup(raw["GroupId"], raw.get("GroupName", ""))
         for raw in _all(ec2, "describe_security_groups", "SecurityGroups", queries)
     }
-    if not found:
+    if not groups:
         likely = _likely(ec2, "describe_security_groups", "SecurityGroups", terms, vpc)
         raise Unresolved(
             "SecurityGroupsNotFound",
             f"no security group matches spec.securityGroupSelectorTerms [{_shown(terms)}]{likely}: tag the groups "
             "that new nodes belong to, or name them by id or group name",
         )
-    return tuple(found[group] for group in sorted(found))
+    return tuple(groups[group] for group in sorted(groups))
 
 
 def _likely(ec2: Any, call: str, key: str, terms: Iterable[Any], vpc: str) -> str:
-    """Return which values the tags of a selector have in a VPC, for the first tag that has another value.
+    """Return the values in a VPC of the first of a selector's tags that has other values there.
 
-    Other VPCs may belong to other clusters, whose names are not for this one to see. Example: `, but there are some
-    with karpenter.sh/discovery=web, did you mean 'web'?`
+    Other VPCs may belong to other clusters, and this one must not show their names. Example: `, but there are some with
+    karpenter.sh/discovery=web, did you mean 'web'?`
     """
-    wanted = {(key, value) for term in terms for key, value in term.tags.items() if value != "*"}
-    for name, value in sorted(wanted)[:_MOST_TAGS] if vpc else ():
+    tags = {(key, value) for term in terms for key, value in term.tags.items() if value != "*"}
+    for name, value in sorted(tags)[:_MOST_TAGS] if vpc else ():
         tagged = [{"Name": "tag-key", "Values": [name]}, {"Name": "vpc-id", "Values": [vpc]}]
-        there = _all(ec2, call, key, [tagged])
-        values = {t["Value"] for raw in there for t in raw.get("Tags", ()) if t["Key"] == name} - {value}
+        resources = _all(ec2, call, key, [tagged])
+        values = {t["Value"] for raw in resources for t in raw.get("Tags", ()) if t["Key"] == name} - {value}
         if values:
-            shown = ", ".join(f"{name}={each}" for each in sorted(values)[:_MOST_VALUES])
+            shown = ", ".join(f"{name}={tag_value}" for tag_value in sorted(values)[:_MOST_VALUES])
             return f", but there are some with {shown}{did_you_mean(value, values).rstrip('?')}"
     return ""
 
@@ -138,7 +138,7 @@ def term_text(term: Any) -> str:
 
 
 def _by_id(name: str, terms: Iterable[Any]) -> list[list[Filter]]:
-    """Return one query for all ids. It uses a filter, with which unknown ids are not an error."""
+    """Return one query for all ids. It uses a filter, so that unknown ids are no error."""
     ids = sorted({term.id for term in terms if term.id})
     return [[{"Name": name, "Values": ids}]] if ids else []
 
@@ -164,31 +164,33 @@ def capacity_reservations(
 ) -> tuple[CapacityReservation, ...]:
     """Return the active reservations that any term selects, ordered by id.
 
-    There may be none, which is not an error, because reservations come and go. `notes` gets a sentence about each that
-    a term names by id and that cannot be used.
+    Reservations come and go, so it is no error if there is none. `notes` gets a sentence about each unusable
+    reservation that a term names by id.
     """
     named = [*_named(ec2, terms, notes)]
-    notes += filter(None, (_over(raw, now) for raw in named))
+    notes += filter(None, (_unusable(raw, now) for raw in named))
     selected = [*named, *_filtered(ec2, terms)]
-    found = {
+    active = {
         raw["CapacityReservationId"]: _reservation(raw, now)
         for raw in selected
         if raw.get("State") == "active" and (raw.get("EndDate") is None or raw["EndDate"] > now)
     }
-    return tuple(found[id_] for id_ in sorted(found))
+    return tuple(active[id_] for id_ in sorted(active))
 
 
-def _over(raw: Mapping[str, Any], now: datetime) -> str:
-    """Return why a reservation cannot be used any more, or not yet; empty if it can."""
+def _unusable(raw: Mapping[str, Any], now: datetime) -> str:
+    """Return why a reservation has ended or cannot be used yet; empty if it can be used."""
     kind = "Capacity Block" if raw.get("ReservationType") == CAPACITY_BLOCK else "capacity reservation"
-    what, ends_at, state = f"{kind} {raw['CapacityReservationId']}", raw.get("EndDate"), raw.get("State")
+    subject, ends_at, state = f"{kind} {raw['CapacityReservationId']}", raw.get("EndDate"), raw.get("State")
     if (ends_at is not None and ends_at <= now) or state in _ENDED:
-        when = f" at {format_time(ends_at)}" if ends_at is not None else ""
-        return f"{what} has ended{when}: remove it from spec.capacityReservationSelectorTerms"
+        timing = f" at {format_time(ends_at)}" if ends_at is not None else ""
+        return f"{subject} has ended{timing}: remove it from spec.capacityReservationSelectorTerms"
     if state != "active":
         starts_at = raw.get("StartDate")
-        when = f": it starts at {format_time(starts_at)}" if starts_at is not None and starts_at > now else ""
-        return f"{what} is {state}{when}"
+        timing = (
+            f": it starts at {format_time(starts_at)}" if starts_at is not None and starts_at > now else ""
+        )
+        return f"{subject} is {state}{timing}"
     return ""
 
 
@@ -215,8 +217,8 @@ def _filtered(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Ite
         if not term.id:
             named = {"owner-id": term.owner_id, "instance-match-criteria": term.instance_match_criteria}
             filters = [{"Name": name, "Values": [value]} for name, value in named.items() if value]
-            asked = [*tag_filters(term.tags), *filters, active]
-            yield from rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=asked)
+            query = [*tag_filters(term.tags), *filters, active]
+            yield from rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=query)
 
 
 def _reservation(raw: Mapping[str, Any], now: datetime) -> CapacityReservation:
@@ -241,14 +243,16 @@ _RUNNING = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
 def placement_group(
-    ec2: Any, selector: PlacementGroupSelector, subnets: Collection[Subnet]
+    ec2: Any, selector: PlacementGroupSelector, usable_subnets: Collection[Subnet]
 ) -> PlacementGroup:
-    """Return the group. Raises Unresolved if there is none, or none whose instances could use these subnets."""
-    raw = _found(ec2, selector)
+    """Return the group. Raises Unresolved if it does not exist, or if its instances could not use these subnets."""
+    raw = _described_group(ec2, selector)
     name, state = raw.get("GroupName", ""), raw.get("State", "")
     if state != "available":
-        why = f"spec.placementGroupSelector: placement group {name} is {state}: wait until it is available"
-        raise Unresolved(_FAILED, why)
+        message = (
+            f"spec.placementGroupSelector: placement group {name} is {state}: wait until it is available"
+        )
+        raise Unresolved(_FAILED, message)
     group = PlacementGroup(
         raw["GroupId"],
         name,
@@ -257,7 +261,7 @@ def placement_group(
         _instances(ec2, name),
         raw.get("SpreadLevel") or "rack",
     )
-    zones = sorted({subnet.zone for subnet in subnets})
+    zones = sorted({subnet.zone for subnet in usable_subnets})
     if group.only_zone and zones and group.only_zone not in zones:
         raise Unresolved(
             _FAILED,
@@ -268,20 +272,20 @@ def placement_group(
     return group
 
 
-def _found(ec2: Any, selector: PlacementGroupSelector) -> Mapping[str, Any]:
-    asked = {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
+def _described_group(ec2: Any, selector: PlacementGroupSelector) -> Mapping[str, Any]:
+    query = {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
     try:
-        found = ec2.describe_placement_groups(**asked)["PlacementGroups"]
+        groups = ec2.describe_placement_groups(**query)["PlacementGroups"]
     except ClientError as error:
         if error_code(error) not in _UNKNOWN:
             raise
-        found = []
-    if found:
-        first: Mapping[str, Any] = found[0]
+        groups = []
+    if groups:
+        first: Mapping[str, Any] = groups[0]
         return first
-    known = ec2.describe_placement_groups()["PlacementGroups"]
+    others = ec2.describe_placement_groups()["PlacementGroups"]
     field = "id" if selector.id else "name"
-    names = [each["GroupId" if selector.id else "GroupName"] for each in known]
+    names = [other["GroupId" if selector.id else "GroupName"] for other in others]
     hint = did_you_mean(selector.id or selector.name, names)
     raise Unresolved(
         _NOT_FOUND,
@@ -291,8 +295,12 @@ def _found(ec2: Any, selector: PlacementGroupSelector) -> Mapping[str, Any]:
 
 
 def _instances(ec2: Any, name: str) -> tuple[tuple[str, int], ...]:
-    """Return the number of the group's instances by zone, also those that other software has launched."""
+    """Return the number of the group's instances by zone, including instances that other software launched."""
     inside = {"Name": "placement-group-name", "Values": [name]}
-    found = rows(ec2, "describe_instances", "Reservations", Filters=[inside, _RUNNING])
-    zones = (each["Placement"]["AvailabilityZone"] for part in found for each in part["Instances"])
+    reservations = rows(ec2, "describe_instances", "Reservations", Filters=[inside, _RUNNING])
+    zones = (
+        instance["Placement"]["AvailabilityZone"]
+        for reservation in reservations
+        for instance in reservation["Instances"]
+    )
     return tuple(sorted(Counter(zones).items()))
