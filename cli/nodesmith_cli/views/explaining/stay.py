@@ -10,7 +10,7 @@ from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
-from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
+from nodesmith.decisions.disruption.search.methods import may_rebalance, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.decisions.provisioning.buffers.room import with_room_taken
@@ -98,7 +98,7 @@ def _of_candidate(one: Candidate, look: Pass) -> StayReason:
         )
     if not one.pods:
         return StayReason("Empty", "it is empty, and is removed in one of the next passes", on, since, True)
-    if is_asked(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
+    if may_rebalance(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
         message = "its zone has too many of its pods: it is due to be replaced in another zone"
         return StayReason("Unbalanced", message, on, since, True)
     found = look.judge.consolidation([one], look.try_without([one]))

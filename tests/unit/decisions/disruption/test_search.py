@@ -231,7 +231,7 @@ def test_plans_for_a_large_fleet_may_be_dearer_by_the_least_saving_until_validat
     few, many = (fleet([worker(f"n{n:02d}") for n in range(number)]) for number in (FEW, FEW + 1))
     assert Pass(few, DEFAULT_STEPS).good_enough == GOOD_ENOUGH
     assert Pass(many, DEFAULT_STEPS).good_enough == 1 + LEAST_SAVING
-    assert Pass(many, DEFAULT_STEPS, again=["claim-n00"]).good_enough == GOOD_ENOUGH
+    assert Pass(many, DEFAULT_STEPS, validated=["claim-n00"]).good_enough == GOOD_ENOUGH
 
 
 def test_consolidation_waits_for_consolidate_after() -> None:

@@ -1,25 +1,25 @@
 """The worth of a move: its saving for as long as it lasts, less its evictions, the losses, and the overlap.
 
     worth = saving per hour × expected life
-          − eviction cost × price of an eviction − what is lost − price per hour of what is bought × overlap
+          − eviction cost × price of an eviction − losses − price per hour of the purchases × overlap
 
 One formula serves all policies; they differ in the price of an eviction. For `WhenEmpty` it is infinite. For
-`WhenEmptyOrUnderutilized` it is what an eviction costs: a pod that restarts takes about ten minutes to start, connect
-and warm up, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. For `Balanced` it depends on the
-NodePool, as in Karpenter: the share of the NodePool's price that a move saves must be at least half the share of the
-NodePool's eviction costs that it causes.
+`WhenEmptyOrUnderutilized` it is the cost of a restart: a pod takes about ten minutes to start, connect and warm up,
+which costs 0.008 USD on an instance for one pod of 1 cpu (0.05 USD an hour). For `Balanced` it depends on the NodePool,
+as in Karpenter: the share of the NodePool's price that a move saves must be at least half the share of the NodePool's
+eviction costs that it causes.
 
-What is lost: the work of Jobs' pods so far, because they start over, and the time until pods are Ready, if pods like
-them have shown that to be more than ten minutes (see `costs` and `observation.startups`).
+The losses are the work of Jobs' pods so far, because they start over, and the time until pods are Ready, if similar
+pods have needed more than ten minutes for that (see `costs` and `observation.startups`).
 
-The expected life is unknown; nodes that have been quiet for some time will mostly stay quiet for as long again.
+The expected life is unknown, but nodes that have been quiet for some time mostly stay quiet for as long again.
 
 A replacement must save money whichever offering EC2 picks: a fleet request lists many, and EC2 does not choose among
-them by price alone. The list is therefore cut so that even its most expensive offerings cost less than the sources:
-Karpenter's rule, for any number of replacements. A spot node is replaced by spot only if enough types are cheaper (15,
-or as its NodePool specifies), and only by the cheapest of them; otherwise successive replacements would follow the
-price down to the scarcest type. A smaller size of the same family is always allowed, because it follows the need and
-not the price.
+them by price alone. The list is therefore cut so that even its most expensive offerings cost less than the sources.
+This is Karpenter's rule, for any number of replacements. Spot replaces a spot node only if enough types are cheaper
+(15, or the number that its NodePool specifies), and only the cheapest of them may replace it; otherwise successive
+replacements would follow the price down to the scarcest type. A smaller size of the same family is always allowed,
+because it follows the need and not the price.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class PoolTotals:
 def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
     """Return the totals of each NodePool, by name. As in Karpenter, a node counts 1 in addition to its pods.
 
-    In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
+    The policy Balanced needs the totals. In its NodePools, nodes that may not be disrupted now count as well.
     """
     by_pool: dict[str, PoolTotals] = {}
-    mine = (
+    of_candidates = (
         (candidate.pool.name, candidate.price_hourly_usd, candidate.eviction_cost)
         for candidate in selection.candidates
     )
-    for pool, price, eviction_cost in (*mine, *selection.kept(BALANCED)):
+    for pool, price, eviction_cost in (*of_candidates, *selection.kept(BALANCED)):
         before = by_pool.get(pool, PoolTotals(0.0, 0.0))
         by_pool[pool] = PoolTotals(
             before.price_hourly_usd + price, before.eviction_cost + 1.0 + eviction_cost
@@ -86,10 +86,10 @@ def worth_usd(
     pool_totals: Mapping[str, PoolTotals],
     now: datetime,
 ) -> float:
-    """Return the worth of a move in USD; a move is made only if that is positive.
+    """Return the worth of a move in USD; a move is made only if its worth is positive.
 
-    `bought_hourly_usd` is the highest price of what is bought. The worth is at most the worth to any of the move's
-    NodePools with the policy Balanced: the savings of other NodePools do not pay for their evictions.
+    `bought_hourly_usd` is the highest price of the purchases. The worth is at most the worth to any of the move's
+    NodePools with the policy Balanced: the savings of other NodePools do not pay for evictions in these.
     """
     price = fsum(source.price_hourly_usd for source in sources)
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
@@ -101,13 +101,13 @@ def worth_usd(
     worth = saving * life - fsum(evictions_usd) - losses - bought_hourly_usd * _overlap_hours(sources)
     balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
-        mine = [
+        in_pool = [
             (s.price_hourly_usd, usd)
             for s, usd in zip(sources, evictions_usd, strict=True)
             if s.pool.name == pool
         ]
-        share = fsum(own for own, _ in mine) / price
-        worth = min(worth, saving * share * life - fsum(usd for _, usd in mine))
+        share = fsum(source_price for source_price, _ in in_pool) / price
+        worth = min(worth, saving * share * life - fsum(usd for _, usd in in_pool))
     return worth
 
 
@@ -123,15 +123,15 @@ def eviction_usd(source: Candidate, pool_totals: Mapping[str, PoolTotals], life_
         return inf
     if policy != BALANCED:
         return EVICTION_USD
-    mine = pool_totals[source.pool.name]
-    per_hour = mine.price_hourly_usd / (mine.eviction_cost * _BALANCED_FACTOR)
+    of_pool = pool_totals[source.pool.name]
+    per_hour = of_pool.price_hourly_usd / (of_pool.eviction_cost * _BALANCED_FACTOR)
     return per_hour * life_hours * (1.0 + source.eviction_cost) / source.eviction_cost
 
 
 def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
-    """Return how long a move's saving is expected to last: as long as its sources have been quiet, an hour to a day.
+    """Return for how many hours a move's saving is expected to last: as long as its sources have been quiet.
 
-    It ends no later than the first of the sources would have ended in any case.
+    It lasts at least an hour, at most a day, and no longer than until the first of the sources would end in any case.
     """
     quiet = min(now - quiet_since(source.claim, source.node) for source in sources)
     life = min(max(quiet, _SHORTEST), _LONGEST)
@@ -140,9 +140,9 @@ def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
 
 
 def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime | None:
-    """Return when a move of a node that has been `quiet` since then may be worth more than now; None if never.
+    """Return when a move of a node may be worth more than now; None if never. The node has been quiet since `quiet`.
 
-    While its expected life grows, that is at any moment, so the result is `soon` from now.
+    While the move's expected life grows, its worth grows all the time, so the result is `soon` after now.
     """
     if now < quiet + _SHORTEST:
         return quiet + _SHORTEST
@@ -155,7 +155,7 @@ def is_enough(sources: Collection[Candidate], saving_hourly_usd: float) -> bool:
 
 
 def worst_price(nodes: Sequence[PlannedNode]) -> float:
-    """Return the total price of nodes if EC2 picks the most expensive offering of each; reserved nodes cost nothing."""
+    """Return the total price of nodes if EC2 picks the most expensive offering of each. Reserved nodes cost nothing."""
     return fsum(
         0.0 if node.request.reservations else max(o.price_hourly_usd for o in node.request.overrides)
         for node in nodes
@@ -186,7 +186,7 @@ def cut(
 def for_spot(node: PlannedNode, template: Template, least_types: int) -> PlannedNode | None:
     """Return a spot node cut to its cheapest types; None if it has too few.
 
-    It keeps `least_types`, or as many more as minValues need. Nodes that are not spot are returned unchanged.
+    It keeps `least_types`, or more if minValues need more. Nodes that are not spot are returned unchanged.
     """
     types = list(dict.fromkeys(o.instance_type for o in node.request.overrides))
     if node.request.capacity_type != SPOT:

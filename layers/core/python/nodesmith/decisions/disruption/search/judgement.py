@@ -1,4 +1,4 @@
-"""Judgement: apply all rules to the outcome of a trial, and decide whether it becomes a move."""
+"""The judge of trials: it applies all rules to a trial's outcome and decides whether the trial becomes a move."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nodesmith.model.karpenter.nodepools import Objective
 from nodesmith.model.ledger.moves import Reason
 
 MOST_BOUGHT = 48
-"""nodes that one move buys at most: they are written in one transaction with the sources"""
+"""the largest number of nodes that one move buys: they are written in one transaction with the sources"""
 _UNEVEN = (
     "its pods, or pods in transit, would be spread over zones less evenly, and zone rebalancing is enabled"
 )
@@ -40,18 +40,18 @@ _NO_BETTER = "its pods, or pods in transit, would not be spread over zones more 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What judgement needs in addition to the trial: totals of NodePools, the time, and zones if they matter."""
+    """Judges trials, given the totals of NodePools, the time, and zones if they matter."""
 
-    known: Mapping[str, PoolTotals]
+    pool_totals: Mapping[str, PoolTotals]
     now: datetime
     zones: Zones | None = None
 
     def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
         """Return the worth of moving these sources' pods to nodes that cost `bought_hourly_usd`."""
-        return worth_usd(sources, bought_hourly_usd, self.known, self.now)
+        return worth_usd(sources, bought_hourly_usd, self.pool_totals, self.now)
 
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
-        """Return the move that makes the saving of a trial, or the reason why there is none."""
+        """Return the move that realizes the saving of a trial, or the reason why there is none."""
         impossible = _impossible(trial)
         if impossible:
             return impossible
@@ -102,7 +102,7 @@ def _impossible(trial: Trial) -> str:
 
 
 def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd: float) -> str:
-    """Return reason the nodes of a trial do not save enough, with both prices."""
+    """Return the reason why the nodes of a trial do not save enough, with both prices."""
     needed = fsum(node.price_hourly_usd for node in trial.nodes) + surcharge_hourly_usd
     compared = f"it costs {price_hourly_usd:.4f} USD an hour, and what its pods need {needed:.4f}"
     if needed > price_hourly_usd * (1 - LEAST_SAVING):
@@ -112,7 +112,7 @@ def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd:
 
 
 def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> str:
-    """Return reason a saving is too small, with the saving and the eviction cost."""
+    """Return the reason why a saving is too small, with the saving and the eviction cost."""
     number = sum(len(source.pods) for source in sources)
     eviction_cost = fsum(source.eviction_cost for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
@@ -121,7 +121,7 @@ def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> st
 
 
 def _with_split(reason: str, trial: Trial) -> str:
-    """Return why a move is not made, with the split of a workload that it has to keep."""
+    """Return why a move is not made, and the split of a workload that the move has to keep."""
     return f"{reason}: {trial.split}" if trial.split else reason
 
 
@@ -175,11 +175,13 @@ def _spot_for_spot(
         return "its NodePool does not allow spot to be replaced by spot"
     largest: dict[str, int] = {}
     for source in sources:
-        mine = family(source.node.labels)
-        if mine:
-            largest[mine] = max(largest.get(mine, 0), cpus(source.node.labels))
+        source_family = family(source.node.labels)
+        if source_family:
+            largest[source_family] = max(largest.get(source_family, 0), cpus(source.node.labels))
     offered = [(node, templates[node.claim.nodepool]) for node in nodes]
-    narrowed = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
+    narrowed = [
+        for_spot(node, template, least) or downsized(node, template, largest) for node, template in offered
+    ]
     fitting = tuple(node for node in narrowed if node is not None)
     if len(fitting) < len(narrowed):
         return (
@@ -196,14 +198,14 @@ def _spot_types(sources: Sequence[Candidate]) -> int | None:
 
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
-    """Return whether a move only exchanges spot for at least as many other spot nodes, driven by the price alone."""
+    """Return whether a move only exchanges spot nodes for at least as many other spot nodes."""
     removed = (source.node.labels.get(CAPACITY_TYPE) for source in sources)
     kinds = {*removed, *(node.request.capacity_type for node in nodes)}
     return len(nodes) >= len(sources) and kinds == {SPOT}
 
 
 def _adds_nodes(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
-    """Return whether a move buys more nodes than it removes although a NodePool wants few."""
+    """Return whether a move buys more nodes than it removes, although a NodePool's objective is few nodes."""
     few = any(source.pool.options.objective is Objective.LEAST_NODES for source in sources)
     return few and len(nodes) > len(sources)
 

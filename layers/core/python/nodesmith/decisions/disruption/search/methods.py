@@ -1,21 +1,21 @@
 """The methods of disruption: emptiness, replacement of drifted nodes, rebalancing, and consolidation.
 
-The first three look at single nodes, and each node gets a move of its own. If a drifted node cannot be replaced,
-because a pod would have no node or the NodePool may not buy, the other nodes are not affected. Rebalancing moves nodes
-whose pods are in excess in their zone, if their NodePool enables it: a pod changes its zone only with its node, since
-nodesmith does not move single pods.
+The first three examine single nodes, and each node gets a separate move. If a drifted node cannot be replaced, because
+a pod would have no node or the NodePool may not buy, the other nodes are not affected. Rebalancing moves nodes with
+pods in excess in their zone, if their NodePool enables it: a pod changes its zone only with its node, since nodesmith
+does not move single pods.
 
-Consolidation finds sets of nodes whose pods fit on less. Any number of nodes may become any other number. Sets are
-formed within a NodePool, because pods mostly stay in one, and then from all nodes left. The nodes examined longest ago
-come first; among those, the nodes with the largest worth if all their waste were saved. A set is tried as a whole
-first, because packing depends on the whole. Then come, if steps suffice, the set without the nodes that would only be
-bought again; the nodes of it whose pods fit into free capacity; its first half; and so on. A set is not tried if the
-bound on its worth shows that it cannot succeed.
+Consolidation finds sets of nodes whose pods fit on fewer or cheaper nodes: any number may become any other number. Sets
+are formed within a NodePool, because pods mostly stay in one, and then from all remaining nodes. The nodes examined
+longest ago come first; among those, the nodes with the largest worth if all their waste were saved. A set is first
+tried as a whole, because packing depends on the whole. If steps suffice, these parts follow: the set without the nodes
+that would only be bought again; its nodes whose pods fit into free capacity; its first half; and so on. A set is not
+tried if the bound on its worth shows that it cannot succeed.
 
-The waste of a node is its price minus the worth of its pods. Pods are valued at prices per unit of each resource, at
-which no node that can be bought holds more than its own price (see packing's `resource_prices`). New nodes for some
-pods cost at least the pods' worth. A set of nodes therefore saves at most its waste plus the worth of the free capacity
-of all other nodes.
+The waste of a node is its price minus the worth of its pods. Pods are valued at prices per unit of each resource at
+which the capacity of no node on offer is worth more than the node's price (see packing's `resource_prices`). New nodes
+for some pods cost at least the pods' worth. A set of nodes therefore saves at most its waste plus the worth of the free
+capacity of all other nodes.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def remove_empty(empty: Iterable[Candidate], under_way: Pass) -> None:
 def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
     """Propose to replace drifted nodes as far as budgets allow, leaving half of the steps for consolidation.
 
-    Nodes without pods come first, then those whose drift is oldest. Nodes of a static NodePool are replaced one by one,
-    whatever runs on them: it keeps as many as its replicas.
+    Nodes without pods come first, then nodes with the oldest drift. Nodes of a static NodePool are replaced one by one,
+    whatever runs on them, so that it keeps as many nodes as its replicas.
     """
-    reserve = under_way.left // 2
+    reserve = under_way.steps_left // 2
     order = sorted(
         (c for c in candidates if c.name in under_way.drift and under_way.is_free(c)),
         key=lambda c: (
@@ -78,7 +78,7 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
     )
     static: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in order:
-        if under_way.left <= reserve:
+        if under_way.steps_left <= reserve:
             break
         if not under_way.is_free(candidate) or not under_way.allowed.within([candidate], Reason.DRIFTED):
             continue
@@ -96,8 +96,8 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
             under_way.accept([candidate], result, trial)
         else:
             under_way.blocked[candidate.name] = _unplaced(candidate, result)
-    for mine in static.values():
-        _renew_static(mine, under_way)
+    for drifted in static.values():
+        _renew_static(drifted, under_way)
     under_way.note_budget(order, Reason.DRIFTED)
 
 
@@ -110,31 +110,31 @@ def renewed(candidate: Candidate, under_way: Pass) -> tuple[Proposal | str, Tria
     return _drifted(candidate, trial, trial.nodes, under_way), trial
 
 
-def static_renewals(mine: Sequence[Candidate], under_way: Pass) -> list[Proposal] | str:
+def static_renewals(sources: Sequence[Candidate], under_way: Pass) -> list[Proposal] | str:
     """Return the moves that replace nodes of a static NodePool one by one, as its limits allow, or why there are none.
 
-    If the NodePool has more nodes than replicas, there are none, since it is unknown which of them will be removed.
+    If the NodePool has more nodes than replicas, there is no move, since it is unknown which nodes will be removed.
     """
-    pool, inputs = mine[0].pool, under_way.inputs
+    pool, inputs = sources[0].pool, under_way.inputs
     claims = [c for c in inputs.ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     moving = inputs.ledger.replacements
     serving = sum(not claim.is_ending and claim.name not in moving for claim in claims)
     if serving > (pool.replicas or 0):
         return f"NodePool {pool.name} has {serving} nodes, but replicas is {pool.replicas}: surplus nodes go first"
-    number = min(len(mine), _headroom(pool, len(claims)))
+    number = min(len(sources), _headroom(pool, len(claims)))
     if number <= 0:
         return f"the limits of NodePool {pool.name} allow no additional node"
-    going = {candidate.name for candidate in mine[:number]}
+    going = {candidate.name for candidate in sources[:number]}
     staying = [claim for claim in claims if claim.name not in going]
     try:
         nodes = list(planned(pool, number, staying, inputs, left_of(inputs)))
     except Rejected as error:
         return str(error)
-    return [_drifted(source, None, [node], under_way) for source, node in zip(mine, nodes, strict=False)]
+    return [_drifted(source, None, [node], under_way) for source, node in zip(sources, nodes, strict=False)]
 
 
-def _renew_static(mine: Sequence[Candidate], under_way: Pass) -> None:
-    chosen = under_way.allowed.within(mine, Reason.DRIFTED)
+def _renew_static(candidates: Sequence[Candidate], under_way: Pass) -> None:
+    chosen = under_way.allowed.within(candidates, Reason.DRIFTED)
     proposals = static_renewals(chosen, under_way) if chosen else []
     if isinstance(proposals, str):
         under_way.blocked.update({candidate.name: _unplaced(candidate, proposals) for candidate in chosen})
@@ -162,21 +162,21 @@ def _unplaced(candidate: Candidate, message: str) -> Blocker:
 def rebalance(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
     """Propose to move unbalanced nodes as far as budgets allow, leaving half of the steps for consolidation.
 
-    The nodes with the most excess pods come first. Of a workload, one node moves at a time, since the arrival of its
-    pods determines what is left to do. Such moves may cost money, so the pods must have been quiet for an hour:
-    workloads that come and go balance themselves.
+    The nodes with the most excess pods come first. For each workload, one node moves at a time, since the new zones of
+    its pods determine which moves are still needed. Such moves may cost money, so the pods must have been quiet for an
+    hour: workloads that come and go balance themselves.
     """
     zones = under_way.zones
     if zones is None:
         return
-    reserve = under_way.left // 2
-    surplus = {c: zones.surplus(c) for c in candidates if is_asked(c, under_way)}
+    reserve = under_way.steps_left // 2
+    surplus = {c: zones.surplus(c) for c in candidates if may_rebalance(c, under_way)}
     order = sorted(
         (candidate for candidate in surplus if surplus[candidate]),
         key=lambda c: (looked_at.get(c.name, _NEVER), -surplus[c], c.name),
     )
     for candidate in order:
-        if under_way.left <= reserve:
+        if under_way.steps_left <= reserve:
             break
         if not zones.surplus(candidate) or not under_way.allowed.within([candidate], Reason.UNBALANCED):
             continue
@@ -192,7 +192,7 @@ def rebalanced(candidate: Candidate, under_way: Pass) -> tuple[Proposal | str, T
     return under_way.judge.rebalancing([candidate], trial), trial
 
 
-def is_asked(candidate: Candidate, under_way: Pass) -> bool:
+def may_rebalance(candidate: Candidate, under_way: Pass) -> bool:
     """Return whether a node may be disrupted for the sake of zones now."""
     if not candidate.pool.disruption.rebalances_zones or not under_way.is_free(candidate):
         return False
@@ -201,9 +201,9 @@ def is_asked(candidate: Candidate, under_way: Pass) -> bool:
 
 
 LARGEST = 24
-"""the number of nodes that one move removes at most: their replacements are written in one transaction"""
+"""the largest number of nodes that one move removes: their replacements are written in one transaction"""
 _MOST_TRIALS = 5
-"""of one set and its parts"""
+"""the largest number of trials of one set and its parts"""
 _NOTHING_CHEAPER = "nothing cheaper was found for its pods"
 
 
@@ -218,19 +218,19 @@ class _Batch:
 
 
 def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Search for sets of nodes whose pods fit on less while steps are left, one set from each NodePool in turn."""
+    """Search, while steps last, for sets of nodes with a cheaper replacement, one set from each NodePool in turn."""
     ordered = sorted(candidates, key=lambda candidate: (candidate.pool.name, candidate.name))
-    groups = [list(mine) for _, mine in groupby(ordered, key=lambda candidate: candidate.pool.name)]
+    groups = [list(members) for _, members in groupby(ordered, key=lambda candidate: candidate.pool.name)]
     groups.sort(key=lambda group: min(looked_at.get(candidate.name, _NEVER) for candidate in group))
     batches = [_batch(group, looked_at, under_way) for group in groups]
-    while batches and under_way.left > 0:
+    while batches and under_way.steps_left > 0:
         for batch in batches:
-            if under_way.left > 0:
+            if under_way.steps_left > 0:
                 _look_at_next(batch, under_way)
         batches = [batch for batch in batches if batch.waiting]
-    left = [candidate for candidate in candidates if under_way.is_free(candidate)]
-    if len(groups) > 1 and len(left) <= LARGEST and under_way.left > 0:
-        _look_at_next(_batch(left, looked_at, under_way), under_way)
+    remaining = [candidate for candidate in candidates if under_way.is_free(candidate)]
+    if len(groups) > 1 and len(remaining) <= LARGEST and under_way.steps_left > 0:
+        _look_at_next(_batch(remaining, looked_at, under_way), under_way)
 
 
 def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Batch:
@@ -247,7 +247,7 @@ def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], u
 
 
 def _look_at_next(batch: _Batch, under_way: Pass) -> None:
-    """Examine the next set of a batch. If budgets allow none of its nodes, note that for all of them."""
+    """Examine the next set of a batch. If budgets allow none of the batch's nodes, note that for each of them."""
     waiting: list[Candidate] = []
     for candidate in batch.waiting:
         if under_way.is_free(candidate):
@@ -270,7 +270,7 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
     parts = deque((part, 0.0) for part in _halves(window))
     tried: set[tuple[str, ...]] = set()
     free_usd, reasons = batch.free_usd, dict.fromkeys((c.name for c in window), _NOTHING_CHEAPER)
-    while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
+    while parts and len(tried) < _MOST_TRIALS and under_way.steps_left > 0:
         sources, beside_usd = parts.popleft()
         names, least = tuple(candidate.name for candidate in sources), best[0].worth_usd if best else 0.0
         if names in tried or _most_worth(sources, batch.prices, free_usd + beside_usd, under_way) <= least:
@@ -280,14 +280,15 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
         result = under_way.judge.consolidation(sources, trial)
         if isinstance(result, Proposal) and result.worth_usd > least:
             best = result, sources, trial
-            free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))  # a part will hardly use more
+            # A part of a set hardly uses more free capacity than the set.
+            free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))
         elif isinstance(result, str):
             reasons.update(_reasons_to_stay(sources, trial, result))
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
         if isinstance(result, Proposal) and under_way.has_time:
             parts.extendleft(_not_bought_again(sources, trial, batch.prices, under_way))
     if best is None:
-        if under_way.left > 0:
+        if under_way.steps_left > 0:
             under_way.needed.update(reasons)
         return ()
     under_way.accept(best[1], best[0], best[2])
@@ -295,7 +296,7 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
 
 
 def _reasons_to_stay(sources: Sequence[Candidate], trial: Trial, message: str) -> Iterator[tuple[str, str]]:
-    """Yield for nodes that were tried together why each of them stays, if the reason concerns that node."""
+    """Yield the nodes that were tried together, each with the reason why it stays, if that concerns the node."""
     displaced = frozenset(trial.displaced)
     for candidate in sources:
         pod = next((pod.key for pod in candidate.pods if pod.key in displaced), None)
@@ -313,7 +314,7 @@ def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
 
 
 def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
-    """Yield the nodes whose pods all fit into free capacity, if some but not all do."""
+    """Yield the nodes whose pods all fit into free capacity, if that applies to some of the nodes but not to all."""
     new_names = {node.claim.name for node in trial.nodes}
     fitting = [
         candidate
@@ -327,9 +328,9 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
 def _not_bought_again(
     sources: Sequence[Candidate], trial: Trial, unit_prices: Prices, under_way: Pass
 ) -> Iterator[tuple[Sequence[Candidate], float]]:
-    """Yield the nodes except those like the nodes that would be bought for them, with the worth of free capacity.
+    """Yield the nodes without those that equal the nodes to buy, with the worth of the free capacity of those left out.
 
-    That is the free capacity of the nodes left out: among equal nodes, those with the highest eviction cost.
+    Among equal nodes, those with the highest eviction cost are left out.
     """
     purchases = Counter(_make(node) for node in trial.nodes)
     staying: list[Candidate] = []
@@ -357,7 +358,7 @@ def _most_worth(sources: Sequence[Candidate], unit_prices: Prices, free_usd: flo
 
 
 def _used_usd(sources: Sequence[Candidate], trial: Trial, unit_prices: Prices) -> float:
-    """Return the worth of the free capacity that the pods of these nodes have taken."""
+    """Return the worth of the free capacity that the pods of these nodes use in a trial."""
     new_names = {node.claim.name for node in trial.nodes}
     pods = (pod for source in sources for pod in source.pods)
     moved = (pod for pod in pods if trial.destinations[pod.key] not in new_names)
@@ -384,7 +385,7 @@ class Prices:
 
 
 def prices(candidates: Sequence[Candidate], tiers: Iterable[Sequence[Template]]) -> Prices:
-    """Return the dual prices for the pods of these nodes, given what may be bought for them."""
+    """Return the dual prices for the pods of these nodes, given the nodes that may be bought for them."""
     pods = [pod for candidate in candidates for pod in candidate.pods]
     demands = [Demand(shape, tuple(alike)) for shape, alike in by_shape(pods)]
     offered = packing_problem([template for tier in tiers for template in tier], demands)

@@ -1,11 +1,11 @@
-"""The search: which nodes to remove now, and what to buy instead. A pure function, with the same result on any machine.
+"""The search for nodes to remove now, and for their replacements: a pure function with the same result everywhere.
 
-A pass examines empty nodes first, then drifted ones. Then come nodes whose pods are unbalanced over zones, if their
-NodePool enables rebalancing, and last the nodes whose pods fit on less. The nodes examined longest ago come first, so
-that the next pass starts with what this one had no time for.
+A pass examines empty nodes first, then drifted ones. Then come nodes with pods that are unbalanced over zones, if their
+NodePool enables rebalancing, and last the nodes whose pods fit on fewer or cheaper nodes. The nodes examined longest
+ago come first, so that the next pass starts with the nodes that this one had no time for.
 
-The record of a search, or of a validation, is enough to explain it and to replay it. `next_change` and `next_search`
-return when time alone, without any change in the cluster, lets a move continue or a search find something else.
+The record of a search, or of a validation, suffices to explain it and to replay it. `next_change` and `next_search`
+return when time alone, without any change in the cluster, lets a move continue or lets a search find other moves.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from nodesmith.model.ledger.moves import Move, Reason
 from nodesmith.model.snapshot import Snapshot
 
 DEFAULT_STEPS = 20_000
-"""Pods that one pass places in trials, about ten seconds of work in a large fleet."""
+"""The number of pods that one pass places in trials: about ten seconds of work in a large fleet."""
 _NOTHING: Mapping[str, datetime] = FrozenMap()
 Timed = Callable[[Reason], AbstractContextManager[None]]
 _TEMPORARY = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
@@ -79,7 +79,8 @@ def propose(
 ) -> Proposals:
     """Search for moves once. `looked_at` is when each claim was last examined, by name, from the previous pass.
 
-    `timed` returns a context manager that measures the search for moves of a reason; the first includes the survey.
+    `timed` returns a context manager that measures the search for moves of one reason; the first one includes the
+    survey.
     """
     with timed(Reason.EMPTY):
         under_way = Pass(with_room_taken(inputs), steps)
@@ -106,11 +107,11 @@ def propose(
 
 
 def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | str]:
-    """Validate proposed moves whose sources are tainted, one after the other: each uses what the ones before leave.
+    """Validate proposed moves with tainted sources, one after the other: each uses the room that earlier ones leave.
 
-    Return by move id the proposal as it would be made now for the same sources, or a sentence why there is none. Empty
-    nodes that have received pods drop out of their move. Of a static NodePool, one move is validated, and the others
-    are left out until later.
+    Return by move id the proposal that would be made now for the same sources, or a sentence that says why there is
+    none. Empty nodes that have received pods drop out of their move. For each static NodePool, one move is validated,
+    and the others are left out until later.
     """
     under_way = Pass(
         with_room_taken(_before(moves, inputs)),
@@ -127,12 +128,12 @@ def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | st
             if name in candidates and candidates[name].pool.is_static
         }
         if not pools & static:
-            results[move.id] = _again(move, candidates, under_way)
+            results[move.id] = _validated(move, candidates, under_way)
             static |= pools
     return results
 
 
-def _again(move: Move, candidates: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
+def _validated(move: Move, candidates: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
     sources = [candidates[name] for name in move.sources if name in candidates]
     missing = next((name for name in move.sources if name not in candidates), None)
     if missing is not None and (move.reason is not Reason.EMPTY or not sources):
@@ -149,8 +150,8 @@ def _again(move: Move, candidates: Mapping[str, Candidate], under_way: Pass) -> 
     if obstacle:
         return obstacle
     if move.reason is Reason.UNBALANCED:
-        result, tried = rebalanced(sources[0], under_way)
-        return _accepted(sources, result, tried, under_way)
+        result, trial = rebalanced(sources[0], under_way)
+        return _accepted(sources, result, trial, under_way)
     trial = under_way.try_without(sources)
     return _accepted(sources, under_way.judge.consolidation(sources, trial), trial, under_way)
 
@@ -216,11 +217,11 @@ def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
 
 
 def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
-    """Return inputs as if these moves had not been proposed, and their sources' Nodes not been tainted."""
+    """Return the inputs as if these moves had not been proposed, and their sources' Nodes had not been tainted."""
     ids = {move.id for move in moves}
     others = tuple(move for move in inputs.ledger.moves if move.id not in ids)
-    mine = frozenset(name for move in moves for name in move.sources)
-    sources = (inputs.snapshot.node_of(claim) for claim in inputs.ledger.claims if claim.name in mine)
+    source_names = frozenset(name for move in moves for name in move.sources)
+    sources = (inputs.snapshot.node_of(claim) for claim in inputs.ledger.claims if claim.name in source_names)
     names = {node.name for node in sources if node is not None}
     nodes = tuple(
         replace(n, taints=tuple(t for t in n.taints if t.identity != DISRUPTED.identity))
@@ -264,14 +265,14 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
     if written["again"]:
         moves = {move.id: move for move in inputs.ledger.moves}
         results = look_again([moves[id_] for id_ in written["again"]], inputs)
-        stand = [result for result in results.values() if isinstance(result, Proposal)]
-        return canonical(moves_item(stand, is_bought=True))
+        standing = [result for result in results.values() if isinstance(result, Proposal)]
+        return canonical(moves_item(standing, is_bought=True))
     looked_at = {name: datetime.fromisoformat(at) for name, at in written["lookedAt"].items()}
     return canonical(moves_item(propose(inputs, looked_at).proposals, is_bought=False))
 
 
 def moves_item(proposals: Sequence[Proposal], *, is_bought: bool) -> dict[str, Any]:
-    """Return proposals as a plan with an additional key `moves`; `nodes` has what they buy once it is bought."""
+    """Return proposals as a plan with an additional key `moves`; `nodes` has their replacements if these are bought."""
     nodes = tuple(node for proposal in proposals for node in proposal.replacements) if is_bought else ()
     placed: dict[str, list[str]] = {}
     for pod, place in sorted(pair for proposal in proposals for pair in proposal.destinations.items()):
@@ -297,16 +298,15 @@ def _move_item(proposal: Proposal) -> dict[str, Any]:
 
 
 LATEST = timedelta(minutes=5)
-"""By then a tick searches in any case, as Karpenter does: changes of prices and of nodes' ages are not predicted here.
-"""
+"""The longest time between searches, as in Karpenter: changes of prices and of nodes' ages are not predicted here."""
 
 
 def next_change(inputs: Inputs) -> datetime | None:
-    """Return the first such moment after now that can be predicted; None if only events can change anything.
+    """Return the first predictable moment at which time alone lets a move continue; None if only events can.
 
     Such moments are the end of a pause, of a wait (consolidateAfter, back-offs, abandoned moves), of a pod's
-    `karpenter.sh/do-not-disrupt` duration, of the window of a budget's or a CapacityBuffer's schedule, and the time at
-    which a NodePool's rate allows another disruption.
+    `karpenter.sh/do-not-disrupt` duration, and of the window of a budget's or a CapacityBuffer's schedule. So is the
+    time at which a NodePool's rate allows another disruption.
     """
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     window = [*filter(None, [next_window(inputs.snapshot, inputs.now)])]
@@ -319,9 +319,9 @@ def next_change(inputs: Inputs) -> datetime | None:
 def next_search(inputs: Inputs) -> datetime | None:
     """Return the first moment after now at which a search that found nothing may find something; None if there is none.
 
-    In addition to `next_change`: the value of a move grows while its nodes are quiet, up to a day, so there is a search
-    every few minutes until then. The risk of spot interruptions decays, which makes capacity cheaper. A claim becomes
-    old enough that its instance type may be missed.
+    This adds some moments to `next_change`. The worth of a move grows while its nodes are quiet, up to a day, so there
+    is a search every few minutes until then. The risk of spot interruptions decays, which makes capacity cheaper. A
+    claim becomes so old that its instance type may count as missing from the catalogue.
     """
     ledger, pools = inputs.ledger, parsed_nodepools(inputs.snapshot.nodepools)
     hours = inputs.settings.interruption_cost_hours
@@ -340,9 +340,9 @@ def next_search(inputs: Inputs) -> datetime | None:
 
 def _worth_more(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
     """Yield when a move of a node may be worth more than it is now."""
-    full = {pod.node for pod in inputs.snapshot.pods if pod.shape.moves}
+    occupied = {pod.node for pod in inputs.snapshot.pods if pod.shape.moves}
     for claim, node, pool in _served(pools, inputs):
-        if node.name in full and pool.disruption.consolidation_policy != WHEN_EMPTY:
+        if node.name in occupied and pool.disruption.consolidation_policy != WHEN_EMPTY:
             yield from filter(None, [worth_more_from(quiet_since(claim, node), inputs.now, LATEST)])
 
 

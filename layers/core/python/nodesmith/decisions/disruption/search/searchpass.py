@@ -1,4 +1,4 @@
-"""The state of one pass of the search: what it examines, what budgets still allow it to do, and what it has found."""
+"""The state of one pass of the search: the nodes examined, the disruptions still allowed, and the moves found."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ FEW = 24
 
 
 class Pass:
-    """The state of one pass. `drift` has the reason for drift by claim name; `left` is the number of steps left.
+    """The state of one pass. `drift` has the reasons for drift by claim name; `steps_left` counts down to 0.
 
-    Nodes of the claims in `again` are being validated and tainted, so they are no destinations. A validation packs as
-    thoroughly as any purchase. In a search of a large fleet, a plan is `good_enough` if its price exceeds its lower
-    bound by no more than the least saving. `fleet` is the class in which trials are made.
+    `validated` are the claims of moves under validation. Their nodes are tainted, so they are no destinations. A
+    validation packs as thoroughly as any purchase. In a search of a large fleet, a plan is `good_enough` if its price
+    exceeds its lower bound by no more than the least saving. `fleet` is the class that makes trials.
     """
 
     def __init__(
-        self, inputs: Inputs, steps: int, again: Collection[str] = (), fleet: type[Fleet] = Fleet
+        self, inputs: Inputs, steps: int, validated: Collection[str] = (), fleet: type[Fleet] = Fleet
     ) -> None:
-        moving = inputs.ledger.sources | inputs.ledger.replacements
-        self.inputs, self.survey = inputs, CandidateSelection(inputs, moving)
+        in_moves = inputs.ledger.sources | inputs.ledger.replacements
+        self.inputs, self.survey = inputs, CandidateSelection(inputs, in_moves)
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs)
-        avoided = self.drift.keys() | set(again)
+        avoided = self.drift.keys() | set(validated)
         closed = {candidate.node.name for candidate in self.survey.candidates if candidate.name in avoided}
-        self.fleet = fleet(inputs, self.survey.pools, moving, closed)
-        self.zones = self._zones(again=bool(again))
+        self.fleet = fleet(inputs, self.survey.pools, in_moves, closed)
+        self.zones = self._zones(again=bool(validated))
         self.judge = Judge(totals(self.survey), inputs.now, self.zones)
-        self.left = self._most = steps
+        self.steps_left = self._most = steps
         self.proposals: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)
         self.needed: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Pass:
         self._is_thorough = len(self.survey.candidates) <= FEW
         self.has_time = 2 * sum(len(candidate.pods) for candidate in self.survey.candidates) <= steps
         """whether steps suffice to examine every node twice"""
-        self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
+        self.good_enough = GOOD_ENOUGH if self._is_thorough or validated else 1 + LEAST_SAVING
 
     def _zones(self, *, again: bool) -> Zones | None:
         """Return the pods that spreads over zones count if any NodePool enables rebalancing, otherwise None."""
@@ -85,7 +85,7 @@ class Pass:
         return candidates
 
     def blocker(self, candidate: Candidate) -> Blocker | None:
-        """Return what keeps a candidate from consolidation, whether it is empty or not; None if nothing does."""
+        """Return the reason why a candidate, empty or not, must not be consolidated now; None if it may be."""
         if self.is_expecting_pods(candidate):
             message = "pods that need a node will be placed on it"
             return Blocker("Nominated", f"Node/{candidate.node.name}", message)
@@ -94,7 +94,7 @@ class Pass:
     def backing_off(self, candidate: Candidate, reason: Reason) -> Blocker | None:
         """Return the back-off of a NodePool's moves for a reason; None if there is none.
 
-        It applies after the replacements of such moves were not available.
+        It applies after such moves failed because their replacements were not available.
         """
         backoff = self.inputs.ledger.move_backoffs.get(MoveKind(candidate.pool.name, reason.value))
         if backoff is None or not backoff.holds(self.inputs.now):
@@ -114,25 +114,25 @@ class Pass:
         """Try to place the pods of these nodes elsewhere, and count the steps."""
         enough = self.good_enough
         trial = self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
-        self.left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
+        self.steps_left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
         return trial
 
-    def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
+    def accept(self, sources: Sequence[Candidate], move: Proposal, trial: Trial | None) -> None:
         """Propose a move, and reserve all that it takes."""
-        self.proposals.append(found)
-        self.removed.update(found.sources)
-        self.destinations.update(found.destinations.values())
+        self.proposals.append(move)
+        self.removed.update(move.sources)
+        self.destinations.update(move.destinations.values())
         self.allowed.take(sources)
         self.fleet.settle(sources, trial)
         if self.zones is not None:
-            self.zones.settle(sources, found.destinations, found.replacements)
-            if found.reason is Reason.UNBALANCED:
+            self.zones.settle(sources, move.destinations, move.replacements)
+            if move.reason is Reason.UNBALANCED:
                 self.zones.wait_for(sources)
 
     def emptied(self, sources: Sequence[Candidate]) -> Proposal:
         """Return the move that removes nodes without pods."""
         saving = fsum(source.price_hourly_usd for source in sources)
-        worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
+        worth = worth_usd(sources, 0.0, self.judge.pool_totals, self.inputs.now)
         return proposal(Reason.EMPTY, sources, None, (), saving, worth)
 
     def is_free(self, candidate: Candidate) -> bool:
@@ -153,14 +153,14 @@ class Pass:
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Return the result of the pass."""
-        is_finished = self.left > 0
+        is_finished = self.steps_left > 0
         names = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}
         examined = (names if is_finished else {*self.examined, *self.blocked, *self.removed}) - soon
         times = {name: at for name, at in looked_at.items() if name in names}
         times.update(dict.fromkeys(sorted(examined), min(self.inputs.now, self.inputs.snapshot.taken_at)))
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.removed)}
-        steps = self._most - self.left
+        steps = self._most - self.steps_left
         needed = {
             name: self.needed[name] for name in sorted(self.needed.keys() - self.removed - blocked.keys())
         }
@@ -168,31 +168,31 @@ class Pass:
 
 
 class Allowed:
-    """What may still be disrupted in addition to the moves in progress. It shrinks as moves are accepted."""
+    """The disruptions that are still allowed in addition to the moves in progress: fewer with each accepted move."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs, sources = inputs, inputs.ledger.sources
-        self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in sources]
-        self._taken: Counter[str] = Counter()
-        self._existing_nodes: dict[tuple[str, Reason], int | None] = {}
-        self._gone: dict[str, int] = {}
-        self._named: dict[tuple[str, Reason], str] = {}
+        self._leaving: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in sources]
+        self._accepted: Counter[str] = Counter()
+        self._node_allowances: dict[tuple[str, Reason], int | None] = {}
+        self._departed: dict[str, int] = {}
+        self._messages: dict[tuple[str, Reason], str] = {}
         self._evictions = Allowances(inputs.snapshot.budgets)
-        self._count_going()
+        self._count_leaving()
 
     def nodes(self, pool: NodePool, reason: Reason) -> int | None:
-        """Return how many more nodes of a NodePool may be disrupted; None for any number."""
+        """Return how many more nodes of a NodePool may be disrupted; None if there is no limit."""
         key = pool.name, reason
-        if key not in self._existing_nodes:
-            self._existing_nodes[key] = self._existing(pool, reason)
-        allowance = self._existing_nodes[key]
-        return None if allowance is None else max(0, allowance - self._taken[pool.name])
+        if key not in self._node_allowances:
+            self._node_allowances[key] = self._node_allowance(pool, reason)
+        allowance = self._node_allowances[key]
+        return None if allowance is None else max(0, allowance - self._accepted[pool.name])
 
-    def _existing(self, pool: NodePool, reason: Reason) -> int | None:
+    def _node_allowance(self, pool: NodePool, reason: Reason) -> int | None:
         """Evaluate a NodePool's budgets, with only its own claims."""
         inputs = self._inputs
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
-        leaving = [claim for claim in self._going if claim.nodepool == pool.name]
+        leaving = [claim for claim in self._leaving if claim.nodepool == pool.name]
         ledger = replace(inputs.ledger, claims=claims)
         return remaining(pool, reason.budgeted, ledger, leaving, inputs.snapshot, inputs.now)
 
@@ -204,9 +204,11 @@ class Allowed:
         return list(islice((candidate for candidate, keeper in verdicts if keeper is None), limit))
 
     def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
-        """Return for each candidate that `within` leaves out the budget that keeps it."""
+        """Return, for each candidate that `within` leaves out, the budget that keeps it."""
         return {
-            candidate.name: self._of_pods(keeper) if keeper else self._of_nodes(candidate.pool, reason)
+            candidate.name: self._pod_budget_blocker(keeper)
+            if keeper
+            else self._pool_blocker(candidate.pool, reason)
             for candidate, keeper in self._verdicts(candidates, reason)
             if keeper is not None
         }
@@ -214,9 +216,9 @@ class Allowed:
     def _verdicts(
         self, candidates: Iterable[Candidate], reason: Reason
     ) -> Iterator[tuple[Candidate, str | None]]:
-        """Yield each candidate, in order, with what keeps it.
+        """Yield each candidate, in order, with the budget that keeps it.
 
-        That is None if nothing does, "" for its NodePool's budgets, and otherwise the key of a PodDisruptionBudget.
+        This is None if no budget does, "" for its NodePool's budgets, and otherwise the key of a PodDisruptionBudget.
         """
         taken_by_pool: Counter[str] = Counter()
         spent: Counter[str] = Counter()
@@ -226,57 +228,57 @@ class Allowed:
                 yield candidate, ""
                 continue
             # A held node ends by its deadline, which overrides PodDisruptionBudgets.
-            is_asked = self._inputs.snapshot.budgets and candidate.held is None
-            keeper = self._refusing_budget(candidate, spent) if is_asked else ""
+            is_checked = self._inputs.snapshot.budgets and candidate.held is None
+            keeper = self._refusing_budget(candidate, spent) if is_checked else ""
             if not keeper:
                 taken_by_pool[candidate.pool.name] += 1
             yield candidate, keeper or None
 
-    def _of_nodes(self, pool: NodePool, reason: Reason) -> Blocker:
+    def _pool_blocker(self, pool: NodePool, reason: Reason) -> Blocker:
         """Return why a NodePool's budgets allow no more disruptions."""
-        limits, on = pool.disruption, f"NodePool {pool.name}"
-        found = self._strictest(pool, reason)
-        message = f"the disruption budgets of {on} allow no more disruptions for now{found and f': {found}'}"
+        limits, subject = pool.disruption, f"NodePool {pool.name}"
+        budget = self._strictest(pool, reason)
+        message = (
+            f"the disruption budgets of {subject} allow no more disruptions for now{budget and f': {budget}'}"
+        )
         if limits.fault:
-            message = (
-                f"{limits.fault} of {on} is invalid: none of its nodes is disrupted until it is corrected"
-            )
+            message = f"{limits.fault} of {subject} is invalid: none of its nodes is disrupted until it is corrected"
         elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
-            message = f"{on} has used up its maximum of disruptions in an hour ({limits.most_an_hour})"
+            message = f"{subject} has used up its maximum of disruptions in an hour ({limits.most_an_hour})"
         return Blocker(BUDGET, f"NodePool/{pool.name}", message)
 
     def _strictest(self, pool: NodePool, reason: Reason) -> str:
         key = pool.name, reason
-        if key not in self._named:
+        if key not in self._messages:
             inputs = self._inputs
             claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
             ledger = replace(inputs.ledger, claims=claims)
-            self._named[key] = strictest(
-                pool, reason.budgeted, ledger, self._going, inputs.snapshot, inputs.now
+            self._messages[key] = strictest(
+                pool, reason.budgeted, ledger, self._leaving, inputs.snapshot, inputs.now
             )
-        return self._named[key]
+        return self._messages[key]
 
     def _is_too_fast(self, pool: NodePool, hourly_limit: int) -> bool:
-        if pool.name not in self._gone:
+        if pool.name not in self._departed:
             inputs = self._inputs
-            self._gone[pool.name] = len(departed(pool.name, inputs.ledger, self._going, inputs.now))
-        return self._gone[pool.name] + self._taken[pool.name] >= hourly_limit
+            self._departed[pool.name] = len(departed(pool.name, inputs.ledger, self._leaving, inputs.now))
+        return self._departed[pool.name] + self._accepted[pool.name] >= hourly_limit
 
-    def _of_pods(self, budget: str) -> Blocker:
+    def _pod_budget_blocker(self, budget: str) -> Blocker:
         message = f"PodDisruptionBudget {budget} allows no eviction beyond those for other nodes"
         return Blocker("PodDisruptionBudget", f"PodDisruptionBudget/{budget}", message)
 
     def take(self, sources: Sequence[Candidate]) -> None:
         """Count the sources of an accepted move."""
         for source in sources:
-            self._taken[source.pool.name] += 1
+            self._accepted[source.pool.name] += 1
             for pod in _evicted(source.pods):
                 self._evictions.count(pod)
 
     def _refusing_budget(self, candidate: Candidate, spent: Counter[str]) -> str:
         """Return the PodDisruptionBudget that refuses an eviction after those for earlier nodes; empty if none does.
 
-        Every accepted node can thus begin to drain at once; the budgets determine how fast its other pods follow.
+        So every accepted node can begin to drain at once; the budgets determine how fast its other pods follow.
         """
         guarded = _evicted(candidate.pods)
         for pod in guarded:
@@ -285,12 +287,12 @@ class Allowed:
         spent.update(budget for budget in map(self._evictions.budget, guarded) if budget)
         return ""
 
-    def _count_going(self) -> None:
+    def _count_leaving(self) -> None:
         snapshot = self._inputs.snapshot
-        if not self._going or not snapshot.budgets:
+        if not self._leaving or not snapshot.budgets:
             return
         pods = by_node(snapshot.pods)
-        for node in filter(None, map(snapshot.node_of, self._going)):
+        for node in filter(None, map(snapshot.node_of, self._leaving)):
             for pod in _evicted(moving(pods.get(node.name, ()))):
                 self._evictions.count(pod)
 
@@ -298,6 +300,6 @@ class Allowed:
 def _evicted(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods for which an eviction will be requested when their node is disrupted.
 
-    Pods that are being deleted already do not count again.
+    Pods that are already being deleted do not count again.
     """
     return [pod for pod in pods if must_go(pod.shape) and not pod.deleting]
