@@ -1,6 +1,6 @@
-"""The provisioning decision, from start to end, a rehearsal of it, and its replay.
+"""The provisioning decision from start to end, its rehearsal, and its replay.
 
-A rehearsal decides about made-up pods, so that the first real decision finds caches filled.
+A rehearsal decides about made-up pods, so that the caches are filled before the first real decision.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 
 
 def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
-    """Decide which nodes to buy. Never raises, whatever a cluster contains. `by` may buy in another way than usual."""
+    """Decide which nodes to buy. Never raises, whatever a cluster contains. `by` may be a special kind of planner."""
     coming = planned(inputs)
     current = with_planned(inputs)
     plan, remainder = _for_pods(current, by)
@@ -151,33 +151,33 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
 def _split_by_delay(
     pods: Sequence[Pod], repeating: Repeating, now: datetime
 ) -> tuple[list[Pod], list[tuple[Pod, Reason]], datetime | None]:
-    """Return the pods to place now, those that must wait with the reason, and when the next of these may be placed."""
-    grown, young = delayed(pods, now)
-    ready, held = repeating.split(grown)
+    """Return the pods to place now, the pods that must wait, each with the reason, and when the first wait ends."""
+    old_enough, young = delayed(pods, now)
+    ready, held = repeating.split(old_enough)
     due = first((repeating.due(held), *(until for _, until in young)))
     return ready, [*held, *((pod, of_delay(pod, until)) for pod, until in young)], due
 
 
 def _opening(snapshot: Snapshot, ledger: Ledger, now: datetime) -> datetime | None:
-    """Return when the first NodePool that its schedule or its breaker has closed opens, None if none is closed."""
+    """Return when the first NodePool that is closed by its schedule or breaker opens; None if none is closed."""
     closed = (pool for pool in parsed_nodepools(snapshot.nodepools).values() if not is_open(pool, now))
     waits = (health.launches.until for health in ledger.health.values())
     return first((*(opens_from(pool, now) for pool in closed), first_after(now, waits)))
 
 
 def _repeating(capacity: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
-    """Return what is known about nodes that were bought before for pods without a node."""
+    """Return the records of nodes that were bought earlier for pods without a node."""
     names = Workloads()
     expecting = [(capacity.nominated[pod.key], pod) for pod in capacity.waiting]
     displaced = judging((pod for pod in capacity.fresh if not pod.node), names)
-    fared = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
-    return Repeating(fared, names, inputs.now, inputs.ledger)
+    records = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
+    return Repeating(records, names, inputs.now, inputs.ledger)
 
 
 def _has_preferences(pods: Iterable[Pod], inputs: Inputs) -> bool:
     """Return whether some pods already run and have preferences that must cost nothing.
 
-    Where zones are rebalanced, their preferences are kept: otherwise another move would have to correct the imbalance
+    If zones are rebalanced, their preferences are kept: otherwise another move would have to correct the imbalance
     later.
     """
     if not any(pod.node and has_preferences(pod.shape) for pod in pods):
@@ -196,9 +196,9 @@ def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
-    """Return the pods that no node was demanded for.
+    """Return the pods that no node was demanded for, with the reasons.
 
-    If an attempt to buy for them failed, its reason says most.
+    If an attempt to buy for them failed, the reason is that of the attempt.
     """
     tried = {pod.shape: refusal for pod, refusal in _refused(attempt.tried, offers)} if attempt.tried else {}
     stuck = attempt.assignment.stuck
@@ -226,7 +226,7 @@ def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
 def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
-    Return now while instances are being launched or pods are about to leave nodes. Otherwise it is when a static
+    While instances are being launched or pods are about to leave nodes, that is now. Otherwise it is when a static
     NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, its stopped instances must be replaced,
     or an offering becomes available again, which metrics report.
     """
@@ -260,8 +260,8 @@ _SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector
 class Rehearsal:
     """Decides for some pods, with and without a spread over zones, as if there were no node.
 
-    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them. These
-    results are kept with the offers, so there is no second rehearsal with the same offers.
+    A first decision spends most of its time on resolving instance types and finding the cheapest candidates among them.
+    These results are kept with the offers, so the same offers are rehearsed only once.
     """
 
     def __init__(self, by: Callable[[Inputs], object] = decide) -> None:
@@ -269,7 +269,7 @@ class Rehearsal:
         self._rehearsed: tuple[TypeOptions, ...] = ()
 
     def __call__(self, inputs: Inputs) -> None:
-        """Rehearse unless the offers are those of the last rehearsal."""
+        """Rehearse, unless the last rehearsal had the same offers."""
         snapshot, ledger = inputs.snapshot, inputs.ledger
         offers = pools(snapshot, ledger, inputs.catalog, inputs.settings, inputs.now).templates
         options = tuple(offer.type_options for offer in offers)

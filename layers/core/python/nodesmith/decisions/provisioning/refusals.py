@@ -121,7 +121,9 @@ def _unknown_value(shape: Shape, template: Template) -> Refusal | None:
     exclusion = next(filter(None, exclusions_by_key), None)
     if exclusion is None:
         return None
-    return Refusal(Filter.REQUIREMENT, exclusion.why, f"requirement {exclusion.wanted}", exclusion.fix)
+    return Refusal(
+        Filter.REQUIREMENT, exclusion.reason, f"requirement {exclusion.requirement}", exclusion.fix
+    )
 
 
 def of_obstructed(demand: Demand, name: str, obstacle_text: str, nodepool: Obstructed | None) -> Refusal:
@@ -227,9 +229,9 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         )
     impossible = exclusions(demand.shape, template)
     if impossible:
-        text = "; and ".join(exclusion.why for exclusion in impossible)
+        text = "; and ".join(exclusion.reason for exclusion in impossible)
         fix = "; and ".join(dict.fromkeys(exclusion.fix for exclusion in impossible if exclusion.fix))
-        return Refusal(Filter.OFFERING, text, f"requirement {impossible[0].wanted}", fix)
+        return Refusal(Filter.OFFERING, text, f"requirement {impossible[0].requirement}", fix)
     if is_sold_out(demand, template, ()):
         return replace(_SOLD_OUT, why=f"{_REFUSED_LATELY} that the pods select{_where(demand)}, {_FOR_LACK}")
     culprit = next(_excluding_requirements(demand, template), None)

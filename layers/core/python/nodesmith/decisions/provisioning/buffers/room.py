@@ -1,8 +1,8 @@
 """The room of CapacityBuffers: where it is, and which nodes are bought for it.
 
-A decision places the planned pods after all pods, on what these leave, and buys for the rest. So a plan for pods is the
-same with and without buffers. The places of planned pods are decided again each time: a pod that comes simply takes
-their room. Disruption sees them bound to nodes: their eviction costs nothing, since nothing runs, but they need another
+A decision places the planned pods after all pods, in the room that these leave, and buys for the rest. So a plan for
+pods is the same with and without buffers. Each decision places the planned pods again: a new pod simply takes their
+room. Disruption sees them bound to nodes: their eviction costs nothing, since nothing runs, but they need another
 place.
 """
 
@@ -27,8 +27,8 @@ from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     WarmCapacity,
     WarmDemand,
     hosting,
-    wanted,
     warm_capacity,
+    warm_demand,
 )
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
 from nodesmith.decisions.provisioning.growth import with_planned
@@ -61,9 +61,9 @@ _NOT_NOW = "no NodePool can provide more room now"
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What a decision about pods leaves: what may still be bought, and the planner, whose count of nodes goes on.
+    """The result of a decision about pods: templates that may still buy, and the planner, which continues its count.
 
-    `offers` is what could be bought before it. All are None if there was nothing to decide.
+    `offers` are the NodePools that could buy before it. All are None if there was nothing to decide.
     """
 
     tiers: tuple[tuple[Template, ...], ...] | None = None
@@ -80,12 +80,12 @@ def with_room(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
 
 
 def _running_buffers(inputs: Inputs) -> list[Resolution]:
-    """Return what buffers ask of nodes that run."""
+    """Return the requests of buffers for room on running nodes."""
     return [resolution for resolution in resolutions(inputs.snapshot, inputs.now) if not resolution.is_warm]
 
 
 def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
-    """Return the plan with the nodes for room on nodes that run."""
+    """Return the plan with the nodes for room on running nodes."""
     requested = _running_buffers(inputs)
     pods = [pod for resolution in requested for pod in resolution.pods()]
     if not pods:
@@ -114,17 +114,17 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
 
 
-def _no_room(each: Resolution) -> Room:
-    """Return the room of a buffer that asks for none, with what its status says about that."""
-    return Room(each.key, each.wanted, each.count, why=each.message)
+def _no_room(resolution: Resolution) -> Room:
+    """Return the room of a buffer that asks for none, with the message of its status."""
+    return Room(resolution.key, resolution.wanted, resolution.count, why=resolution.message)
 
 
 def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:
     """Return the plan with the instances to prepare for buffers of stopped instances.
 
-    They are for later, so nothing is bought for them together with other nodes. A soon look comes back to them.
+    They are for later, so nothing is bought for them together with other nodes. The next decision follows soon.
     """
-    demands = [(warm, wanted(warm, inputs.now)) for warm in stopped]
+    demands = [(warm, warm_demand(warm, inputs.now)) for warm in stopped]
     due = [demand.due for _, demand in demands]
     lacking = [(warm, demand) for warm, demand in demands if demand.pods]
     nodes_by_key: dict[str, tuple[PlannedNode, ...]] = {}
@@ -135,7 +135,7 @@ def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Seq
         nodes_by_key = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
         due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
     demands = [
-        (warm, replace(demand, why=_LATER) if demand.pods and is_later else demand)
+        (warm, replace(demand, reason=_LATER) if demand.pods and is_later else demand)
         for warm, demand in demands
     ]
     rooms = [
@@ -184,7 +184,7 @@ def _stopped_room(
     warm: WarmCapacity, demand: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
 ) -> Room:
     coming = sum(len(node.claim.nominated) for node in nodes or ())
-    reason = demand.why or ("" if warm.resolution.count else warm.resolution.message)
+    reason = demand.reason or ("" if warm.resolution.count else warm.resolution.message)
     if demand.pods and nodes is not None and coming < len(demand.pods):
         reason = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
     return warm.room(coming, reason)
@@ -192,15 +192,15 @@ def _stopped_room(
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where planned pods have room: `there` by node, of which some are `in_flight`, and on `nodes` to buy.
+    """Where planned pods have room: `places` by node, of which some are `in_flight`, and on `nodes` to buy.
 
-    `why` has reasons why planned pods have no room.
+    `reasons` has reasons why planned pods have no room.
     """
 
-    there: Mapping[str, str]
+    places: Mapping[str, str]
     in_flight: frozenset[str]
     nodes: tuple[PlannedNode, ...]
-    why: Mapping[str, str]
+    reasons: Mapping[str, str]
 
     def room(self, resolution: Resolution, plan: Plan) -> Room:
         """Return the room of one buffer."""
@@ -208,10 +208,10 @@ class _Placed:
             return _no_room(resolution)
         keys = [pod.key for pod in resolution.pods()]
         nominated = {key for node in self.nodes for key in node.claim.nominated}
-        placed, coming = Counter(self.there.get(key) for key in keys), sum(key in nominated for key in keys)
+        placed, coming = Counter(self.places.get(key) for key in keys), sum(key in nominated for key in keys)
         flying = sum(placed[name] for name in self.in_flight)
         unplaced = placed[None] - coming
-        reason = next((self.why[key] for key in keys if key in self.why), "") if unplaced else ""
+        reason = next((self.reasons[key] for key in keys if key in self.reasons), "") if unplaced else ""
         if unplaced and not reason:
             reason = _CONTENDED if _contended(plan) else _NOT_NOW
         ready = len(keys) - placed[None] - flying
@@ -219,7 +219,7 @@ class _Placed:
 
 
 def _contended(plan: Plan) -> frozenset[str]:
-    """Return the names of the NodePools whose limits keep pods pending: what is left of them is not for buffers."""
+    """Return the names of the NodePools with limits that keep pods pending: buffers may not use up these limits."""
     return frozenset(u.why.nodepool for u in plan.unplaced if u.why.blocking.startswith("limit"))
 
 
@@ -235,7 +235,7 @@ def _planner(
     free: Sequence[ExistingNode],
     remainder: Remainder,
 ) -> Planner:
-    # Pods and room see the same NodePools; the taints in which their snapshots differ are no matter of these.
+    # Pods and room see the same NodePools: their snapshots differ only in taints of nodes.
     offers = remainder.offers or pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     known_shapes = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
     return Planner(
@@ -244,7 +244,7 @@ def _planner(
 
 
 def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNode]:
-    """Return the existing nodes, and those that the plan buys, with what its pods leave of them."""
+    """Return the existing nodes, and those that the plan buys, with the room that its pods leave."""
     free = reserved(snapshot, needs(snapshot, inputs).wanted, inputs).free
     shapes = {pod.key: pod.shape for pod in snapshot.pods}
     for existing in free:
@@ -261,8 +261,8 @@ def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNod
 def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     """Return the snapshot without the taint of sources of moves in progress.
 
-    Their planned pods stay until the move's replacements are ready, as pods do. Otherwise a proposed move would cause
-    nodes to be bought before it is known whether it is made.
+    Their planned pods stay until the move's replacements are ready, as pods do. Otherwise nodes would be bought for a
+    proposed move before it is known whether the move is made.
     """
     sources = ledger.sources
     source_ids = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
@@ -330,9 +330,9 @@ def _serves(existing: ExistingNode, shape: Shape) -> bool:
 def _unproven(
     requested: Sequence[Resolution], free: Iterable[ExistingNode], snapshot: Snapshot, ledger: Ledger
 ) -> dict[str, str]:
-    """Return, with the reason, the planned pods of buffers that wait for a node which lacks the room already.
+    """Return, with the reason, the planned pods of buffers that wait for a node which is known to lack the room.
 
-    `attempts` judges such a node once it is ready. Until then no other one is bought.
+    `attempts` judges such a node once it is ready. Until then no other node is bought.
     """
     purchases = _room_bought(requested, free, snapshot, ledger, Workloads())
     waiting = {

@@ -1,11 +1,11 @@
 """Warm capacity: stopped instances that CapacityBuffers keep, which of them start for pods, and which are missing.
 
-Pods of a buffer's namespace that request as much as its template start its instances whatever a new node would cost:
-the buffer asks for time, and its instances are the price for that. For all other pods, a new node is replaced by a
-stopped instance that holds the same pods and costs no more.
+Pods of a buffer's namespace that request as much as its template start its instances, whatever a new node would cost:
+the buffer asks for fast starts, and its instances are the price. For all other pods, a stopped instance replaces a new
+node if it holds the same pods and costs no more.
 
-At most as many instances as a buffer asks for run to be prepared at the same time. So at worst, a buffer costs what
-running nodes for it would cost.
+At most as many instances as a buffer asks for run at the same time to be prepared. So at worst, a buffer costs as much
+as running nodes for it.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from nodesmith.model.ledger.breakers import wait_after
 from nodesmith.model.snapshot import Snapshot
 
 _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
-"""Reasons for a replacement that leave an instance of use until then."""
+"""Reasons for a replacement with which an instance may still start until it is replaced."""
 _ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
 _EPSILON_USD = 1e-9
 _CHECKED_PER_POD = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
-"""Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
+"""Labels of a planned node that an instance need not match as such: the pods' requirements on them are checked."""
 _BY_READINESS = Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING
 _ORDER = {phase: number for number, phase in enumerate(_BY_READINESS)}
 
 
 @dataclass(frozen=True, slots=True)
 class WarmClaim:
-    """One claim that keeps warm capacity, for how many planned pods it has room, and why it must be replaced if so."""
+    """A claim that keeps warm capacity for so many planned `pods`. `stale` is why it must be replaced, or empty."""
 
     claim: NodeClaim
     pods: int
@@ -82,17 +82,17 @@ class WarmCapacity:
 
     @property
     def ready(self) -> int:
-        """For how many pods there are stopped instances that need no replacement."""
+        """The number of pods for which there are stopped instances that need no replacement."""
         return sum(entry.pods for entry in self.entries if entry.is_ready and not entry.stale)
 
     @property
     def coming(self) -> int:
-        """For how many pods instances are being prepared."""
+        """The number of pods for which instances are being prepared."""
         return sum(entry.pods for entry in self.entries if not entry.is_ready and not entry.stale)
 
     @property
     def lacking(self) -> int:
-        """For how many pods nothing is kept, or only what must be replaced."""
+        """The number of pods for which there is no instance, or only one that must be replaced."""
         return max(0, self.resolution.count - self.ready - self.coming)
 
     def room(self, bought: int = 0, reason: str = "") -> Room:
@@ -125,18 +125,18 @@ class WarmCapacity:
 
 
 def warm_capacity(
-    snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime, away: Collection[str] = ()
+    snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime, shifted_zones: Collection[str] = ()
 ) -> list[WarmCapacity]:
     """Return the warm capacity of each buffer that asks for some or has some, the oldest buffer first.
 
-    Instances in zones that are shifted `away` cannot start now, so they do not count, and they are kept.
+    Instances in `shifted_zones` cannot start now, so they do not count, and they are kept.
     """
     by_buffer: dict[str, list[NodeClaim]] = {}
     for claim in (claim for claim in claims if claim.is_warm):
         by_buffer.setdefault(claim.buffer, []).append(claim)
     requested = [resolution for resolution in resolutions(snapshot, now) if resolution.is_warm]
-    near = {key: [claim for claim in mine if claim.zone not in away] for key, mine in by_buffer.items()}
-    capacities = [WarmCapacity(r, tuple(_entries(r, near.get(r.key, []), snapshot, now))) for r in requested]
+    open_ = {key: [c for c in members if c.zone not in shifted_zones] for key, members in by_buffer.items()}
+    capacities = [WarmCapacity(r, tuple(_entries(r, open_.get(r.key, []), snapshot, now))) for r in requested]
     for key in sorted(by_buffer.keys() - {resolution.key for resolution in requested}):
         warm_claims = tuple(WarmClaim(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
         capacities.append(WarmCapacity(Resolution.gone(key), warm_claims))
@@ -148,17 +148,17 @@ def _by_use(claim: NodeClaim) -> tuple[int, datetime, str]:
 
 
 def _entries(
-    of: Resolution, claims: list[NodeClaim], snapshot: Snapshot, now: datetime
+    resolution: Resolution, claims: list[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> Iterator[WarmClaim]:
-    pods = of.pods(at_least=1)
+    pods = resolution.pods(at_least=1)
     shape = pods[0].shape if pods else None
     for claim in sorted(claims, key=_by_use):
         held = _holds(claim, shape, snapshot) if shape is not None else len(claim.nominated)
-        yield WarmClaim(claim, held, _stale(claim, of, held, now))
+        yield WarmClaim(claim, held, _stale(claim, resolution, held, now))
 
 
 def _holds(claim: NodeClaim, shape: Shape, snapshot: Snapshot) -> int:
-    """Return for how many pods of a shape a claim has room, at most those that it was bought for."""
+    """Return how many pods of a shape a claim has room for, but at most as many as it was bought for."""
     existing = in_flight_node(claim, snapshot)
     return existing.fits(shape, len(claim.nominated)) if existing.admits(shape) else 0
 
@@ -173,10 +173,10 @@ def _stale(claim: NodeClaim, resolution: Resolution, held: int, now: datetime) -
         return ""
     if resolution.template.images and set(resolution.template.images) != set(claim.images):
         return IMAGES_CHANGED
-    return "" if held or _is_in_vain(claim, resolution, held) else TEMPLATE_CHANGED
+    return "" if held or _has_no_room(claim, resolution, held) else TEMPLATE_CHANGED
 
 
-def _is_in_vain(claim: NodeClaim, resolution: Resolution, held: int) -> bool:
+def _has_no_room(claim: NodeClaim, resolution: Resolution, held: int) -> bool:
     """Return whether a claim was bought for pods like those of today and has no room for any of them."""
     pods = resolution.pods(at_least=1)
     return not held and bool(pods) and Workloads().of(pods[0]) in claim.attempts
@@ -199,36 +199,36 @@ def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) ->
 class WarmDemand:
     """The planned pods that warm capacity is bought for now, with the number of the attempt.
 
-    `why` says why nothing is bought for the rest, and `due` when that ends.
+    `reason` says why nothing is bought for the rest, and `due` when that ends.
     """
 
     pods: tuple[Pod, ...] = ()
     attempts: Mapping[str, int] = field(default_factory=dict)
-    why: str = ""
+    reason: str = ""
     due: datetime | None = None
 
 
-def wanted(warm: WarmCapacity, now: datetime) -> WarmDemand:
+def warm_demand(warm: WarmCapacity, now: datetime) -> WarmDemand:
     """Return what to buy for a buffer.
 
-    An instance that has no room for the pods that it was bought for is kept as the evidence that buying another one is
-    in vain. The next one is bought after the same waits as for pods (`attempts`), and for one pod.
+    If an instance has no room for the pods that it was bought for, it is kept as the evidence that another one would
+    not help either. The next one is bought after the same waits as for pods (`attempts`), and for one pod.
     """
     pods = warm.resolution.pods()
     if not warm.lacking or not pods:
         return WarmDemand()
     workload = Workloads().of(pods[0])
-    vain = [entry.claim for entry in warm.entries if _is_in_vain(entry.claim, warm.resolution, entry.pods)]
-    if not vain:
+    full = [entry.claim for entry in warm.entries if _has_no_room(entry.claim, warm.resolution, entry.pods)]
+    if not full:
         return WarmDemand(tuple(pods[: warm.lacking]), {workload: 1})
-    last = max(vain, key=lambda claim: (claim.created_at, claim.name))
+    last = max(full, key=lambda claim: (claim.created_at, claim.name))
     attempt = last.attempts[workload]
     until = last.created_at + max(wait_after(attempt), timedelta(minutes=1))
     if now < until:
         message = (
             f"NodeClaim {last.name} was bought for it and has no room; tried again after {until:%H:%M:%S} UTC"
         )
-        return WarmDemand(why=message, due=until)
+        return WarmDemand(reason=message, due=until)
     return WarmDemand(tuple(pods[:1]), {workload: attempt + 1})
 
 
@@ -285,32 +285,32 @@ class Starting:
         return bool(self._claims)
 
     def nodes(self) -> list[ExistingNode]:
-        """Return all of them as nodes."""
+        """Return all these instances as nodes."""
         return [in_flight_node(claim, self._inputs.snapshot) for claim in self._claims.values()]
 
     def nodes_to_start(
         self, fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
     ) -> list[ExistingNode]:
-        """Return, as nodes, the instances that start for pods of their buffers, which find no room in `free`."""
+        """Return, as nodes, the instances that start for pods of their buffers that find no room in `free`."""
         room, waiting, starting = [existing.copy() for existing in free], list(fresh), list[ExistingNode]()
         for resolution in resolutions(self._inputs.snapshot, self._inputs.now):
-            mine = [claim for claim in self._claims.values() if claim.buffer == resolution.key]
-            pods = [pod for pod in waiting if _is_like(pod, resolution)] if mine else []
+            buffer_claims = [claim for claim in self._claims.values() if claim.buffer == resolution.key]
+            pods = [pod for pod in waiting if _is_like(pod, resolution)] if buffer_claims else []
             if not pods:
                 continue
-            nodes = [in_flight_node(claim, self._inputs.snapshot) for claim in mine]
+            nodes = [in_flight_node(claim, self._inputs.snapshot) for claim in buffer_claims]
             placed = planner.assign(pods, [*room, *nodes], PreferenceMode.RULE).placed
             used = {existing.name for existing in nodes} & placed.keys()
             placed_keys = {key for keys in placed.values() for key in keys}
             waiting = [pod for pod in waiting if pod.key not in placed_keys]
             room += [existing for existing in nodes if existing.name in used]
-            starting += [in_flight_node(claim, self._inputs.snapshot) for claim in mine if claim.name in used]
+            starting += [in_flight_node(c, self._inputs.snapshot) for c in buffer_claims if c.name in used]
         return starting
 
     def replacing(
         self, nodes: Sequence[PlannedNode], pods: Mapping[str, Pod], used: Collection[str]
     ) -> dict[str, NodeClaim]:
-        """Return, by the name of a planned node, the instance that takes its place: it costs no more."""
+        """Return, by the name of a planned node, an instance that replaces it and costs no more."""
         available = [claim for claim in self._claims.values() if claim.name not in used]
         replaced: dict[str, NodeClaim] = {}
         for node in sorted(nodes, key=lambda node: (-node.price_hourly_usd, node.claim.name)):
@@ -333,7 +333,7 @@ class Starting:
         return True
 
     def start(self, name: str, pods: Sequence[str], attempts: Mapping[str, int]) -> NodeClaim | None:
-        """Return the claim as it starts for pods (namespace/name); None if `name` is no such claim."""
+        """Return the claim as it starts for pods (namespace/name); None if no startable claim has this name."""
         claim = self._claims.get(name)
         if claim is None:
             return None
@@ -374,14 +374,14 @@ def started(
     placements |= {swaps[n.claim.name].name: n.claim.nominated for n in nodes if n.claim.name in swaps}
     starts = []
     for name, keys in sorted(placements.items()):
-        noted = repeating.attempts_of(by_key[key] for key in keys if key in by_key)
-        starts.append(starting.start(name, keys, noted))
+        attempts = repeating.attempts_of(by_key[key] for key in keys if key in by_key)
+        starts.append(starting.start(name, keys, attempts))
     bought = tuple(node for node in nodes if node.claim.name not in swaps)
     return bought, dict(sorted(placements.items())), tuple(claim for claim in starts if claim is not None)
 
 
 def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
-    """Return whether an instance has the labels that a planned node has for the sake of topology."""
+    """Return whether an instance has the labels that topology requires of a planned node."""
     labels = {**claim.requirements.settled, **claim.labels, ZONE: claim.zone}
     for key, requirement in node.claim.requirements.items():
         value = labels.get(key)
@@ -393,7 +393,7 @@ def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
 
 
 def _is_like(pod: Pod, resolution: Resolution) -> bool:
-    """Return whether a buffer is kept for a pod: of its namespace, and with requests as large as its template's."""
+    """Return whether a pod is in a buffer's namespace and requests as much of some resource as the template."""
     if resolution.template is None or pod.shape.namespace != resolution.template.shape.namespace:
         return False
     requests = resolution.template.shape.requests.nonzero()

@@ -1,6 +1,6 @@
-"""What would let a NodePool buy for pods: remedies for its obstacles, and for selections that no node of it can meet.
+"""Remedies that would let a NodePool buy for pods: for its obstacles, and for selections that none of its nodes meets.
 
-A selection is explained if it is impossible on its own.
+Only a selection that is impossible on its own is explained.
 """
 
 from __future__ import annotations
@@ -45,143 +45,163 @@ _CAUSES = (
     (NO_RESERVATION, "let its EC2NodeClass select a capacity reservation, or allow another capacity type"),
     (NOT_SOLD, "allow more instance types, zones or capacity types"),
 )
-"""What an obstacle says anywhere, and the remedy."""
+"""Phrases that an obstacle may contain at any place, each with the remedy."""
 _MEANT = re.compile(r"did you mean '[^']*'\?")
 
 
-def of_obstacle(why: str) -> str:
-    """Return what would let a NodePool buy again; empty if unknown."""
-    meant = _MEANT.search(why)
-    named = next((fix for what, fix in _CAUSES if what in why), "")
-    return meant[0] if meant else named or first_fix(_OBSTACLES, why)
+def of_obstacle(obstacle: str) -> str:
+    """Return the remedy that would let a NodePool buy again; empty if unknown."""
+    suggestion = _MEANT.search(obstacle)
+    remedy = next((fix for phrase, fix in _CAUSES if phrase in obstacle), "")
+    return suggestion[0] if suggestion else remedy or first_fix(_OBSTACLES, obstacle)
 
 
 def first_fix(rows: tuple[tuple[str, str], ...], text: str) -> str:
-    """Return the remedy of the first row whose beginning begins `text`; empty if there is none."""
+    """Return the remedy of the first row with a beginning that `text` starts with; empty if there is none."""
     return next((fix for beginning, fix in rows if text.startswith(beginning)), "")
 
 
 class Exclusion(NamedTuple):
-    """The requirement of the pods, why it leaves no node, and what would help."""
+    """A requirement of the pods, the reason why it leaves no node, and the remedy."""
 
-    wanted: Requirement
-    why: str
+    requirement: Requirement
+    reason: str
     fix: str
 
 
 def exclusions(shape: Shape, template: Template) -> list[Exclusion]:
-    """Return the pods' requirements, by key, that leave no node of the NodePool even without the others.
+    """Return, in order of key, the pods' requirements that alone leave no node of the NodePool.
 
-    Of several alternatives of the node affinity, the first one counts.
+    If the node affinity has several alternatives, only the first one is checked.
     """
-    own = {str(one) for term in shape.own_terms for one in term.values()}
-    found = []
-    for key, wanted in sorted(shape.terms[0].items() if shape.terms else ()):
+    own_requirements = {str(own_requirement) for term in shape.own_terms for own_requirement in term.values()}
+    results = []
+    for key, requirement in sorted(shape.terms[0].items() if shape.terms else ()):
         match key:
             case labels.ZONE:
-                excluded = _of_zone(wanted, template, is_own=str(wanted) in own)
+                excluded = _of_zone(requirement, template, is_own=str(requirement) in own_requirements)
             case labels.CAPACITY_TYPE:
-                excluded = _of_capacity_type(wanted, template)
+                excluded = _of_capacity_type(requirement, template)
             case labels.OS:
-                excluded = _of_system(wanted, template)
+                excluded = _of_system(requirement, template)
             case _:
-                excluded = _of_type(wanted, template)
+                excluded = _of_type(requirement, template)
         if excluded is not None:
-            found.append(Exclusion(wanted, *excluded))
-    return found
+            results.append(Exclusion(requirement, *excluded))
+    return results
 
 
-_Found = tuple[str, str] | None
-"""Why a requirement leaves no node, and what would help."""
+_Explanation = tuple[str, str] | None
+"""The reason why a requirement leaves no node, and the remedy."""
 
 
-def _of_zone(wanted: Requirement, template: Template, *, is_own: bool) -> _Found:
-    ours = sorted({subnet.zone for subnet in template.status.subnets})
-    if template.status.placement_group is not None or template.shifted or any(map(wanted.allows, ours)):
+def _of_zone(requirement: Requirement, template: Template, *, is_own: bool) -> _Explanation:
+    zones = sorted({subnet.zone for subnet in template.status.subnets})
+    if template.status.placement_group is not None or template.shifted or any(map(requirement.allows, zones)):
         return None
-    name, listed = template.nodeclass.name, ", ".join(ours)
-    if wanted.complement or not ours:
-        return f"needs {wanted}, but EC2NodeClass {name} launches in {listed or 'no zone'} only", (
-            f"allow one of {listed} in the pods" if ours else f"give EC2NodeClass {name} subnets"
+    name, listed = template.nodeclass.name, ", ".join(zones)
+    if requirement.complement or not zones:
+        return f"needs {requirement}, but EC2NodeClass {name} launches in {listed or 'no zone'} only", (
+            f"allow one of {listed} in the pods" if zones else f"give EC2NodeClass {name} subnets"
         )
-    asked = sorted(wanted.values)
-    sold = {o.zone for kind in template.types.types for o in kind.offerings}
-    if sold.isdisjoint(asked):
+    requested = sorted(requirement.values)
+    offered_zones = {o.zone for kind in template.types.types for o in kind.offerings}
+    if offered_zones.isdisjoint(requested):
         fix = f"use one of {listed}" if is_own else f"use volumes in {listed}"
-        return f"no instance type is sold in {' or '.join(asked)}", fix
-    known = " or ".join(sorted(sold.intersection(asked)))
-    fix = f"give EC2NodeClass {name} a subnet with free addresses in {known}"
-    why = f"needs {wanted}, but EC2NodeClass {name} launches in {listed} only"
-    return why, f"{fix}, or let the pods run in {listed}" if is_own else fix
+        return f"no instance type is sold in {' or '.join(requested)}", fix
+    named_zones = " or ".join(sorted(offered_zones.intersection(requested)))
+    fix = f"give EC2NodeClass {name} a subnet with free addresses in {named_zones}"
+    reason = f"needs {requirement}, but EC2NodeClass {name} launches in {listed} only"
+    return reason, f"{fix}, or let the pods run in {listed}" if is_own else fix
 
 
-def _of_capacity_type(wanted: Requirement, template: Template) -> _Found:
-    if wanted.complement or wanted.values != {RESERVED} or template.reserved.by_type:
+def _of_capacity_type(requirement: Requirement, template: Template) -> _Explanation:
+    if requirement.complement or requirement.values != {RESERVED} or template.reserved.by_type:
         return None
     name = template.nodeclass.name
-    why = (
-        f"needs {wanted}, but EC2NodeClass {name} has no free capacity reservation that the NodePool may use"
-    )
-    return why, f"select one in EC2NodeClass {name}, or allow another capacity type in the pods"
+    reason = f"needs {requirement}, but EC2NodeClass {name} has no free capacity reservation that the NodePool may use"
+    return reason, f"select one in EC2NodeClass {name}, or allow another capacity type in the pods"
 
 
-def _of_system(wanted: Requirement, template: Template) -> _Found:
+def _of_system(requirement: Requirement, template: Template) -> _Explanation:
     family = template.nodeclass.ami_family
     systems = sorted(_values(OS, template.types.types))
-    if any(map(wanted.allows, systems)) or not systems:
+    if any(map(requirement.allows, systems)) or not systems:
         return None
-    why = f"needs {wanted}, but its nodes run {' or '.join(systems)} (amiFamily {family})"
-    if wanted.complement or not wanted.values & {"linux", "windows"}:
-        return why, nearest(min(wanted.values, default=""), ("linux", "windows"))
-    return why, f"create a NodePool whose EC2NodeClass has images of {' or '.join(sorted(wanted.values))}"
+    reason = f"needs {requirement}, but its nodes run {' or '.join(systems)} (amiFamily {family})"
+    if requirement.complement or not requirement.values & {"linux", "windows"}:
+        return reason, nearest(min(requirement.values, default=""), ("linux", "windows"))
+    return (
+        reason,
+        f"create a NodePool whose EC2NodeClass has images of {' or '.join(sorted(requirement.values))}",
+    )
 
 
-def _of_type(wanted: Requirement, template: Template) -> _Found:
-    alone = Requirements.of(wanted)
-    every = template.every.types
-    if wanted.key in OFFERING_KEYS or wanted.tolerates_absence or not _values(wanted.key, every):
+def _of_type(requirement: Requirement, template: Template) -> _Explanation:
+    alone = Requirements.of(requirement)
+    all_types = template.every.types
+    if (
+        requirement.key in OFFERING_KEYS
+        or requirement.tolerates_absence
+        or not _values(requirement.key, all_types)
+    ):
         return None
-    if not any(_has(kind, wanted, alone) for kind in every):
-        return _of_none(wanted, every)
+    if not any(_has(kind, requirement, alone) for kind in all_types):
+        return _of_none(requirement, all_types)
     name = template.nodeclass.name
-    having = [kind for kind in template.types.types if _has(kind, wanted, alone)]
+    having = [kind for kind in template.types.types if _has(kind, requirement, alone)]
     if not having:
-        why = f"needs {wanted}, but no image of EC2NodeClass {name} boots such instance types"
-        return why, f"let EC2NodeClass {name} have images for them, or remove {wanted.key} from the pods"
-    own = {k: r for k, r in template.requirements.items() if k not in OFFERING_KEYS}
-    if any(_has(kind, wanted, alone) for kind in matching_types(template.types, Requirements(own)).types):
+        reason = f"needs {requirement}, but no image of EC2NodeClass {name} boots such instance types"
+        return (
+            reason,
+            f"let EC2NodeClass {name} have images for them, or remove {requirement.key} from the pods",
+        )
+    pool_requirements = {k: r for k, r in template.requirements.items() if k not in OFFERING_KEYS}
+    if any(
+        _has(kind, requirement, alone)
+        for kind in matching_types(template.types, Requirements(pool_requirements)).types
+    ):
         return None
-    blaming = [r for r in own.values() if all(type_refusal(Requirements.of(r), kind) for kind in having)]
-    who = str(min(blaming, key=str)) if blaming else "its requirements together"
-    why = f"needs {wanted}, but {who} of the NodePool excludes all such instance types"
+    blaming = [
+        r
+        for r in pool_requirements.values()
+        if all(type_refusal(Requirements.of(r), kind) for kind in having)
+    ]
+    cause = str(min(blaming, key=str)) if blaming else "its requirements together"
+    reason = f"needs {requirement}, but {cause} of the NodePool excludes all such instance types"
     if not blaming:
-        why = why.replace("of the NodePool excludes", "exclude")
-    return why, f"allow them in NodePool {template.name}, or remove {wanted.key} from the pods"
+        reason = reason.replace("of the NodePool excludes", "exclude")
+    return reason, f"allow them in NodePool {template.name}, or remove {requirement.key} from the pods"
 
 
-def unknown_value(wanted: Requirement, template: Template) -> Exclusion | None:
-    """Return why no instance type of the region has what pods select, and what would help; None if some type has it."""
-    every = template.every.types
-    known = _values(wanted.key, every)
-    if wanted.key in OFFERING_KEYS or wanted.complement or not known or not known.isdisjoint(wanted.values):
+def unknown_value(requirement: Requirement, template: Template) -> Exclusion | None:
+    """Return why no instance type of the region meets a requirement, and the remedy; None if some type does."""
+    all_types = template.every.types
+    values = _values(requirement.key, all_types)
+    if (
+        requirement.key in OFFERING_KEYS
+        or requirement.complement
+        or not values
+        or not values.isdisjoint(requirement.values)
+    ):
         return None
-    return Exclusion(wanted, *_of_none(wanted, every))
+    return Exclusion(requirement, *_of_none(requirement, all_types))
 
 
-def _of_none(wanted: Requirement, every: Sequence[InstanceType]) -> tuple[str, str]:
-    values = _values(wanted.key, every)
+def _of_none(requirement: Requirement, types: Sequence[InstanceType]) -> tuple[str, str]:
+    values = _values(requirement.key, types)
     numbers = sorted(int(value) for value in values if value.isdecimal())
-    why = f"no instance type has {wanted}"
-    if not wanted.complement:
-        fix = nearest(min(wanted.values, default=""), tuple(sorted(values)))
-        return why, f"remove {wanted.key} from the pods" if fix == "leave it out" else fix
+    reason = f"no instance type has {requirement}"
+    if not requirement.complement:
+        fix = nearest(min(requirement.values, default=""), tuple(sorted(values)))
+        return reason, f"remove {requirement.key} from the pods" if fix == "leave it out" else fix
     if numbers:
-        why = f"{why}: the values are {numbers[0]:,} to {numbers[-1]:,}"
-    return why, f"loosen or remove {wanted.key} in the pods"
+        reason = f"{reason}: the values are {numbers[0]:,} to {numbers[-1]:,}"
+    return reason, f"loosen or remove {requirement.key} in the pods"
 
 
-def _has(kind: InstanceType, wanted: Requirement, alone: Requirements) -> bool:
-    return wanted.key in kind.labels and type_refusal(alone, kind) is None
+def _has(kind: InstanceType, requirement: Requirement, alone: Requirements) -> bool:
+    return requirement.key in kind.labels and type_refusal(alone, kind) is None
 
 
 def _values(key: str, types: Iterable[InstanceType]) -> set[str]:

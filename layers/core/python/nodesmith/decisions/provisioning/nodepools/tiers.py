@@ -1,6 +1,6 @@
 """The NodePools that may buy, as templates in tiers of weight, and why the others may not.
 
-NodePools whose nodes do not join the cluster are left alone for a while, then tried with one node at a time.
+If a NodePool's nodes do not join the cluster, it does not buy for a while, and is then tried with one node at a time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 @dataclass(frozen=True, slots=True)
 class Obstructed:
-    """A NodePool that follows pods and may not buy now, and what its nodes would be if it could.
+    """A NodePool that follows pods and may not buy now, with the data of the nodes that it would buy otherwise.
 
     `nodeclass` is None if it is missing or not valid.
     """
@@ -74,15 +74,15 @@ class Obstructed:
 
     @property
     def requirements(self) -> Requirements:
-        """What its nodes would have."""
+        """The requirements that its nodes would meet."""
         return self.pool.requirements.union(Requirements.from_labels(template_labels(self.pool)))
 
     @property
     def types(self) -> TypeSet:
-        """The instance types that it allows, whether or not EC2 has them; those of a usual NodeClass if it has none."""
+        """The instance types that it allows, whether or not EC2 has them. Without a NodeClass, defaults apply."""
         configuration = NodeConfiguration.of(self.nodeclass) if self.nodeclass else NodeConfiguration()
-        known = instance_types(self.catalog, configuration, self.settings)
-        parts = all_with_parts(known, self.pool.options.gpu_parts)
+        types = instance_types(self.catalog, configuration, self.settings)
+        parts = all_with_parts(types, self.pool.options.gpu_parts)
         return matching_types(type_set(parts), self.requirements)
 
 
@@ -90,8 +90,8 @@ class Obstructed:
 class Pools:
     """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
 
-    `without_types` are NodePools that could buy but have no instance type left. `obstructed` are those of `obstacles`
-    that pods could get nodes from if the obstacle went away.
+    `without_types` are NodePools that could buy but have no instance type left. `obstructed` are NodePools that could
+    buy for pods without their obstacle.
     """
 
     tiers: tuple[tuple[Template, ...], ...]
@@ -117,8 +117,8 @@ def pools(
 ) -> Pools:
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others.
 
-    A NodePool whose nodes did not join is tried with `nodes_of_trial` nodes: more than one for pods that run together
-    or not at all, since the trial would never begin otherwise.
+    If a NodePool's nodes did not join, it is tried with `nodes_of_trial` nodes. For pods that run all together or not
+    at all, that is more than one, since the trial would never begin otherwise.
     """
     nodeclasses, problems = _nodeclasses(snapshot)
     used, paid = usages(snapshot, ledger, settings, now), applied_now(ledger, catalog, now)
@@ -147,10 +147,10 @@ def pools(
             if not pool.is_static:
                 unready = nodeclasses.get(pool.nodeclass.name)
                 obstructed[pool.name] = Obstructed(pool, unready, catalog, settings)
-    usable = sorted((t for t in templates if t.choices), key=lambda t: (-t.pool.weight, t.name))
-    tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    buying = sorted((t for t in templates if t.choices), key=lambda t: (-t.pool.weight, t.name))
+    tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(buying, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)
-    without_types = tuple(sorted(template.name for template in templates if not template.choices))
+    without_types = tuple(sorted(candidate.name for candidate in templates if not candidate.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
         stated += overlays_of(snapshot, catalog, settings).findings
@@ -158,7 +158,7 @@ def pools(
 
 
 def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:
-    """Return the templates of one tier, which are packed together: if one asks for few nodes, that holds for all."""
+    """Return the templates of one tier. They are packed together, so if one wants few nodes, that applies to all."""
     if not any(member.pool.options.objective is Objective.LEAST_NODES for member in tier):
         return tier
     return tuple(replace(member, least_nodes=True) for member in tier)
@@ -231,16 +231,14 @@ def template_of(
     quotas: Sequence[Usage] | None = None,
     nodes_of_trial: int = 1,
 ) -> Template:
-    """Return what a NodePool may buy now; its EC2NodeClass must be ready.
+    """Return the template of a NodePool: what it may buy now. Its EC2NodeClass must be ready.
 
-    `quotas` are what counts against each quota, if the caller knows it already; `nodes_of_trial` is as in `pools`.
+    `quotas` is the usage of each quota, if the caller has it already. `nodes_of_trial` is the same as in `pools`.
     """
     status = ledger.nodeclasses[nodeclass.name]
     configuration = NodeConfiguration.of(nodeclass, tenancies(pool, snapshot))
-    instance_types = known_types(catalog, configuration, settings, status, ledger.learned)
-    types = type_set(
-        all_with_parts(attaching(instance_types, snapshot.attach_limits), pool.options.gpu_parts)
-    )
+    learned_types = known_types(catalog, configuration, settings, status, ledger.learned)
+    types = type_set(all_with_parts(attaching(learned_types, snapshot.attach_limits), pool.options.gpu_parts))
     if snapshot.nodeoverlays:
         types = overlays_of(snapshot, catalog, settings).on(pool, types)
     if snapshot.simulated is not None:
@@ -275,10 +273,10 @@ def template_of(
     result = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
     result = limited(result, usages(snapshot, ledger, settings, now) if quotas is None else quotas)
     result = _limited_by_group(result, room)
-    away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
-    if away:
-        obstacle = f"{result.obstacle}; {'; '.join(away)}" if result.obstacle else ""
-        result = replace(result, obstacle=obstacle, shifted=tuple(away))
+    shifts = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
+    if shifts:
+        obstacle = f"{result.obstacle}; {'; '.join(shifts)}" if result.obstacle else ""
+        result = replace(result, obstacle=obstacle, shifted=tuple(shifts))
     return limited_to_trial(result, ledger, nodes_of_trial)
 
 
@@ -307,15 +305,15 @@ def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClas
 
 
 def _limited_by_group(unlimited: Template, room: Mapping[str, int]) -> Template:
-    """Limit a NodePool to what its placement group still takes in each zone."""
-    full = sorted(zone for zone, left in room.items() if not left)
+    """Limit a NodePool to the instances that its placement group still admits in each zone."""
+    full = sorted(zone for zone, vacancies in room.items() if not vacancies)
     group, obstacle = unlimited.status.placement_group, unlimited.obstacle
     if not room or group is None:
         return unlimited
     if obstacle and full:
-        where = ", ".join(full)
-        obstacle += f"; placement group {group.name} has {MOST_SPREAD} instances in {where}, EC2's limit"
-    limits = Resources({group_limit(zone): left for zone, left in room.items() if left})
+        full_zones = ", ".join(full)
+        obstacle += f"; placement group {group.name} has {MOST_SPREAD} instances in {full_zones}, EC2's limit"
+    limits = Resources({group_limit(zone): vacancies for zone, vacancies in room.items() if vacancies})
     return replace(unlimited, remaining=unlimited.remaining + limits, obstacle=obstacle)
 
 
@@ -326,7 +324,7 @@ def _has_subnet(status: NodeClassStatus, zone: str) -> bool:
 def _used_capacity(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
     """Return the total capacity of a NodePool's nodes, including those in flight; `nodes` counts them.
 
-    Bought nodes count with the capacity in the ledger: a Node that shows less must not make room for more.
+    Bought nodes count with their capacity in the ledger: if a Node shows less, that must not make room for more nodes.
     """
     own_claims = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     claimed = {claim.provider_id for claim in claims if claim.provider_id}
@@ -342,7 +340,7 @@ def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
 
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
-    """Return why a NodePool whose nodes do not join, or were bought in vain, may not buy now; empty if it may."""
+    """Return why a NodePool may not buy now, if its nodes do not join or were not used; empty if it may."""
     if obstacle := breaker_obstacle(pool.name, ledger, now):
         return obstacle
     health = health_of(pool, ledger)
@@ -355,9 +353,9 @@ def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
 
 
 def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
-    """Return why a NodePool whose nodes were bought in vain may not buy now; empty if it may.
+    """Return why a NodePool may not buy now, if its nodes were not used; empty if it may.
 
-    After the wait it is tried with one node, and with the next once that one is used.
+    After the wait it is tried with one node, and with the next node once the first is used.
     """
     health = ledger.health.get(nodepool)
     if health is None or not health.launches.is_tripped:
@@ -371,19 +369,19 @@ def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
 
 
 def _is_open(claim: NodeClaim, since: datetime) -> bool:
-    """Return whether a claim was bought since a time, and it is not known yet whether that was in vain."""
+    """Return whether a claim was bought since a time, and it is not known yet whether pods use it."""
     is_over = claim.phase is Phase.GIVEN_UP or claim.use in (USED, WITHDRAWN)
     return claim.bought_at >= since and not is_over and (bool(claim.nominated) or claim.phase in _UNDER_WAY)
 
 
-def limited_to_trial(template: Template, ledger: Ledger, nodes: int = 1) -> Template:
-    """Limit a NodePool whose nodes did not join, or were bought in vain, to so many nodes."""
-    reason = why_on_trial(template.pool, ledger)
+def limited_to_trial(candidate: Template, ledger: Ledger, nodes: int = 1) -> Template:
+    """Limit a NodePool to so many nodes if its nodes did not join or were not used."""
+    reason = why_on_trial(candidate.pool, ledger)
     if not reason:
-        return template
-    nodes_left = min(nodes, template.remaining.get(NODES, nodes))
+        return candidate
+    nodes_left = min(nodes, candidate.remaining.get(NODES, nodes))
     reason = f"{reason}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
-    return replace(template, remaining=Resources({**template.remaining, NODES: nodes_left}), trial=reason)
+    return replace(candidate, remaining=Resources({**candidate.remaining, NODES: nodes_left}), trial=reason)
 
 
 def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
@@ -395,5 +393,5 @@ def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
 
 
 def _failed(health: RegistrationHealth) -> str:
-    of = len(health.endings)
-    return f"{health.failures} of its last {of} nodes did not join ({health.reason}: {health.message})"
+    number = len(health.endings)
+    return f"{health.failures} of its last {number} nodes did not join ({health.reason}: {health.message})"
