@@ -1,9 +1,9 @@
 """Whether pods of a shape may run on a NodePool's nodes or on an instance type, and if not, why not.
 
-Where a NodePool has nothing to buy at all, `no_choice` says why: its requirements, images, offerings, or DaemonSets.
+If a NodePool has nothing to buy at all, `no_choice` says why: its requirements, images, offerings, or DaemonSets.
 
-kube-scheduler does not compare operating systems, so a pod says that it runs on Windows nodes by what it selects or
-tolerates. All others are taken for Linux pods, whose images fail there.
+kube-scheduler does not compare operating systems, so a pod shows by its selectors or tolerations that it runs on
+Windows nodes. All other pods count as Linux pods: their images fail on Windows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_ALTERNATIVES = 32
 
 
 def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Requirement | None:
-    """Return the first requirement (by key) that the type cannot meet; None when it meets all.
+    """Return the first requirement (by key) that the type cannot meet; None if it meets all.
 
     Keys that no type defines belong to the NodePool and are not checked here.
     """
@@ -73,7 +73,7 @@ def allows_offering(requirements: Mapping[str, Requirement], offering: Offering)
 
 
 def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, str]:
-    """Return the labels in `OFFERING_KEYS`; the zone id is empty where it is unknown."""
+    """Return the labels in `OFFERING_KEYS`; the zone id is empty if it is unknown."""
     return {
         ZONE: zone,
         ZONE_ID: zone_id,
@@ -85,7 +85,7 @@ def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, st
 class TypeSet:
     """Instance types in order of name.
 
-    Compared by identity, which makes it a cheap key; `type_set` returns the same object for the same types.
+    A set is compared by identity, so it is a cheap key; `type_set` returns the same object for the same types.
     """
 
     __slots__ = ("_by_key", "names", "types")
@@ -110,7 +110,7 @@ class TypeSet:
 
 
 def _grouped(types: Iterable[InstanceType], key: str) -> list[tuple[InstanceType, frozenset[str]]]:
-    """Group types by what they define for a key: one type of each group, and the names of all in the group."""
+    """Group types by their value for a key; return one type of each group, and the names of all types in it."""
     groups: dict[object, list[InstanceType]] = {}
     for instance_type in types:
         value = (
@@ -142,8 +142,8 @@ class _Identity:
 
 
 @lru_cache(maxsize=64)
-def _set_of_same(same: _Identity) -> TypeSet:
-    return _set_of_equal(same.types)
+def _set_of_same(identity: _Identity) -> TypeSet:
+    return _set_of_equal(identity.types)
 
 
 @lru_cache(maxsize=64)
@@ -160,7 +160,7 @@ def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
 
 @lru_cache(maxsize=512)
 def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = frozenset()) -> TypeSet:
-    """Return the types whose nodes have what pods ask for.
+    """Return the types whose nodes meet the requirements of pods.
 
     A node lacks the labels that its type lacks, except for those in `given`.
     """
@@ -181,11 +181,11 @@ def compatible_terms(offered: Requirements, shape: Shape) -> tuple[Requirements,
     return tuple(term for term in shape.terms if offered.conflict(term, undefined=WELL_KNOWN) is None)
 
 
-def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
-    """Return the alternatives of pods that need one of `some` and one of `others`; none if no two agree."""
+def joined_terms(terms: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
+    """Return the alternatives of pods that need one of `terms` and one of `others`; none if no two agree."""
     return tuple(
         term.union(other)
-        for term in some
+        for term in terms
         for other in others
         if term.conflict(other, undefined=frozenset(other)) is None
     )[:_MOST_ALTERNATIVES]
@@ -194,7 +194,7 @@ def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -
 def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
     """Return the compatible alternatives that a node can meet with one set of labels.
 
-    Where alternatives want different values of labels that only the NodePool defines, return those that agree with the
+    If alternatives need different values of labels that only the NodePool defines, return those that agree with the
     first.
     """
     terms = compatible_terms(offered, shape)
@@ -205,7 +205,7 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
 
 
 def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
-    """Return what a term asks of labels that a launch chooses and that some nodes of the NodePool may not satisfy.
+    """Return a term's requirements on labels that a launch chooses, if some nodes of the NodePool may not meet them.
 
     These are labels that only the NodePool defines, and the tenancy.
     """
@@ -221,21 +221,21 @@ def is_given(offered: Requirement, requirement: Requirement) -> bool:
 
 
 def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:
-    """Return the requirement that a node with these labels does not meet; None when one alternative is met."""
+    """Return the requirement that a node with these labels does not meet; None if it meets one alternative."""
     refusals = [term.first_refusal(labels) for term in terms]
     return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"
 
 
 WINDOWS = "windows"
 _DISTINGUISHING = frozenset({OS, WINDOWS_BUILD, NODEPOOL, NODECLASS, HOSTNAME})
-"""Labels whose selection says which nodes are meant."""
+"""Labels that distinguish some nodes from others for pods that select them."""
 
 
 def is_for_linux(shape: Shape, labels: Collection[str], taints: Iterable[Taint]) -> bool:
-    """Return whether nothing about pods says that Windows nodes with these labels and taints are theirs.
+    """Return whether nothing shows that pods are meant for Windows nodes with these labels and taints.
 
-    They say so if they select the operating system, the NodePool or a label that is the user's own, or tolerate a taint
-    that keeps other pods off. The pods must be admitted by labels and taints otherwise.
+    Pods show it if they select the operating system, the NodePool or a label of the user, or tolerate a taint that
+    keeps other pods off. The labels and taints must admit the pods otherwise.
     """
     if any(taint.effect != Effect.PREFER_NO_SCHEDULE for taint in taints):
         return False
@@ -245,15 +245,17 @@ def is_for_linux(shape: Shape, labels: Collection[str], taints: Iterable[Taint])
 
 NO_SUBNET, NO_RESERVATION = "its EC2NodeClass launches in", "no free capacity reservation"
 NOT_SOLD = "none is sold"
-"""NO_SUBNET, NO_RESERVATION and NOT_SOLD are parts of the sentence why no offering is left, by cause."""
+"""NO_SUBNET, NO_RESERVATION and NOT_SOLD are parts of the sentence that says why no offering is left."""
 NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MOST_NAMED = 3
 
 
 def _removing(types: TypeSet, requirements: Requirements) -> str:
-    """Return which requirements remove most of these types, each with the number of types it removes."""
-    left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
-    removed = {key: len(types.types) - left[key] for key in requirements}
+    """Return the requirements that remove most of these types, each with the number of types that it removes."""
+    remaining = {
+        key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements
+    }
+    removed = {key: len(types.types) - remaining[key] for key in requirements}
     worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
     named = "; ".join(
         f"{requirements[key]}{_typo(types, requirements[key])} removes {removed[key]:,}" for key in worst
@@ -261,30 +263,30 @@ def _removing(types: TypeSet, requirements: Requirements) -> str:
     return f"of {len(types.types):,} types, {named}"
 
 
-def _typo(types: TypeSet, wanted: Requirement) -> str:
+def _typo(types: TypeSet, requirement: Requirement) -> str:
     """Return the value that a requirement may mean if no type has one of its values; empty if there is none."""
-    known = {kind.labels[wanted.key] for kind in types.types if wanted.key in kind.labels}
-    if wanted.complement or not wanted.values or not known.isdisjoint(wanted.values):
+    values = {kind.labels[requirement.key] for kind in types.types if requirement.key in kind.labels}
+    if requirement.complement or not requirement.values or not values.isdisjoint(requirement.values):
         return ""
     return "".join(
-        f" ({hint.removeprefix(', ')})" for hint in [did_you_mean(min(wanted.values), known)] if hint
+        f" ({hint.removeprefix(', ')})" for hint in [did_you_mean(min(requirement.values), values)] if hint
     )
 
 
 def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
-    """Return what keeps every image off nodes that meet the requirements; empty where an image is compatible.
+    """Return what keeps every image off nodes that meet the requirements; empty if an image is compatible.
 
     Example: `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
     """
-    found = []
+    conflicts = []
     for image in images:
-        asked = Requirements({key: r for key, r in requirements.items() if key in image.requirements})
-        conflict = image.requirements.conflict(asked)
+        relevant = Requirements({key: r for key, r in requirements.items() if key in image.requirements})
+        conflict = image.requirements.conflict(relevant)
         if conflict is None:
             return ""
         name = f"{image.id} ({image.name})" if image.name else image.id
-        found.append(f"{name} boots {conflict.offered} only, asked for is {conflict.wanted}")
-    return "; ".join(found[:_MOST_NAMED])
+        conflicts.append(f"{name} boots {conflict.offered} only, asked for is {conflict.wanted}")
+    return "; ".join(conflicts[:_MOST_NAMED])
 
 
 def no_choice(
@@ -306,44 +308,54 @@ def no_choice(
     if not bootable.types:
         return NO_IMAGE
     if not allowed.types:
-        found = image_conflict(images, requirements) if matching_types(types, requirements).types else ""
-        if found:
-            return f"{NO_IMAGE}: {found}"
+        conflict = image_conflict(images, requirements) if matching_types(types, requirements).types else ""
+        if conflict:
+            return f"{NO_IMAGE}: {conflict}"
         return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
     if offered:
         return (
             f"its DaemonSets ask for more than any of its instance types offers{_crowded(offered, daemons)}"
         )
-    why = _no_offering(allowed, requirements, zones)
-    return f"none of its {len(allowed.types):,} instance types has an offering left: {why}"
+    reason = _no_offering(allowed, requirements, zones)
+    return f"none of its {len(allowed.types):,} instance types has an offering left: {reason}"
 
 
 def _no_offering(allowed: TypeSet, requirements: Requirements, zones: frozenset[str]) -> str:
     """Return why types that a NodePool allows have no offering that it may buy."""
-    wanted, listed = requirements.get(ZONE), ", ".join(sorted(zones))
-    kind = requirements.get(CAPACITY_TYPE)
-    if wanted is not None and not any(map(wanted.allows, zones)):
-        return f"it requires {wanted}, and {NO_SUBNET} {listed or 'no zone'} only"
-    if kind is not None and not (kind.allows(SPOT) or kind.allows(ON_DEMAND)):
-        return f"it requires {kind}, and its EC2NodeClass has {NO_RESERVATION} of such types"
-    own = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
-    sold = [o for t in allowed.types for o in t.offerings if o.zone in zones and allows_offering(own, o)]
-    if not sold:
-        asked = "; ".join(str(own[key]) for key in sorted(own))
-        return f"{NOT_SOLD} with a known price{f' in {listed}' if listed else ''}{f' ({asked})' if asked else ''}"
-    return f"EC2 lately refused all {len(sold):,} that it may buy, for lack of capacity, quota or permission"
+    zone_requirement, listed = requirements.get(ZONE), ", ".join(sorted(zones))
+    capacity_type = requirements.get(CAPACITY_TYPE)
+    if zone_requirement is not None and not any(map(zone_requirement.allows, zones)):
+        return f"it requires {zone_requirement}, and {NO_SUBNET} {listed or 'no zone'} only"
+    if capacity_type is not None and not (capacity_type.allows(SPOT) or capacity_type.allows(ON_DEMAND)):
+        return f"it requires {capacity_type}, and its EC2NodeClass has {NO_RESERVATION} of such types"
+    offering_requirements = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
+    offerings = [
+        o
+        for t in allowed.types
+        for o in t.offerings
+        if o.zone in zones and allows_offering(offering_requirements, o)
+    ]
+    if not offerings:
+        named = "; ".join(str(offering_requirements[key]) for key in sorted(offering_requirements))
+        return f"{NOT_SOLD} with a known price{f' in {listed}' if listed else ''}{f' ({named})' if named else ''}"
+    return f"EC2 lately refused all {len(offerings):,} that it may buy, for lack of capacity, quota or permission"
 
 
 def _crowded(offered: Sequence[InstanceType], daemons: Sequence[tuple[Shape, frozenset[str]]]) -> str:
-    """Return what DaemonSets ask of the largest type, what it offers, and which of them asks most."""
-    kind = max(offered, key=lambda one: (one.allocatable.cpu_milli, one.name))
-    there = [daemon for daemon, types in daemons if kind.name in types]
-    taken = total([daemon.requests for daemon in there])
-    lacking = [name for name in sorted(taken) if taken[name] > kind.allocatable.of(name)]
+    """Return what DaemonSets request on the largest type, what it offers, and which of them requests most."""
+    largest = max(
+        offered, key=lambda instance_type: (instance_type.allocatable.cpu_milli, instance_type.name)
+    )
+    running = [daemon for daemon, types in daemons if largest.name in types]
+    requests = total([daemon.requests for daemon in running])
+    lacking = [name for name in sorted(requests) if requests[name] > largest.allocatable.of(name)]
     if not lacking:
         return ""
     name = lacking[0]
-    most = max(there, key=lambda daemon: (daemon.requests.of(name), daemon.owner))
-    asked, offers = amount_text(name, taken[name]), rounded_down_text(name, max(0, kind.allocatable.of(name)))
-    own = f"{most.namespace}/{most.owner.removeprefix('DaemonSet/')} {amount_text(name, most.requests.of(name))}"
-    return f": {asked} {name}, {own} of it; the largest, {kind.name}, offers {offers}"
+    most = max(running, key=lambda daemon: (daemon.requests.of(name), daemon.owner))
+    requested, available = (
+        amount_text(name, requests[name]),
+        rounded_down_text(name, max(0, largest.allocatable.of(name))),
+    )
+    share = f"{most.namespace}/{most.owner.removeprefix('DaemonSet/')} {amount_text(name, most.requests.of(name))}"
+    return f": {requested} {name}, {share} of it; the largest, {largest.name}, offers {available}"

@@ -1,8 +1,8 @@
-"""Claims whose termination begins: their NodeClaim or Node was deleted, or their Node is lost.
+"""The claims that begin to terminate: their NodeClaim or Node was deleted, or their Node is lost.
 
-A Node is lost if it has gone while its instance runs on: nothing serves pods there, and it is paid for. A kubelet
+A Node is lost if it is gone while its instance still runs: the instance serves no pods, but is paid for. A kubelet
 creates its Node only when it starts. The Node is missing if somebody removed its finalizers and deleted it, if the
-cluster was restored from a backup, or if it was deleted and created again under its name.
+cluster was restored from a backup, or if the cluster was deleted and created again under its name.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
 
 
 def to_end_later(claims: Sequence[NodeClaim], snapshot: Snapshot) -> bool:
-    """Return whether a deleted claim, or one whose Node is deleted, still waits for its budgets to begin to end."""
+    """Return whether budgets still keep a claim from ending after it or its Node was deleted."""
     objects = snapshot.shown_nodeclaims()
     serving = (claim for claim in claims if not claim.is_ending and claim.phase is not Phase.GIVEN_UP)
     return any(_deletion_reason(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
 
 
 class _Pace:
-    """Limits how many nodes go at once after their NodePool was deleted, which deletes all its NodeClaims.
+    """Limits how many nodes end at once after their NodePool was deleted, since that deletes all its NodeClaims.
 
-    The NodePool's budgets continue to apply. If they allow none, one node at a time goes nevertheless.
+    The NodePool's budgets continue to apply. If they allow none, nodes still end, one at a time.
     """
 
     def __init__(self, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
@@ -86,11 +86,11 @@ def _deletion_reason(claim: NodeClaim, manifest: Mapping[str, Any] | None, node:
 
 
 _LONG_AGO, _FAR_AHEAD = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
-"""No deadline lies outside, because the graces of pods are subtracted from it, and an overshoot is added."""
+"""Deadlines stay within these times, because grace periods are subtracted from them, and an overshoot is added."""
 
 
 def deadline_of(claim: NodeClaim, manifest: Mapping[str, Any] | None, now: datetime) -> datetime | None:
-    """Return when the instance is terminated at the latest, None for no deadline.
+    """Return the latest time at which the instance is terminated, or None for no deadline.
 
     This is the NodePool's terminationGracePeriod after the deletion. The annotation
     `karpenter.sh/nodeclaim-termination-timestamp` on the NodeClaim may set an earlier time.
@@ -117,7 +117,7 @@ def _annotated(manifest: Mapping[str, Any] | None) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """Return a time that a user may have written, None if it is invalid."""
+    """Return a time that a user may have written, or None if it is invalid."""
     try:
         return parse_time(text) if isinstance(text, str) else None
     except ValueError:
@@ -130,13 +130,13 @@ _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def without_node(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
-    """Return the claims that have joined and that no Node shows, by name.
+    """Return the claims that have joined but have no Node, in order of name.
 
-    A Node under a name that the instance cannot have counts, since pods may run there. So does a restored Node, which
-    has no provider id.
+    A Node with a name that the instance cannot have also counts, since pods may run there. So does a restored Node,
+    which has no provider id.
     """
     names = {node.name for node in snapshot.nodes if not node.provider_id}
-    found = (
+    claims = (
         claim
         for claim in ledger.claims
         if claim.phase in _JOINED
@@ -144,30 +144,32 @@ def without_node(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
         and not snapshot.nodes_of(claim)
         and not snapshot.impostors_of(claim)
     )
-    return sorted(found, key=lambda claim: claim.name)
+    return sorted(claims, key=lambda claim: claim.name)
 
 
 def still_lost(
     before: Mapping[str, datetime], snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> dict[str, datetime]:
-    """Return since when each claim has been seen without a Node, by a key of its own. Kubernetes does not record it."""
+    """Return, by key, since when each claim has been seen without a Node. Kubernetes does not record this time."""
     return {_key(claim): before.get(_key(claim), now) for claim in without_node(snapshot, ledger)}
 
 
 def lost_long(ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> list[NodeClaim]:
-    """Return the claims that have been without a Node for long enough, by name. `since` is that of `still_lost`."""
-    found = (claim for claim in ledger.claims if now - since.get(_key(claim), now) >= LOST)
-    return sorted(found, key=lambda claim: claim.name)
+    """Return the claims that have had no Node for long enough, in order of name. `since` comes from `still_lost`."""
+    claims = (claim for claim in ledger.claims if now - since.get(_key(claim), now) >= LOST)
+    return sorted(claims, key=lambda claim: claim.name)
 
 
 def lost_claims(
     ledger: Ledger, lost: Collection[str], alive: Collection[str], now: datetime
 ) -> Iterator[EndClaim]:
-    """Yield ends for the claims named in `lost` whose instances run. Lifecycle ends those whose instances are gone."""
+    """Yield ends for the claims in `lost` with a running instance. Lifecycle ends claims with no instance."""
     for claim in sorted(ledger.claims, key=lambda c: c.name):
         if claim.name in lost and claim.instance_id in alive:
-            why = f"Node {claim.node_name} is gone from the cluster, and instance {claim.instance_id} runs"
-            yield EndClaim(claim.terminating("NodeNotFound", why, now))
+            message = (
+                f"Node {claim.node_name} is gone from the cluster, and instance {claim.instance_id} runs"
+            )
+            yield EndClaim(claim.terminating("NodeNotFound", message, now))
 
 
 def _key(claim: NodeClaim) -> str:

@@ -1,6 +1,6 @@
-"""What EC2's answers to launches show: which offerings, subnets and NodePools are left alone, and for how long.
+"""Conclusions from EC2's answers to launches: the offerings, subnets and NodePools to leave alone, and for how long.
 
-Answers about some instance types also show what holds for others: zones without capacity, and the account's quotas.
+Answers about some instance types also concern others: they show zones without capacity, and the account's quotas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 
 _GENERAL = frozenset("cmrt")
-"""The series that are not short for reasons of their own, as those with accelerators are."""
+"""The general series. Others, such as those with accelerators, may be short for reasons of their own."""
 _KINDS_OF_A_ZONE = 10
 _EMPTY = frozenset({"InsufficientInstanceCapacity", "UnfulfillableCapacity", "MaxFleetCountExceeded"})
 """The codes of errors that would hold for the other types of the zone as well"""
@@ -32,14 +32,14 @@ _SERIES = re.compile(r"[a-z]+")
 
 
 def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
-    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
+    """Return the zones, each with a capacity type, in which EC2 presumably has no capacity left at all.
 
-    That is so while the back-offs from one answer hold that named ten instance types there without capacity, of at
-    least two of the series c, m, r and t: otherwise the other types would be tried in vain, call by call. If the
-    account lacks the role for Spot, one is enough.
+    A zone counts if one answer named ten instance types without capacity there, from at least two of the series c, m, r
+    and t, while their back-offs hold. Otherwise each call would try further types, and fail. If the account lacks the
+    role for Spot, one type is enough.
     """
     denied: set[tuple[str, str]] = set()
-    found: dict[tuple[str, str, datetime], set[str]] = {}
+    named_types: dict[tuple[str, str, datetime], set[str]] = {}
     for key, backoff in unavailable.items():
         if not backoff.holds(now):
             continue
@@ -47,10 +47,10 @@ def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> fro
             denied.add((key.capacity_type, key.zone))
         is_general = _series(key.instance_type) in _GENERAL and not key.group
         if is_general and backoff.reason in _EMPTY:
-            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
+            named_types.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
     empty = (
         (capacity_type, zone)
-        for (capacity_type, zone, _), kinds in found.items()
+        for (capacity_type, zone, _), kinds in named_types.items()
         if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
     )
     return frozenset((*denied, *empty))
@@ -66,45 +66,45 @@ def over_quota(
 ) -> frozenset[OfferingKey]:
     """Return the offerings of these types that exceed a quota of vCPUs.
 
-    A quota holds for a capacity type and a group of series, in all zones. What EC2 refused shows that as many vCPUs
-    are too many, and that fewer may not be.
+    A quota applies to a capacity type and a group of series, in all zones. A refusal shows that as many vCPUs as the
+    refused type has are too many, while fewer may be allowed.
     """
     refused = [
         key for key, backoff in unavailable.items() if backoff.reason in VCPU_QUOTAS and backoff.holds(now)
     ]
     if not refused:
         return frozenset()
-    known = {kind.name: kind for kind in types}
+    types_by_name = {kind.name: kind for kind in types}
     least: dict[tuple[str, str], int] = {}
     for key in refused:
-        if key.instance_type in known:
-            counted = key.capacity_type, _counted_with(key.instance_type)
-            cpu = known[key.instance_type].capacity.of(CPU)
-            least[counted] = min(cpu, least.get(counted, cpu))
+        if key.instance_type in types_by_name:
+            quota = key.capacity_type, _counted_with(key.instance_type)
+            cpu = types_by_name[key.instance_type].capacity.of(CPU)
+            least[quota] = min(cpu, least.get(quota, cpu))
     return frozenset(
         OfferingKey(offering.capacity_type, kind.name, offering.zone)
-        for kind in known.values()
+        for kind in types_by_name.values()
         for offering in kind.offerings
         if kind.capacity.of(CPU) >= least.get((offering.capacity_type, _counted_with(kind.name)), _NO_LIMIT)
     )
 
 
 def _counted_with(instance_type: str) -> str:
-    """Return the series, or a name for those that share a quota: the standard ones, and those with graphics."""
+    """Return the series, or the name of a group that shares a quota: standard series, and series with graphics."""
     series = _series(instance_type)
     return "standard" if series in _STANDARD else "graphics" if series in _GRAPHICS else series
 
 
 def _series(instance_type: str) -> str:
-    found = _SERIES.match(instance_type)
-    return found[0] if found else ""
+    match = _SERIES.match(instance_type)
+    return match[0] if match else ""
 
 
 SUBNET_BACKOFF = timedelta(minutes=5)
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
 """EC2 does not know a newly created instance profile for some seconds."""
 _MOST_DENIED = 600
-"""How many offerings that EC2 denies one by one are tried before the NodePool waits: about ten calls."""
+"""The number of offerings that EC2 may deny one by one before the NodePool waits: about ten calls."""
 
 
 def refused_offerings(outcome: LaunchOutcome) -> tuple[Shortfall, ...]:
@@ -128,7 +128,7 @@ def backoffs(
 def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[str, Backoff]:
     """Return the back-offs of subnets in which nothing could be launched.
 
-    They last until readiness has read again how many free addresses each subnet has.
+    They last until readiness has read the number of free addresses of each subnet again.
     """
     answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
     codes = {s.subnet: s.code for answer in answers for s in answer.subnets}
@@ -136,7 +136,7 @@ def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[st
 
 
 def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
-    """Return the offerings that instances came from."""
+    """Return the offerings of the instances that were launched."""
     instances = [outcome.instance for outcome in outcomes if isinstance(outcome, Launched)]
     return {OfferingKey(i.capacity_type, i.instance_type, i.zone) for i in instances}
 
@@ -155,12 +155,12 @@ def shortage(outcome: NoCapacity) -> str:
 def nodepool_backoff(
     outcome: Refused, before: Backoff | None, unavailable: Mapping[OfferingKey, Backoff], now: datetime
 ) -> Backoff | None:
-    """Return the back-off of a NodePool whose launch was refused; None if its other offerings are tried first.
+    """Return the back-off of a NodePool after a refused launch; None if its other offerings are tried first.
 
     `before` is the NodePool's last back-off.
     """
-    codes = {each.code for each in outcome.denied}
-    denied = sum(each.reason in codes and each.holds(now) for each in unavailable.values())
+    codes = {shortfall.code for shortfall in outcome.denied}
+    denied = sum(backoff.reason in codes and backoff.holds(now) for backoff in unavailable.values())
     if outcome.denied and denied < _MOST_DENIED:
         return None
     first = _FIRST_BACKOFFS.get(outcome.reason, FIRST_BACKOFF)
