@@ -19,6 +19,11 @@ class Price:
     estimated: bool = False
 
 
+def estimate_mark(is_estimated: bool) -> str:
+    """Return what precedes a price: `~` for an estimate, nothing for an exact one."""
+    return "~" if is_estimated else ""
+
+
 PriceOf = Callable[[Mapping[str, str]], Price | None]
 """Returns the price of a node with these labels, or None if it is unknown."""
 

@@ -9,7 +9,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
-from nodesmith_formats.prices import HOURS_A_MONTH, Price
+from nodesmith_formats.prices import HOURS_A_MONTH, Price, estimate_mark
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
 
     if price is None:
         return Text("?")
-    mark = "~" if price.estimated else ""
+    mark = estimate_mark(price.estimated)
     hourly = f"{mark}${price.hourly_usd:.4f}"
     if not per_month:
         return Text(hourly)

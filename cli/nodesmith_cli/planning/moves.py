@@ -23,7 +23,7 @@ from nodesmith.model.ledger.moves import Reason
 from nodesmith_cli.output.terminal import ESTIMATE, price_text
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import plain_table
-from nodesmith_formats.prices import HOURS_A_YEAR, Price
+from nodesmith_formats.prices import HOURS_A_YEAR, Price, estimate_mark
 from nodesmith_formats.wording import counted
 
 _DIGITS = 9
@@ -155,7 +155,7 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     if not written["moves"]:
         to.print(_no_moves(written["kept"], written["nodes"]))
     else:
-        mark = "~" if written["savingEstimated"] else ""
+        mark = estimate_mark(written["savingEstimated"])
         going = sum(len(move["sources"]) for move in written["moves"])
         coming = sum(len(move["replacements"]) for move in written["moves"])
         pods = sum(len(move["destinations"]) for move in written["moves"])

@@ -17,6 +17,7 @@ from nodesmith_cli.output.reporting.pricescales import money
 from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.planning.report import gang_names
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections, price_bars
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, some
 
 Report = Mapping[str, Any]
@@ -142,8 +143,8 @@ def _buffers(report: Report | None) -> Html:
 def moves_page(written: Report, now: datetime) -> Html:
     """Return the report of moves. `written` is their JSON data."""
     moves, before, saving = written["moves"], written["priceHourly"], written["savingHourly"]
-    cost, saved = (_mark(written[each]) for each in ("priceEstimated", "savingEstimated"))
-    after = _mark(written["priceEstimated"] or written["savingEstimated"])
+    cost, saved = (estimate_mark(written[each]) for each in ("priceEstimated", "savingEstimated"))
+    after = estimate_mark(written["priceEstimated"] or written["savingEstimated"])
     pods = sum(len(move["destinations"]) for move in moves)
     gone = sum(len(move["sources"]) for move in moves)
     come = sum(len(move["replacements"]) for move in moves)
@@ -171,10 +172,6 @@ def moves_page(written: Report, now: datetime) -> Html:
     return page(title, shown, cards, sections, f"Made {format_time(now)}; nothing was changed.")
 
 
-def _mark(is_estimated: bool) -> str:
-    return "~" if is_estimated else ""
-
-
 def _moves(moves: list[Report]) -> Html:
     if not moves:
         return Html("")
@@ -184,7 +181,7 @@ def _moves(moves: list[Report]) -> Html:
         removed.append(Box(f"from-{n}", _kinds(move["sources"]), (move["reason"],), weight))
         new = move["replacements"]
         sold = new[0]["capacityType"] if new else "other"
-        saved = _mark(move["savingEstimated"]) + money(move["savingHourly"])
+        saved = estimate_mark(move["savingEstimated"]) + money(move["savingHourly"])
         note = f"saves {saved}/h, {counted(len(move['destinations']), 'pod')} to restart"
         launched.append(Box(f"to-{n}", _kinds(new) or "existing nodes", (note,), weight, sold))
         links.append(Link(f"from-{n}", f"to-{n}", weight))
@@ -199,7 +196,7 @@ def _moves(moves: list[Report]) -> Html:
             _kinds(move["sources"]),
             _kinds(move["replacements"]) or "nothing",
             len(move["destinations"]),
-            f"{_mark(move['savingEstimated'])}{move['savingHourly']:,.4f}",
+            f"{estimate_mark(move['savingEstimated'])}{move['savingHourly']:,.4f}",
             move["why"],
         )
         for move in moves

@@ -19,6 +19,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_formats.catalogfiles import ARCHITECTURES, list_types, read_catalog_file
+from nodesmith_formats.prices import estimate_mark
 
 _PIPED_WIDTH = 132
 
@@ -140,7 +141,7 @@ def _price(one: Mapping[str, Any], capacity_type: str) -> str:
     if not offers:
         return "-"
     lowest = min(offers, key=lambda offer: (offer["priceHourly"], offer["estimated"]))
-    return f"{'~' if lowest['estimated'] else ''}{lowest['priceHourly']:.4f}"
+    return f"{estimate_mark(lowest['estimated'])}{lowest['priceHourly']:.4f}"
 
 
 def _short(zones: list[str]) -> str:

@@ -31,6 +31,7 @@ from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.kubernetes.objects import name_of
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, span
 
 Report = Mapping[str, Any]
@@ -258,7 +259,7 @@ def _rooms(report: Report) -> Iterator[str]:
     buffers = report["capacityBuffers"]
     if buffers:
         nodes = _count(len(report["heldForBuffers"]), "node")
-        mark = "~" if report["heldEstimated"] else ""
+        mark = estimate_mark(report["heldEstimated"])
         price = f"{nodes} held for them alone at {mark}${report['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
     warm = report["warmCapacity"]

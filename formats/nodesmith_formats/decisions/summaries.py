@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.kubernetes.pods import Reason, is_forthcoming, is_planned
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted
 
 _ROUNDING = 1e-6
@@ -85,7 +86,7 @@ def _nodes_and_price(plan: Mapping[str, Any]) -> str:
 
 
 def _mark(plan: Mapping[str, Any]) -> str:
-    return "~" if any(node["estimated"] for node in plan["nodes"]) else ""
+    return estimate_mark(any(node["estimated"] for node in plan["nodes"]))
 
 
 def _pods(groups: Sequence[Mapping[str, Any]]) -> int:

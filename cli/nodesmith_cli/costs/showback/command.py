@@ -27,6 +27,7 @@ from nodesmith_cli.costs.showback.writing import (
 from nodesmith_cli.output import printing
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.views.explaining.commands import RecordSource
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, printable, some
 
 BUCKET, EXPORTS = "bucket", "exports"
@@ -114,7 +115,7 @@ def _table(groups: Sequence[Group], rows: Sequence[Allocation], by: str) -> Iter
     yield by.ljust(width) + "".join(title.rjust(14) for title in titles)
     for group in (*groups, whole):
         cost, all_ = group.sum("nano_usd"), whole.sum("nano_usd")
-        shown = in_dollars(cost) + ("~" if any(row.estimated for row in group.rows) else " ")
+        shown = in_dollars(cost) + (estimate_mark(any(row.estimated for row in group.rows)) or " ")
         amounts = [f"{cost / all_:.1%}" if all_ else "-", in_dollars(group.sum("committed_nano_usd"))]
         amounts += [in_dollars(group.sum(f"{part}_nano_usd")) for part in ("cpu", "memory", "gpu")]
         amounts.append(in_dollars(group.of_daemonsets()))

@@ -16,7 +16,7 @@ from nodesmith_cli.output.reporting.timelines import Mark, NodeSpan, timeline
 from nodesmith_cli.output.terminal import fraction
 from nodesmith_cli.views.explaining.decisionpage import decision_sections
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
-from nodesmith_formats.prices import HOURS_A_MONTH, Price
+from nodesmith_formats.prices import HOURS_A_MONTH, Price, estimate_mark
 from nodesmith_formats.wording import counted, some
 from nodesmith_local.runs.interrupting import NOTICE_SECONDS, Interrupted
 from nodesmith_local.runs.latency import Latency
@@ -85,11 +85,11 @@ def _cards(report: Report) -> list[Card]:
 
 
 def _monthly(price: Price) -> str:
-    return f"{'~' * price.estimated}${price.hourly_usd * HOURS_A_MONTH:,.0f}"
+    return f"{estimate_mark(price.estimated)}${price.hourly_usd * HOURS_A_MONTH:,.0f}"
 
 
 def _hourly(price: Price) -> str:
-    return f"{'~' * price.estimated}${price.hourly_usd:,.4f}"
+    return f"{estimate_mark(price.estimated)}${price.hourly_usd:,.4f}"
 
 
 def _fleet(title: str, report: Report) -> Html:

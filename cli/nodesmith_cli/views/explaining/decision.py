@@ -9,6 +9,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.kubernetes.pods import is_forthcoming, is_planned
 from nodesmith_formats.decisions.summaries import in_a_sentence, price_and_bound, summary
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, some
 
 Record = Mapping[str, Any]
@@ -87,7 +88,7 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     overrides: Sequence[Sequence[Any]] = launch["overrides"]
     types = list(dict.fromkeys(override[1] for override in overrides))
     zones = sorted({override[2] for override in overrides})
-    mark = "~" if node["estimated"] else ""
+    mark = estimate_mark(node["estimated"])
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
     keys = claim.get("nominated") or ()
     is_for_room = keys and all(is_planned(key) and not is_forthcoming(key) for key in keys)

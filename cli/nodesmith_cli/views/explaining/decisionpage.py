@@ -19,7 +19,7 @@ from nodesmith_cli.output.reporting.frame import Card, figure, section, table
 from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.output.reporting.pricescales import Choice, ladder, money
 from nodesmith_formats.decisions.summaries import disregarded, in_a_sentence
-from nodesmith_formats.prices import HOURS_A_MONTH
+from nodesmith_formats.prices import HOURS_A_MONTH, estimate_mark
 from nodesmith_formats.wording import counted, some
 
 Plan = Mapping[str, Any]
@@ -71,7 +71,7 @@ def decision_cards(plan: Plan) -> list[Card]:
     price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
     stuck = sum(len(group["pods"]) for group in plan["unplaced"])
     sold = Counter(str(node["launch"]["capacityType"]) for node in plan["nodes"])
-    mark = "~" if any(node["estimated"] for node in plan["nodes"]) else ""
+    mark = estimate_mark(any(node["estimated"] for node in plan["nodes"]))
     above = price / bound - 1 if bound else 0.0
     uncounted = disregarded(plan)
     proof = f"at most {above:.1%} above it" if above > 0.0005 else "the plan is the cheapest possible"

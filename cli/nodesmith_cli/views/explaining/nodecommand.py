@@ -31,6 +31,8 @@ from nodesmith_cli.views.explaining.node import (
 )
 from nodesmith_cli.views.explaining.stay import StayReason, observed_inputs, why_it_stays
 from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.prices import PriceOf as InRegion
+from nodesmith_formats.prices import estimate_mark, prices
 from nodesmith_formats.wording import ago, counted, moment, printable, span
 
 _WIDE = ("instanceType", "zone", "capacityType", "nodePool")
@@ -169,8 +171,6 @@ def catalog_of(region: str, blobs: Blobs | None) -> Catalog | None:
 
 def _prices(blobs: Blobs | None) -> PriceOf:
     """Return a price lookup that uses the bucket's catalogue of a region, else the embedded one."""
-    from nodesmith_formats.prices import PriceOf as InRegion
-    from nodesmith_formats.prices import prices
 
     @cache
     def of_region(region: str) -> InRegion | None:
@@ -220,7 +220,7 @@ def ending_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[
 
 def _total(found: Sequence[Report]) -> str:
     """Return the price of nodes, with a ~ if that of one is an estimate."""
-    mark = "~" if any(report["priceEstimated"] for report in found) else ""
+    mark = estimate_mark(any(report["priceEstimated"] for report in found))
     return f"{mark}${fsum(report['priceHourly'] or 0 for report in found):.4f}/hour"
 
 
@@ -281,7 +281,7 @@ def _kind(report: Report) -> str:
 def _price(report: Report) -> str:
     if report["priceHourly"] is None:
         return ""
-    return f"{'~' * bool(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
+    return f"{estimate_mark(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
 
 
 def _spent(waiting: Report) -> str:

@@ -13,6 +13,7 @@ from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import ago, some
 
 Record = Mapping[str, Any]
@@ -229,7 +230,7 @@ def _node_text(report: Mapping[str, Any]) -> str:
         if report["nodePool"]
         else report["nodeClaim"],
         report["capacityType"],
-        f"{'~' * bool(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
+        f"{estimate_mark(report['priceEstimated'])}${report['priceHourly']:.4f}/hour"
         if report["priceHourly"]
         else "",
         f"priced by NodeOverlay {some(report['overlays'])}" if report["overlays"] else "",

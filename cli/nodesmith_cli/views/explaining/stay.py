@@ -23,6 +23,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_zones, statuses
+from nodesmith_formats.prices import estimate_mark
 
 _STEPS = 10_000
 
@@ -50,7 +51,7 @@ def why_it_stays(
     held = next((each for each in held_for_buffers(inputs) if each.claim.name == claim.name), None)
     if held is not None and not claim.drift:
         whose = f"CapacityBuffer {', '.join(held.buffers)}"
-        price = f"{'~' if held.estimated else ''}${held.price_hourly_usd:.4f}/hour"
+        price = f"{estimate_mark(held.estimated)}${held.price_hourly_usd:.4f}/hour"
         message = f"it runs no pods and has room for {whose}, which costs {price}"
         return StayReason("CapacityBuffer", message, f"NodeClaim/{claim.name}")
     look = Pass(with_room_taken(inputs), _STEPS)

@@ -21,6 +21,7 @@ from nodesmith_cli.views.top.rows import (
     seconds_left,
     totals,
 )
+from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted
 
 Line = list[tuple[str, str]]
@@ -68,7 +69,7 @@ def bar(gauge: Gauge, width: int) -> Line:
 def _price(row: NodeRow) -> str:
     if row.price is None:
         return "?"
-    return f"{'~' if row.price.estimated else ''}{row.price.hourly_usd:.3f}"
+    return f"{estimate_mark(row.price.estimated)}{row.price.hourly_usd:.3f}"
 
 
 def _count(gauge: Gauge) -> str:
@@ -187,7 +188,7 @@ def _use(name: str, gauge: Gauge, room: str) -> Line:
 
 
 def _money(view: View) -> Iterator[tuple[str, str]]:
-    mark = "~" if view.is_estimated else ""
+    mark = estimate_mark(view.is_estimated)
     yield f"{mark}${view.hourly_usd:,.2f}/hour  {mark}{monthly(view.hourly_usd)}/month", "good"
     if view.unpriced:
         yield f"  ({view.unpriced} unpriced)", "dim"
