@@ -35,12 +35,12 @@ class CatalogRequest:
     sort: str = "name"
 
     def __post_init__(self) -> None:
-        for option, value, known in (
+        for option, value, allowed in (
             ("--arch", self.arch, ARCHITECTURES),
             ("--capacity-type", self.capacity_type, CAPACITY_TYPES),
         ):
-            if value and value not in known:
-                hint = did_you_mean(value, known) or f", use one of {', '.join(known)}"
+            if value and value not in allowed:
+                hint = did_you_mean(value, allowed) or f", use one of {', '.join(allowed)}"
                 raise Rejected(f"{option}: unknown value {value!r}{hint}")
 
 
@@ -119,25 +119,25 @@ def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
         console.print(f"~ estimated {reason}", style="dim", highlight=False)
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    gpus = sum(n for name, n in one["capacity"].items() if name.endswith(("/gpu", "/gaudi")))
-    zones = sorted({offer["zone"] for offer in one["offerings"] if offer["available"]})
+def _row(instance_type: Mapping[str, Any]) -> tuple[str, ...]:
+    gpus = sum(n for name, n in instance_type["capacity"].items() if name.endswith(("/gpu", "/gaudi")))
+    zones = sorted({offer["zone"] for offer in instance_type["offerings"] if offer["available"]})
     return (
-        one["name"],
-        one["arch"],
-        str(one["vcpus"]),
-        f"{round(one['memoryMiB'] / 1024, 2):g} GiB",
-        str(one["maxPods"]),
+        instance_type["name"],
+        instance_type["arch"],
+        str(instance_type["vcpus"]),
+        f"{round(instance_type['memoryMiB'] / 1024, 2):g} GiB",
+        str(instance_type["maxPods"]),
         str(gpus) if gpus else "",
         _short(zones),
-        _price(one, ON_DEMAND),
-        _price(one, SPOT),
+        _price(instance_type, ON_DEMAND),
+        _price(instance_type, SPOT),
     )
 
 
-def _price(one: Mapping[str, Any], capacity_type: str) -> str:
+def _price(instance_type: Mapping[str, Any], capacity_type: str) -> str:
     """Return the lowest price of an available offering, with `~` before an estimate."""
-    offers = [o for o in one["offerings"] if o["available"] and o["capacityType"] == capacity_type]
+    offers = [o for o in instance_type["offerings"] if o["available"] and o["capacityType"] == capacity_type]
     if not offers:
         return "-"
     lowest = min(offers, key=lambda offer: (offer["priceHourly"], offer["estimated"]))
@@ -156,14 +156,13 @@ def _offers(offer: Mapping[str, Any], request: CatalogRequest) -> bool:
     return request.zone in ("", offer["zone"]) and request.capacity_type in ("", offer["capacityType"])
 
 
-def _by_price(one: Mapping[str, Any]) -> tuple[float, str]:
-    return min((o["priceHourly"] for o in one["offerings"] if o["available"]), default=float("inf")), one[
-        "name"
-    ]
+def _by_price(instance_type: Mapping[str, Any]) -> tuple[float, str]:
+    prices = [offer["priceHourly"] for offer in instance_type["offerings"] if offer["available"]]
+    return min(prices, default=float("inf")), instance_type["name"]
 
 
 class _InMemory:
-    """A catalogue store that starts with the embedded catalogue and keeps what is written in memory."""
+    """A catalogue store that starts with the embedded catalogue and keeps a written one in memory."""
 
     def __init__(self, region: str) -> None:
         self.region = region
@@ -185,7 +184,7 @@ def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
     from nodesmith.controllers.region.catalog import refresh_catalog
     from nodesmith_cli.access.awsclients import aws_client
 
-    aws_client("ec2", region)  # tells at once if there are no credentials
+    aws_client("ec2", region)  # fails at once without credentials
     catalogs, now = _InMemory(region), datetime.now(UTC)
     try:
         refresh_catalog(aws_market(region), catalogs, embedded_prices(region), now)

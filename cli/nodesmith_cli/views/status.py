@@ -37,7 +37,7 @@ from nodesmith_formats.wording import counted, moment, span
 Report = Mapping[str, Any]
 _INTERRUPTION_CAUSES, _REASONS = frozenset(InterruptionCause), frozenset(Reason)
 _OLD_SECONDS = 60
-"""From which age the time of a snapshot is printed: bucket and folder may have no newer one."""
+"""The age from which the time of a snapshot is printed. A bucket or folder may have no newer snapshot."""
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
 
@@ -53,21 +53,21 @@ def status(source: RecordSource, *, kubeconfig: str, output: str, now: datetime)
 
 def _held(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Sequence[HeldNode]:
     """Return the nodes that only CapacityBuffers keep; none if the region's catalogue is unknown."""
-    found = [each for each in subjects(snapshot, now) if each.claim is not None]
-    regions = sorted({region for each in found if (region := region_of(each))})
+    managed = [subject for subject in subjects(snapshot, now) if subject.claim is not None]
+    regions = sorted({region for subject in managed if (region := region_of(subject))})
     catalog = catalog_of(regions[0], blobs) if regions else None
-    claims = [each.claim for each in found if each.claim is not None]
+    claims = [subject.claim for subject in managed if subject.claim is not None]
     return held_for_buffers(observed_inputs(claims, snapshot, catalog, now)) if catalog is not None else ()
 
 
 def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, Any]:
-    """Return what the cluster and all others use of commitments; empty if there are none or no bucket is named."""
-    found = [each for each in subjects(snapshot, now) if each.claim is not None]
-    regions = sorted({region for each in found if (region := region_of(each))})
+    """Return the use of commitments by all clusters; empty if there are none or no bucket is named."""
+    managed = [subject for subject in subjects(snapshot, now) if subject.claim is not None]
+    regions = sorted({region for subject in managed if (region := region_of(subject))})
     catalog = catalog_of(regions[0], blobs) if regions and blobs is not None else None
     if catalog is None:
         return {}
-    claims = [each.claim for each in found if each.claim is not None]
+    claims = [subject.claim for subject in managed if subject.claim is not None]
     inputs = with_commitments(
         observed_inputs(claims, snapshot, catalog, now), commitments_of(catalog.region, blobs)
     )
@@ -76,12 +76,12 @@ def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict
 
 
 def _spending_limits(source: RecordSource, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
-    """Return the SpendingLimits of the region and their use; empty if no bucket is named, which says where they are."""
+    """Return the region's SpendingLimits and their use; empty if no bucket is named."""
     if not source.bucket:
         return {}
-    region, why_not = read_region(aws_client("dynamodb", source.region))
+    region, error = read_region(aws_client("dynamodb", source.region))
     if region is None:
-        return {"spendingLimitsUnknown": why_not}
+        return {"spendingLimitsUnknown": error}
     return {"spendingLimits": limit_reports(region, now, snapshot.nodepools)} if region.limits else {}
 
 
@@ -90,16 +90,22 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
 
     `held` are the nodes that only CapacityBuffers keep.
     """
-    found = subjects(snapshot, now)
-    claims = [each.claim for each in found if each.claim is not None]
-    interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
-    listed = [_interruption(each, each.claim, claims, snapshot, now) for each in interrupted if each.claim]
+    nodes = subjects(snapshot, now)
+    claims = [subject.claim for subject in nodes if subject.claim is not None]
+    interrupted = [
+        subject for subject in nodes if subject.claim is not None and _is_interrupted(subject.claim)
+    ]
+    interruptions = [
+        _interruption(subject, subject.claim, claims, snapshot, now)
+        for subject in interrupted
+        if subject.claim
+    ]
     waiting = [pod for pod in snapshot.pods if not pod.node and not pod.deleting]
     return {
         "nodes": len(snapshot.nodes),
         "notReady": sum(not node.is_ready for node in snapshot.nodes),
         "coming": sum(claim.phase in COMING and not claim.is_warm for claim in claims),
-        "ending": sum(each.is_ending for each in found),
+        "ending": sum(subject.is_ending for subject in nodes),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
         "standby": shown_standby(snapshot.nodepools) or None,
@@ -109,22 +115,28 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
         "nodeOverlays": len(snapshot.nodeoverlays),
         "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
-        "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
+        "capacityBuffers": [_buffer(resolution) for resolution in resolutions(snapshot, now)],
         "warmCapacity": _warm(claims),
-        "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
-        "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
-        "heldEstimated": any(each.estimated for each in held),
-        "interruptions": sorted(listed, key=lambda each: (each["deadline"] or "~", each["name"])),
-        "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
+        "heldForBuffers": sorted(node.claim.node_name or node.claim.name for node in held),
+        "heldHourly": round(fsum(node.price_hourly_usd for node in held), 6),
+        "heldEstimated": any(node.estimated for node in held),
+        "interruptions": sorted(interruptions, key=lambda row: (row["deadline"] or "~", row["name"])),
+        "disruptions": [_disruption(subject, snapshot, now) for subject in nodes if _is_disrupted(subject)],
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
     }
 
 
-def _buffer(each: Resolution) -> dict[str, Any]:
-    state = each.message or ("ready for provisioning" if each.is_ready else each.reason)
-    why = {"sizedBy": each.sizing.message} if each.sizing is not None else {}
-    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state, **why}
+def _buffer(resolution: Resolution) -> dict[str, Any]:
+    state = resolution.message or ("ready for provisioning" if resolution.is_ready else resolution.reason)
+    sizing = {"sizedBy": resolution.sizing.message} if resolution.sizing is not None else {}
+    return {
+        "name": resolution.key,
+        "pods": resolution.count,
+        "ready": resolution.is_ready,
+        "message": state,
+        **sizing,
+    }
 
 
 def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
@@ -136,7 +148,7 @@ def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
 
 
 def _limits(snapshot: Snapshot) -> Iterator[str]:
-    """Yield how far CapacityQuotas are used, as their status shows it, and what limits NodePools."""
+    """Yield the use of CapacityQuotas, as their status shows it, and the limits that affect NodePools."""
     for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
         quota, used = parsed.value, ((manifest.get("status") or {}).get("used") or {}).get("resources") or {}
         if quota is not None and quota.fault:
@@ -156,9 +168,9 @@ def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]
     """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
     for overlay in overlays:
         conditions = (overlay.get("status") or {}).get("conditions") or ()
-        found: Report = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
-        if found.get("status") == "False":
-            yield name_of(overlay), f"{found.get('reason')}: {found.get('message')}"
+        validation: Report = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        if validation.get("status") == "False":
+            yield name_of(overlay), f"{validation.get('reason')}: {validation.get('message')}"
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
@@ -189,7 +201,7 @@ def _disruption(subject: Subject, snapshot: Snapshot, now: datetime) -> dict[str
 def _interruption(
     subject: Subject, claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> dict[str, Any]:
-    left = subject.deadline and max(0, round((subject.deadline - now).total_seconds()))
+    seconds_left = subject.deadline and max(0, round((subject.deadline - now).total_seconds()))
     return {
         "name": subject.name,
         "nodeClaim": claim.name,
@@ -197,7 +209,7 @@ def _interruption(
         "cause": claim.cause,
         "phase": claim.phase.value,
         "deadline": subject.deadline.isoformat() if subject.deadline else None,
-        "secondsLeft": left,
+        "secondsLeft": seconds_left,
         "waitsFor": _waits_for(claim, claims, snapshot, now),
     }
 
@@ -223,7 +235,7 @@ def lines(report: Report) -> Iterator[str]:
     """Yield the human-readable lines."""
     if report["snapshotAgeSeconds"] >= _OLD_SECONDS:
         yield f"as of {moment(report['snapshotAt'])}, the time of the newest snapshot"
-    counts = [f"{report[what]} {word}" for what, word in _COUNTS if report[what]]
+    counts = [f"{report[field]} {word}" for field, word in _COUNTS if report[field]]
     yield _count(report["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
     yield _count(report["pods"], "pod") + (f" ({report['pending']} pending)" if report["pending"] else "")
     for name, server in report["foreignNodePools"].items():
@@ -231,8 +243,8 @@ def lines(report: Report) -> Iterator[str]:
     if report["nodeOverlays"]:
         applied = report["nodeOverlays"] - len(report["leftOut"])
         yield f"{_count(report['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
-    for name, why in report["leftOut"].items():
-        yield f"  NodeOverlay {name} is left out: {why}"
+    for name, reason in report["leftOut"].items():
+        yield f"  NodeOverlay {name} is left out: {reason}"
     yield from report["zonalShifts"]
     yield from report["limits"]
     yield from limit_lines(report.get("spendingLimits", ()))
@@ -246,13 +258,13 @@ def lines(report: Report) -> Iterator[str]:
         yield report["paused"]
     yield from _rooms(report)
     yield from _disrupted(report["disruptions"])
-    found = report["interruptions"]
-    yield f"{_count(len(found), 'interruption')} in progress"
-    width = max((len(each["name"]) for each in found), default=0)
-    for each in found:
-        left = "no deadline" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
-        why = f"waiting: {each['waitsFor']}" if each["waitsFor"] else "nothing blocks it"
-        yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
+    interruptions = report["interruptions"]
+    yield f"{_count(len(interruptions), 'interruption')} in progress"
+    width = max((len(row["name"]) for row in interruptions), default=0)
+    for row in interruptions:
+        time_left = "no deadline" if row["secondsLeft"] is None else f"{row['secondsLeft']} s left"
+        reason = f"waiting: {row['waitsFor']}" if row["waitsFor"] else "nothing blocks it"
+        yield f"  {row['name']:<{width}}  {row['cause']:<20}  {time_left:>11}  {row['phase']}, {reason}"
 
 
 def _rooms(report: Report) -> Iterator[str]:
@@ -266,18 +278,18 @@ def _rooms(report: Report) -> Iterator[str]:
     if warm["stopped"] or warm["preparing"]:
         stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
         yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
-    for each in buffers:
-        sized = f"; {each['sizedBy']}" if "sizedBy" in each else ""
-        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}{sized}"
+    for buffer in buffers:
+        sized = f"; {buffer['sizedBy']}" if "sizedBy" in buffer else ""
+        yield f"  {buffer['name']}  room for {_count(buffer['pods'], 'pod')}, {buffer['message']}{sized}"
 
 
-def _disrupted(found: Sequence[Report]) -> Iterator[str]:
-    if found:
-        yield f"{_count(len(found), 'node')} under disruption"
-    for each in found:
-        why = f", waiting: {each['waitsFor']}" if each["waitsFor"] else ""
-        how = f"{each['reason']}: {each['phase']}{why}" if each["phase"] else _CLOSED
-        yield f"  {each['name']}  {how}"
+def _disrupted(nodes: Sequence[Report]) -> Iterator[str]:
+    if nodes:
+        yield f"{_count(len(nodes), 'node')} under disruption"
+    for node in nodes:
+        wait = f", waiting: {node['waitsFor']}" if node["waitsFor"] else ""
+        state = f"{node['reason']}: {node['phase']}{wait}" if node["phase"] else _CLOSED
+        yield f"  {node['name']}  {state}"
 
 
 def _count(count: int, noun: str) -> str:

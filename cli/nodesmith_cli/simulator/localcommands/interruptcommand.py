@@ -88,17 +88,17 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
 
 def _unknown(name: str, snapshot: Snapshot, now: datetime) -> str:
     """Return the message for an unknown node: with similar names, else with those of nodes that can be interrupted."""
-    from nodesmith_cli.views.explaining.node import label_of, nobody, subjects
+    from nodesmith_cli.views.explaining.node import label_of, subjects, unknown_node
 
-    said = nobody(name, snapshot, now)
+    message = unknown_node(name, snapshot, now)
     spot = sorted(
         subject.name
         for subject in subjects(snapshot, now)
         if subject.node and label_of(subject, CAPACITY_TYPE) == SPOT
     )
-    if said.endswith("?"):
-        return said
-    return f"{said}; spot nodes: {', '.join(spot[:_SHOWN]) or 'none'}{', …' if len(spot) > _SHOWN else ''}"
+    if message.endswith("?"):
+        return message
+    return f"{message}; spot nodes: {', '.join(spot[:_SHOWN]) or 'none'}{', …' if len(spot) > _SHOWN else ''}"
 
 
 def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:

@@ -1,4 +1,4 @@
-"""The `nodesmith explain` commands: find a record, print it, replay it; and what is left of each NodePool."""
+"""The `nodesmith explain` commands: find, print and replay a decision, and describe pods and NodePools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesmith_cli.access.preconditions import require_kubeconfig
 from nodesmith_cli.output.printing import HTML, IS_TEXT, WIDE, print_report
 from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.views.explaining.decision import catalog_of, explain, replayed
-from nodesmith_cli.views.explaining.pod import Search, lines, nobody, pod_key, report_of
+from nodesmith_cli.views.explaining.pod import Search, lines, pod_key, report_of, unknown_pod
 from nodesmith_formats.decisions.records import (
     LATEST,
     Blobs,
@@ -39,7 +39,7 @@ from nodesmith_formats.wording import moment, printable
 if TYPE_CHECKING:
     from nodesmith.decisions.provisioning.nodepools.onsale import Considered
 
-SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
+SAME, DIFFERENT, NOT_FOUND = 0, 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RecordSource:
     def require(self, kubeconfig: str) -> None:
         """Raise Rejected if there is neither a bucket, nor a folder with records, nor a kubeconfig.
 
-        A kubeconfig beside records says how fast a local cluster's clock runs. A context chooses nothing there.
+        With records, a kubeconfig only shows how fast a local cluster's clock runs, so a context is not allowed.
         """
         if (self.bucket or self.keep) and isinstance(kubeconfig, ContextName):
             option = "--bucket" if self.bucket else "--keep"
@@ -82,24 +82,24 @@ class RecordSource:
             blobs = Bucket(aws_client("s3", self.region), self.bucket)
             return Records(blobs, self.cluster), blobs
         folder = self.keep or state_folder()
-        known = clusters(folder)
-        if not known:
+        names = clusters(folder)
+        if not names:
             raise Rejected(
                 f"no decisions found in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
                 "or use --bucket and --cluster"
             )
-        holding = (folder / "clusters", *(folder / "allocations").glob("*"))
-        if self.cluster and not any((each / self.cluster).is_dir() for each in holding):
-            hint = did_you_mean(self.cluster, known) or f"; clusters: {', '.join(sorted(known))}"
+        parents = (folder / "clusters", *(folder / "allocations").glob("*"))
+        if self.cluster and not any((parent / self.cluster).is_dir() for parent in parents):
+            hint = did_you_mean(self.cluster, names) or f"; clusters: {', '.join(sorted(names))}"
             raise Rejected(f"no decisions of cluster {self.cluster!r} in {folder}{hint}")
         blobs = Folder(folder)
-        if not self.cluster and len(known) > 1:
-            others = ", ".join(sorted(known[1:]))
+        if not self.cluster and len(names) > 1:
+            others = ", ".join(sorted(names[1:]))
             print(
-                f"showing cluster {known[0]}, which decided last; use --cluster for another: {others}",
+                f"showing cluster {names[0]}, which decided last; use --cluster for another: {others}",
                 file=sys.stderr,
             )
-        return Records(blobs, self.cluster or known[0]), blobs
+        return Records(blobs, self.cluster or names[0]), blobs
 
 
 def show(decision: str, source: RecordSource, *, file: Path | None, output: str, replay: bool) -> int:
@@ -131,9 +131,12 @@ def show_all(source: RecordSource, output: str) -> int:
     records, _ = source.records()
     with _reading():
         report = [_listed(record) for record in records.newest()][::-1]
-    shown = [f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in report]
+    shown = [
+        f"{decision['id']}  {_details(decision) if output == WIDE else ''}{decision['summary']}"
+        for decision in report
+    ]
     shown = shown or [f"no decisions of cluster {records.cluster} are stored yet"]
-    names = (f"decision/{each['id']}" for each in report)
+    names = (f"decision/{decision['id']}" for decision in report)
     print_report(report, shown, output, lambda: _decisions(records.cluster, report), names)
     return SAME
 
@@ -151,7 +154,7 @@ def _listed(record: dict[str, Any]) -> dict[str, Any]:
     return {"id": record["id"], "summary": summary(record), **about}
 
 
-def _more(report: dict[str, Any]) -> str:
+def _details(report: dict[str, Any]) -> str:
     return f"{report['concern']:<12}  {moment(report['at'])}  {report['seconds']:>7.3f} s  "
 
 
@@ -164,8 +167,8 @@ def show_pod(name: str, source: RecordSource, *, last: int, output: str, now: da
         snapshot = _decoded(records.latest_snapshot())
     report = report_of(search, snapshot, now)
     if report is None:
-        print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
-        return UNHEARD_OF
+        print(f"nodesmith: {printable(unknown_pod(search, snapshot))}", file=sys.stderr)
+        return NOT_FOUND
     page = partial(in_lines, f"Pod {report['pod']}", lines(report), "pod")
     print_report(report, lines(report), output, page, schema="pod")
     return SAME
@@ -186,27 +189,27 @@ def show_nodepools(name: str, source: RecordSource, output: str) -> int:
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
         foreign_report = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
-        shown_of = [f"NodePool {name} {said_of(foreign)}"]
-        print_report([foreign_report], shown_of, output, lambda: _nodepools([foreign_report]))
+        foreign_lines = [f"NodePool {name} {said_of(foreign)}"]
+        print_report([foreign_report], foreign_lines, output, lambda: _nodepools([foreign_report]))
         return SAME
-    found = considered(inputs)
-    asked = [pool for pool in found if name in {"", pool.nodepool}]
-    if not asked:
-        names = [pool.nodepool for pool in found]
+    pools = considered(inputs)
+    chosen = [pool for pool in pools if name in {"", pool.nodepool}]
+    if not chosen:
+        names = [pool.nodepool for pool in pools]
         hint = did_you_mean(name, names) or f"; NodePools: {', '.join(names) or 'none'}"
         print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
-        return UNHEARD_OF
-    report = [pool_item(pool) for pool in asked]
-    shown = (line for pool in asked for line in pool_lines(pool))
+        return NOT_FOUND
+    report = [pool_item(pool) for pool in chosen]
+    shown = (line for pool in chosen for line in pool_lines(pool))
     print_report(report, shown, output, lambda: _nodepools(report))
     return SAME
 
 
-def in_lines(title: str, shown: Iterable[str], what: str) -> tuple[Html, str]:
+def in_lines(title: str, shown: Iterable[str], name: str) -> tuple[Html, str]:
     """Return an explanation in lines as a report, and the name of its file."""
     from nodesmith_cli.views.explaining.page import lines_page
 
-    return lines_page(title, list(shown)), what
+    return lines_page(title, list(shown)), name
 
 
 def _decisions(cluster: str, report: Sequence[dict[str, Any]]) -> tuple[Html, str]:
@@ -222,7 +225,7 @@ def _nodepools(report: Sequence[dict[str, Any]]) -> tuple[Html, str]:
 
 
 def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -> tuple[Html, str]:
-    """Return the report of a decision, with alternatives if the inputs are still there."""
+    """Return the report of a decision, with alternatives if its inputs are still stored."""
     from nodesmith_cli.views.explaining.page import decision_page
 
     decoded = _decoded(snapshot)
@@ -240,7 +243,7 @@ def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -
 
 
 def _decoded(snapshot: bytes | None) -> Snapshot | None:
-    """Decode a snapshot. Reports one in another release's format on standard error, and returns None."""
+    """Decode a snapshot. If another release's format makes that impossible, print the reason and return None."""
     from nodesmith.observation.decoding import decode
 
     try:
@@ -268,11 +271,11 @@ def recorded_catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
     from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
-    kept = blobs.get(catalog_key(region)) if blobs else None
-    if kept is not None:
-        found = decode(kept)
-        if found.ref == record["inputs"]["catalog"]["ref"]:
-            return found
+    data = blobs.get(catalog_key(region)) if blobs else None
+    if data is not None:
+        catalog = decode(data)
+        if catalog.ref == record["inputs"]["catalog"]["ref"]:
+            return catalog
     return embedded_catalog(region)
 
 
@@ -303,8 +306,8 @@ def pool_item(pool: Considered) -> dict[str, Any]:
         "types": pool.all,
         "left": pool.left,
         "removals": [
-            {"by": each["condition"], "types": each["types"], "onlyByIt": each["alone"]}
-            for each in asdict(pool)["removals"]
+            {"by": removal["condition"], "types": removal["types"], "onlyByIt": removal["alone"]}
+            for removal in asdict(pool)["removals"]
         ],
         "obstacle": pool.obstacle or None,
         "nodeClassFault": pool.nodeclass_fault or None,

@@ -21,11 +21,11 @@ def explain(record: Record) -> Iterator[str]:
     plan, inputs = record["plan"], record["inputs"]
     yield f"decision {record['id']}: {record['concern']} of cluster {record['cluster']}"
     yield f"  at        {moment(record['at'])}"
-    taken, version = moment(inputs["snapshot"]["takenAt"]), inputs["ledger"].get("version", 0)
-    looked_at = f"snapshot of {taken}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
-    yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}"
-    took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
-    yield f"  took      {took or 'not measured'}; {counted(plan['steps'], 'search step')}"
+    taken_at, version = moment(inputs["snapshot"]["takenAt"]), inputs["ledger"].get("version", 0)
+    versions = f"snapshot of {taken_at}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
+    yield f"  inputs    sha256 {record['inputsHash'][:16]}: {versions}"
+    durations = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
+    yield f"  took      {durations or 'not measured'}; {counted(plan['steps'], 'search step')}"
     yield f"  outcome   {summary(record)}"
     if record.get("superseded"):
         yield "  superseded: not carried out, because another run decided first"
@@ -39,17 +39,17 @@ def explain(record: Record) -> Iterator[str]:
 
 
 def _others(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the outcome of all pods that no node is launched for."""
+    """Yield the outcome of the pods for which no node is launched."""
     for name, pods in plan["placed"].items():
         yield f"  fits      {name}: {some(pods)}"
-    for claim, pods in _by_value(plan["waiting"]).items():
+    for claim, pods in _pods_by_claim(plan["waiting"]).items():
         yield f"  waits     for {claim}: {some(pods)}"
     for group in plan["unplaced"]:
         yield f"  unplaced  {some(group['pods'])}: {in_a_sentence(group)}"
-    for each in plan.get("forthcoming", ()):
-        places = ", ".join(f"{each[name]} {what}" for name, what in _PLACES.items() if each[name])
-        why = f"; {each['why']}" if each["why"] else ""
-        yield f"  to come   {each['workload']}: {each['pods']} pods, {places or 'none with a place'}{why}"
+    for entry in plan.get("forthcoming", ()):
+        places = ", ".join(f"{entry[name]} {text}" for name, text in _PLACES.items() if entry[name])
+        suffix = f"; {entry['why']}" if entry["why"] else ""
+        yield f"  to come   {entry['workload']}: {entry['pods']} pods, {places or 'none with a place'}{suffix}"
     for group in plan["ignored"]:
         yield f"  ignored   {some(group['pods'])}: {in_a_sentence(group)}"
     for pool, reason in plan["obstacles"].items():
@@ -61,7 +61,7 @@ def _others(plan: Mapping[str, Any]) -> Iterator[str]:
 def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]) -> bool:
     """Repeat a decision from its inputs, and return whether it gives the same bytes.
 
-    `catalogs` returns a region's catalogue. Raises Rejected if that is no longer the one the decision was made with.
+    `catalogs` returns a region's catalogue. Raises Rejected if it is not the catalogue of the decision.
     """
     from nodesmith.decisions.disruption.search import search as moves
     from nodesmith.decisions.provisioning import canonical, replay
@@ -72,7 +72,7 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
 
 
 def catalog_of(record: Record, catalogs: Callable[[str], Catalog]) -> Catalog:
-    """Return the catalogue that a decision was made with. Raises Rejected if only a different one is available."""
+    """Return the catalogue of a decision. Raises Rejected if only a different one is available."""
     stated = record["inputs"]["catalog"]
     catalog = catalogs(stated["region"])
     if catalog.ref != stated["ref"]:
@@ -95,8 +95,8 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     pods = f"room: {some(keys)}" if is_for_room else some(keys)
     yield f"  launch    {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
     yield from _overlaid(node)
-    asked = sorted(override[4] for override in overrides)
-    prices = f"{mark}${asked[0]:.4f} to {mark}${asked[-1]:.4f}" if asked else "none"
+    hourly = sorted(override[4] for override in overrides)
+    prices = f"{mark}${hourly[0]:.4f} to {mark}${hourly[-1]:.4f}" if hourly else "none"
     yield f"            one of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
 
 
@@ -108,7 +108,7 @@ def _overlaid(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"            priced by NodeOverlay {some(names)}; AWS charges ${listed:.4f}/hour"
 
 
-def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
+def _pods_by_claim(waiting: Mapping[str, str]) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for pod, claim in waiting.items():
         grouped.setdefault(claim, []).append(pod)

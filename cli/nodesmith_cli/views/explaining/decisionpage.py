@@ -53,16 +53,16 @@ class Kinds:
 def cheapest(node: Mapping[str, Any]) -> Sequence[Any]:
     """Return the cheapest offering of a node to launch: template, type, zone, subnet, price and more."""
     offered: Sequence[Sequence[Any]] = node["launch"]["overrides"]
-    return min(offered, key=lambda each: float(each[4]))
+    return min(offered, key=lambda offer: float(offer[4]))
 
 
 def kinds_of(plan: Plan) -> list[Kinds]:
     """Return the nodes to launch by kind, the most expensive first."""
-    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    by_key: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for node in plan["nodes"]:
         key = str(cheapest(node)[1]), str(node["launch"]["capacityType"]), str(node["claim"]["nodepool"])
-        found.setdefault(key, []).append(node)
-    kinds = [Kinds(*key, tuple(nodes)) for key, nodes in found.items()]
+        by_key.setdefault(key, []).append(node)
+    kinds = [Kinds(*key, tuple(nodes)) for key, nodes in by_key.items()]
     return sorted(kinds, key=lambda kind: (-kind.hourly_usd, kind.instance_type, kind.sold))
 
 
@@ -79,7 +79,7 @@ def decision_cards(plan: Plan) -> list[Card]:
         proof += f", which disregards {uncounted}"
     proof += " with these weights" if plan.get("weights") == "kept" else ""
     served = sum(len(kind.pods) for kind in kinds_of(plan))
-    there = sum(len(pods) for pods in plan["placed"].values())
+    placed = sum(len(pods) for pods in plan["placed"].values())
     return [
         Card("Price", f"{mark}${price * HOURS_A_MONTH:,.0f}", "/month", (f"{mark}{money(price)}/hour",)),
         Card(
@@ -91,7 +91,7 @@ def decision_cards(plan: Plan) -> list[Card]:
         Card("Nodes to launch", f"{len(plan['nodes']):,}", "", (_list(sold),)),
         Card(
             "Pods placed",
-            f"{served + there:,}",
+            f"{served + placed:,}",
             "",
             (f"{stuck:,} stay pending" if stuck else "none stays pending",),
         ),
@@ -99,7 +99,7 @@ def decision_cards(plan: Plan) -> list[Card]:
 
 
 def _list(counts: Counter[str]) -> str:
-    return ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())) or "none"
+    return ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items())) or "none"
 
 
 def decision_sections(plan: Plan, shapes: Shapes) -> Iterator[Html]:
@@ -124,13 +124,13 @@ def decision_sections(plan: Plan, shapes: Shapes) -> Iterator[Html]:
 
 
 def decision_picture(plan: Plan, shapes: Shapes) -> Html:
-    """Return workloads, shapes of pods and nodes with bands between them; nothing if no pod is decided about."""
+    """Return workloads, pod shapes and nodes with bands between them, or nothing if the plan has no pods."""
     targets = list(_targets(plan))
     if not any(pods for _, pods in targets):
         return Html("")
     links: Counter[tuple[str, str]] = Counter()
     workloads: Counter[str] = Counter()
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    texts: dict[str, tuple[str, tuple[str, ...]]] = {}
     weights: Counter[str] = Counter()
     for box, pods in targets:
         for key in pods:
@@ -139,13 +139,13 @@ def decision_picture(plan: Plan, shapes: Shapes) -> Html:
             middle = f"shape {shown}" if shown[0] else ""
             workloads[name] += 1
             if middle:
-                found[middle] = shown
+                texts[middle] = shown
                 weights[middle] += 1
                 links[f"pods {name}", middle] += 1
             links[middle or f"pods {name}", box.key] += 1
     columns = [Column("Pods", tuple(_workload_box(name, number) for name, number in workloads.items()))]
-    if found:
-        boxes = tuple(Box(key, title, lines[:2], weights[key]) for key, (title, lines) in found.items())
+    if texts:
+        boxes = tuple(Box(key, title, lines[:2], weights[key]) for key, (title, lines) in texts.items())
         columns.append(Column("Shapes", boxes))
     columns.append(Column("Nodes", tuple(box for box, pods in targets if pods)))
     bands = [Link(source, target, number) for (source, target), number in links.items()]
@@ -157,24 +157,24 @@ def _workload_box(name: str, number: int) -> Box:
 
 
 def _targets(plan: Plan) -> Iterator[tuple[Box, Sequence[str]]]:
-    """Yield the places of pods, each with its pods: nodes to launch by kind, others, and none at all."""
+    """Yield each box with its pods: nodes to launch by kind, other nodes, and one for each reason to get no node."""
     for n, kind in enumerate(kinds_of(plan)):
         lines = (f"{kind.sold}, {some(kind.zones, 2)}", f"{money(kind.hourly_usd)}/h")
         title = f"{len(kind.nodes):,} × {kind.instance_type}"
         yield Box(f"kind-{n}", title, lines, len(kind.pods), class_of(kind.sold)), kind.pods
-    there = [key for pods in plan["placed"].values() for key in pods]
+    placed = [key for pods in plan["placed"].values() for key in pods]
     nodes = counted(len(plan["placed"]), "existing node")
-    yield Box("there", nodes, ("nothing is launched for them",), len(there)), there
-    coming = sorted(plan["waiting"])
+    yield Box("there", nodes, ("nothing is launched for them",), len(placed)), placed
+    waiting = sorted(plan["waiting"])
     number = len(set(plan["waiting"].values()))
     yield (
         Box(
             "coming",
             counted(number, "in-flight node"),
             ("launched before",),
-            len(coming),
+            len(waiting),
         ),
-        coming,
+        waiting,
     )
     for n, group in enumerate(plan["unplaced"]):
         yield (
@@ -186,7 +186,7 @@ def _targets(plan: Plan) -> Iterator[tuple[Box, Sequence[str]]]:
 
 
 def _workload(key: str, shapes: Shapes) -> str:
-    """Return what a pod belongs to; without its shape, its name less the parts that controllers append."""
+    """Return a pod's workload, or the pod's name without its controller's suffixes if the shape is unknown."""
     if is_planned(key):
         return "room of CapacityBuffers"
     if key in shapes:
@@ -203,7 +203,7 @@ def _shape(shape: Shape) -> tuple[str, tuple[str, ...]]:
 
 
 def requests_text(requests: Resources) -> str:
-    """Return requests as a reader knows them, such as `2 CPU, 4Gi`."""
+    """Return requests in words, such as `2 CPU, 4Gi`."""
     parts = [f"{amount_text(CPU, requests.of(CPU))} CPU"]
     parts += [format_amount(MEMORY, requests.of(MEMORY))] if requests.of(MEMORY) else []
     others = [name for name in sorted(requests) if name not in {CPU, MEMORY, PODS} and requests[name]]
@@ -241,21 +241,21 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
 
 def _prices(kind: Kinds) -> dict[str, float]:
     """Return the price of each suitable instance type for the first node of a kind, the cheapest first."""
-    found: dict[str, float] = {}
-    for each in sorted(kind.nodes[0]["launch"]["overrides"], key=lambda each: float(each[4])):
-        found.setdefault(str(each[1]), float(each[4]))
-    return found
+    by_type: dict[str, float] = {}
+    for offer in sorted(kind.nodes[0]["launch"]["overrides"], key=lambda offer: float(offer[4])):
+        by_type.setdefault(str(offer[1]), float(offer[4]))
+    return by_type
 
 
 def _by_zone(nodes: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    zones: dict[str, list[Mapping[str, Any]]] = {}
     for node in nodes:
-        found.setdefault(str(cheapest(node)[2]), []).append(node)
-    return found
+        zones.setdefault(str(cheapest(node)[2]), []).append(node)
+    return zones
 
 
 def pending_sections(plan: Plan) -> Iterator[Html]:
-    """Yield the pods that stay pending, with the reason and the fix, and what keeps NodePools from launching."""
+    """Yield the pods that stay pending, with reason and fix, and the reasons why NodePools launch nothing."""
     yield section(
         "Pods that stay pending",
         table(
@@ -264,18 +264,20 @@ def pending_sections(plan: Plan) -> Iterator[Html]:
             "Pods that stay pending",
         ),
     )
-    problems = [tuple(each.split(": ", 1)) if ": " in each else ("", each) for each in plan["problems"]]
+    problems = [
+        tuple(problem.split(": ", 1)) if ": " in problem else ("", problem) for problem in plan["problems"]
+    ]
     obstacles = [
-        (f"NodePool/{name}", why)
-        for name, why in plan["obstacles"].items()
-        if not any(each.startswith(f"NodePool/{name}: ") for each in plan["problems"])
+        (f"NodePool/{name}", reason)
+        for name, reason in plan["obstacles"].items()
+        if not any(problem.startswith(f"NodePool/{name}: ") for problem in plan["problems"])
     ]
     title = "What else was found"
     yield section(title, table(("Object", "Finding"), [*obstacles, *problems], title))
 
 
 def price_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> Html:
-    """Return prices an hour as bars, each with a name and a note on it; the first is the plan itself."""
+    """Return prices per hour as bars, each with a name and a note. The first bar is the plan itself."""
     shown = [
         Bar(name, price, f"{money(price)}/h{', ' + note if note else ''}", 2 if n == 0 else 1)
         for n, (name, price, note) in enumerate(rows)

@@ -18,18 +18,20 @@ def why_gone(name: str, records: Iterable[Record]) -> str:
 
     `name` is that of the Node, its NodeClaim or its instance.
     """
-    names, cause, seen = {name}, "", ""
+    names, cause, last_mention = {name}, "", ""
     for record in records:
         for claim in record["inputs"]["ledger"].get("claims") or ():
             host = str(claim.get("node_name") or "").partition(".")[0]
-            if names & {host, *(claim.get(each) for each in _NAMES)}:
+            if names & {host, *(claim.get(field) for field in _NAMES)}:
                 names.add(claim["name"])
                 cause = cause or claim.get("cause") or ""
-                seen = seen or f"decision {record['id']} of {moment(record['at'])}"
+                last_mention = last_mention or f"decision {record['id']} of {moment(record['at'])}"
         for move in () if record.get("superseded") else record["plan"].get("moves", ()):
             if names & set(move["sources"]) and cause in ("", move["reason"]):
-                by = f"decision {record['id']} of {moment(record['at'])}"
-                return f"it is gone: {by} disrupted it: {move['reason']}: {move['why']}"
+                decision = f"decision {record['id']} of {moment(record['at'])}"
+                return f"it is gone: {decision} disrupted it: {move['reason']}: {move['why']}"
     if cause:
-        return f"it is gone: {seen} saw it terminate because of {cause}"
-    return f"the newest snapshot does not have it; {seen} was the last that did" if seen else ""
+        return f"it is gone: {last_mention} saw it terminate because of {cause}"
+    return (
+        f"the newest snapshot does not have it; {last_mention} was the last that did" if last_mention else ""
+    )

@@ -57,8 +57,8 @@ class Subject:
     def names(self) -> set[str]:
         """Every name that identifies it: Node, NodeClaim and instance id."""
         claim = self.claim
-        known = {self.name, self.node.provider_id.rpartition("/")[2] if self.node else ""}
-        return (known | ({claim.name, claim.instance_id, claim.node_name} if claim else set())) - {""}
+        ids = {self.name, self.node.provider_id.rpartition("/")[2] if self.node else ""}
+        return (ids | ({claim.name, claim.instance_id, claim.node_name} if claim else set())) - {""}
 
     @property
     def is_ending(self) -> bool:
@@ -70,7 +70,7 @@ class Subject:
 
 def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
     """Return all Nodes and NodeClaims, sorted by name. Ignores NodeClaims that cannot be read."""
-    found, claimed = [], set()
+    listed, claimed = [], set()
     for manifest in snapshot.nodeclaims:
         claim = shown_claim(manifest, now).value
         if claim is not None:
@@ -79,20 +79,20 @@ def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
             if node is not None and node.deleting and not claim.is_ending:  # the claim will follow
                 claim = claim.terminating(DELETED, "", snapshot.taken_at)
             deadline = deadline_of(claim, manifest, now) if claim.is_ending else None
-            found.append(Subject(node, claim, deadline))
-    found += [Subject(node, None) for node in snapshot.nodes if node.name not in claimed]
-    return sorted(found, key=lambda subject: subject.name)
+            listed.append(Subject(node, claim, deadline))
+    listed += [Subject(node, None) for node in snapshot.nodes if node.name not in claimed]
+    return sorted(listed, key=lambda subject: subject.name)
 
 
 def named(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
     """Return the node with this Node name, NodeClaim name or instance id, or None."""
-    return next((each for each in subjects(snapshot, now) if name in each.names), None)
+    return next((subject for subject in subjects(snapshot, now) if name in subject.names), None)
 
 
-def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
+def unknown_node(name: str, snapshot: Snapshot, now: datetime) -> str:
     """Return the message for an unknown node, with similar names."""
-    known = sorted({one for each in subjects(snapshot, now) for one in each.names})
-    near = meant(name, known, _SUGGESTED)
+    names = sorted({alias for subject in subjects(snapshot, now) for alias in subject.names})
+    near = meant(name, names, _SUGGESTED)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     return f"cluster {snapshot.cluster} has no Node, NodeClaim or instance {name}{hint}"
 
@@ -102,8 +102,8 @@ def report_of(
 ) -> Report:
     """Return what is known about a node, as JSON data.
 
-    `waiting` is what its termination waits for, and `obstacles` are what would block it. They are null and empty for a
-    node that is not terminating, or that nodesmith does not manage. `staying` is the reason why such a node stays.
+    `waiting` is what a node waits for while it starts or terminates, else null. `obstacles` are what would block its
+    termination; they are empty once it is terminating. `staying` is the reason why a node stays.
     """
     node, claim = subject.node, subject.claim
     waiting = _waiting(subject, snapshot, now)
@@ -182,8 +182,13 @@ def _staying(stay: StayReason, price: tuple[float, bool] | None, now: datetime) 
 
 
 def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator[Report]:
-    for found in obstacles(node.name, snapshot, now) if node else ():
-        yield {"reason": found.reason, "message": found.message, "on": found.on, "fix": found.fix or None}
+    for obstacle in obstacles(node.name, snapshot, now) if node else ():
+        yield {
+            "reason": obstacle.reason,
+            "message": obstacle.message,
+            "on": obstacle.on,
+            "fix": obstacle.fix or None,
+        }
 
 
 def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:

@@ -17,17 +17,17 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.access.selecting import Selection
 from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, with_commitments
 from nodesmith_cli.output.printing import WIDE, print_report
-from nodesmith_cli.views.explaining.commands import SAME, UNHEARD_OF, RecordSource, in_lines
+from nodesmith_cli.views.explaining.commands import NOT_FOUND, SAME, RecordSource, in_lines
 from nodesmith_cli.views.explaining.gone import MOST_RECORDS, why_gone
 from nodesmith_cli.views.explaining.node import (
     PriceOf,
     Report,
     Subject,
     named,
-    nobody,
     region_of,
     report_of,
     subjects,
+    unknown_node,
 )
 from nodesmith_cli.views.explaining.stay import StayReason, observed_inputs, why_it_stays
 from nodesmith_formats.decisions.records import Blobs
@@ -39,7 +39,7 @@ _WIDE = ("instanceType", "zone", "capacityType", "nodePool")
 
 
 def show_nodes(
-    name: str, source: RecordSource, wanted: Selection, *, kubeconfig: str, output: str, now: datetime
+    name: str, source: RecordSource, selection: Selection, *, kubeconfig: str, output: str, now: datetime
 ) -> int:
     """Print what one node waits for, or list all terminating or selected nodes. Returns 1 for an unknown node.
 
@@ -48,22 +48,23 @@ def show_nodes(
     snapshot, blobs = snapshot_of(source, kubeconfig, now)
     if not name:
         prices = _prices(blobs)
-        chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
-        found = [report_of(each, snapshot, prices, now) for each in chosen]
-        found.sort(key=lambda report: -report["waiting"]["seconds"] if report["waiting"] else 0)
-        shown = partial(ending_lines if wanted.is_all else selected_lines, found, is_wide=output == WIDE)
-        title = "Nodes that terminate" if wanted.is_all else "Selected nodes"
+        chosen = [subject for subject in subjects(snapshot, now) if _is_listed(subject, selection)]
+        reports = [report_of(subject, snapshot, prices, now) for subject in chosen]
+        reports.sort(key=lambda report: -report["waiting"]["seconds"] if report["waiting"] else 0)
+        shown = partial(ending_lines if selection.is_all else selected_lines, reports, is_wide=output == WIDE)
+        title = "Nodes that terminate" if selection.is_all else "Selected nodes"
         names = (
-            f"node/{each['node']}" if each["node"] else f"nodeclaim/{each['nodeClaim']}" for each in found
+            f"node/{report['node']}" if report["node"] else f"nodeclaim/{report['nodeClaim']}"
+            for report in reports
         )
-        print_report(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
+        print_report(reports, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
         return SAME
     report = node_report(name, snapshot, blobs, now)
     if report is None:
-        gone = _gone(name, source) if blobs is not None else ""
-        said = f"node {name}: {gone}" if gone else nobody(name, snapshot, now)
-        print(f"nodesmith: {printable(said)}", file=sys.stderr)
-        return UNHEARD_OF
+        reason = _gone(name, source) if blobs is not None else ""
+        message = f"node {name}: {reason}" if reason else unknown_node(name, snapshot, now)
+        print(f"nodesmith: {printable(message)}", file=sys.stderr)
+        return NOT_FOUND
     page = partial(in_lines, f"Node {name}", lines(report), "node")
     own = f"node/{report['node']}" if report["node"] else f"nodeclaim/{report['nodeClaim']}"
     print_report(report, lines(report), output, page, [own], "node")
@@ -87,14 +88,14 @@ def node_report(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetim
     return {**report, **_paid(subject, snapshot, blobs, now)}
 
 
-def _is_wanted(subject: Subject, wanted: Selection) -> bool:
+def _is_listed(subject: Subject, selection: Selection) -> bool:
     """Return whether a node is listed: a terminating one, or any that the selector matches."""
-    if wanted.is_all:
+    if selection.is_all:
         return subject.is_ending
     labels = (
         subject.node.labels if subject.node is not None else subject.claim.labels if subject.claim else {}
     )
-    return wanted.has(labels)
+    return selection.has(labels)
 
 
 def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> StayReason | None:
@@ -102,17 +103,17 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     if subject.claim is None or subject.is_ending:
         return None
     catalog = catalog_of(region_of(subject), blobs)
-    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    claims = [other.claim for other in subjects(snapshot, now) if other.claim is not None]
     return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
 
 
 def _paid(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, object]:
-    """Return what commitments pay of an on-demand node; empty if none are known."""
+    """Return the share of an on-demand node that commitments pay for; empty if none are known."""
     claim = subject.claim
     catalog = catalog_of(region_of(subject), blobs) if claim is not None and blobs is not None else None
     if claim is None or catalog is None or not usage_of((claim,)):
         return {}
-    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    claims = [other.claim for other in subjects(snapshot, now) if other.claim is not None]
     inputs = observed_inputs(claims, snapshot, catalog, now)
     ledger = with_commitments(inputs, commitments_of(catalog.region, blobs)).ledger
     report = covered_of(claim.instance_type, claim.zone, ledger, catalog, now)
@@ -129,12 +130,12 @@ def snapshot_of(source: RecordSource, kubeconfig: str, now: datetime) -> tuple[S
 
     if source.bucket or source.keep:
         with progress("reading the newest snapshot", key="snapshot-reading"):
-            return _kept(source)
+            return _stored_snapshot(source)
     with progress("reading the cluster", key="cluster-reading"):
-        return _live(kubeconfig, now), None
+        return _live_snapshot(kubeconfig, now), None
 
 
-def _live(kubeconfig: str, now: datetime) -> Snapshot:
+def _live_snapshot(kubeconfig: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode
     from nodesmith.observation.encoding import encode
@@ -148,7 +149,7 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
     return decode(encode(kubeconfig or "of the current context", now, observed))
 
 
-def _kept(source: RecordSource) -> tuple[Snapshot, Blobs]:
+def _stored_snapshot(source: RecordSource) -> tuple[Snapshot, Blobs]:
     from nodesmith.observation.decoding import decode
 
     records, blobs = source.records()
@@ -178,8 +179,8 @@ def _prices(blobs: Blobs | None) -> PriceOf:
         return prices(catalog) if catalog is not None else None
 
     def price_of(region: str, labels: Mapping[str, str]) -> tuple[float, bool] | None:
-        known = of_region(region)
-        price = known(labels) if known else None
+        lookup = of_region(region)
+        price = lookup(labels) if lookup else None
         return (price.hourly_usd, price.estimated) if price else None
 
     return price_of
@@ -209,37 +210,37 @@ def lines(report: Report) -> Iterator[str]:
     yield f"  seen      {ago(report['snapshotAt'], report['snapshotAgeSeconds'])}"
 
 
-def ending_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
-    """Yield one line for each terminating node, after a summary; wide ones have type, zone and NodePool as well."""
-    if not found:
+def ending_lines(reports: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
+    """Yield one line for each terminating node, after a summary. `is_wide` adds its type, zone and NodePool."""
+    if not reports:
         yield "no node is terminating"
         return
-    yield f"{counted(len(found), 'node')} terminating, {_total(found)}"
-    yield from _rows(found, is_wide=is_wide)
+    yield f"{counted(len(reports), 'node')} terminating, {_total(reports)}"
+    yield from _rows(reports, is_wide=is_wide)
 
 
-def _total(found: Sequence[Report]) -> str:
-    """Return the price of nodes, with a ~ if that of one is an estimate."""
-    mark = estimate_mark(any(report["priceEstimated"] for report in found))
-    return f"{mark}${fsum(report['priceHourly'] or 0 for report in found):.4f}/hour"
+def _total(reports: Sequence[Report]) -> str:
+    """Return the price of nodes, with a ~ if part of it is an estimate."""
+    mark = estimate_mark(any(report["priceEstimated"] for report in reports))
+    return f"{mark}${fsum(report['priceHourly'] or 0 for report in reports):.4f}/hour"
 
 
-def selected_lines(found: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
+def selected_lines(reports: Sequence[Report], *, is_wide: bool = False) -> Iterator[str]:
     """Yield one line for each selected node, after a summary."""
-    if not found:
+    if not reports:
         yield "the selector matches no node"
         return
-    yield f"{counted(len(found), 'node')}, {_total(found)}"
-    yield from _rows(found, is_wide=is_wide)
+    yield f"{counted(len(reports), 'node')}, {_total(reports)}"
+    yield from _rows(reports, is_wide=is_wide)
 
 
-def _rows(found: Sequence[Report], *, is_wide: bool) -> Iterator[str]:
-    width = max(len(_name(report)) for report in found)
-    for report in found:
+def _rows(reports: Sequence[Report], *, is_wide: bool) -> Iterator[str]:
+    width = max(len(_name(report)) for report in reports)
+    for report in reports:
         waiting = report["waiting"]
-        why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(report)
+        status = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(report)
         place = "  ".join(str(report[key] or "-") for key in _WIDE) + "  " if is_wide else ""
-        yield f"  {_name(report):<{width}}  {_price(report) or '-':>13}  {place}{why}"
+        yield f"  {_name(report):<{width}}  {_price(report) or '-':>13}  {place}{status}"
 
 
 def _staying(staying: Report | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the `nodesmith explain` commands tell, as HTML reports."""
+"""The results of the `nodesmith explain` commands as HTML reports."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def decision_page(record: Report, snapshot: Snapshot | None, others: Alternative
     lead = f"{moment(record['at'])}: {summary(record)}."
     is_moving = "moves" in plan
     cards = _move_cards(plan["moves"]) if is_moving else decision_cards(plan)
-    first, *rest = decision_sections(plan, shapes)
+    first, *more = decision_sections(plan, shapes)
     compared = (
         alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
         if others is not None
         else ()
     )
-    sections = [*_moves(plan.get("moves", ())), first, *compared, *rest, _inputs(record)]
+    sections = [*_moves(plan.get("moves", ())), first, *compared, *more, _inputs(record)]
     if record.get("superseded"):
         sections.insert(0, paragraph("Not carried out, because another run decided first.", "note warn"))
     if plan["nodes"] and not is_moving:
@@ -89,25 +89,25 @@ def _inputs(record: Report) -> Html:
 
 def decisions_page(cluster: str, report: Sequence[Report]) -> Html:
     """Return the report of a cluster's decisions, the newest first."""
-    rows = [(each["id"], each["summary"]) for each in reversed(report)]
+    rows = [(decision["id"], decision["summary"]) for decision in reversed(report)]
     shown = section("Decisions", table(("Decision", "What it does"), rows, "Decisions"))
     lead = f"{counted(len(report), 'decision')}, the newest first."
     return page(f"Decisions for cluster {cluster}", lead, [], [shown], "Read from the records of decisions.")
 
 
 def lines_page(title: str, lines: Sequence[str]) -> Html:
-    """Return the report of an explanation in lines, of which the first is the answer."""
-    lead, *rest = lines or ["nothing was found"]
+    """Return the report of an explanation. Its first line is the answer."""
+    lead, *following = lines or ["nothing was found"]
     rows: list[tuple[str, str]] = []
-    for line in rest:
+    for line in following:
         name, _, about = line.strip().partition("  ")
         if line.startswith(_CONTINUED) and rows:
             rows[-1] = (rows[-1][0], f"{rows[-1][1]} {line.strip()}")
         else:
             rows.append((name, about.strip()) if about else ("", name))
-    found = section("Why", table(("About", "What"), rows, "Why"))
+    reasons = section("Why", table(("About", "What"), rows, "Why"))
     return page(
-        title, _sentence(lead), [], [found], "Read from the cluster, or from the records of decisions."
+        title, _sentence(lead), [], [reasons], "Read from the cluster, or from the records of decisions."
     )
 
 
@@ -119,7 +119,7 @@ def nodepools_page(pools: Sequence[Report]) -> Html:
     """Return the report of how NodePools choose instance types."""
     number = counted(len(pools), "NodePool")
     lead = f"{number}: how many instance types each requirement rules out, and how many are left."
-    shown = [_pool(each) for each in pools[:_MOST_POOLS]]
+    shown = [_pool(pool) for pool in pools[:_MOST_POOLS]]
     more = len(pools) - _MOST_POOLS
     shown += [paragraph(f"and {more:,} more NodePools: see -o json", "dim")] if more > 0 else []
     return page("Choice of instance types", lead, [], shown, "Read from the newest decision.")
@@ -128,11 +128,11 @@ def nodepools_page(pools: Sequence[Report]) -> Html:
 def _pool(pool: Report) -> Html:
     if "types" not in pool:
         return section(f"NodePool {pool['nodePool']}", paragraph(f"It is served by {pool['servedBy']}."))
-    removals = sorted(pool["removals"], key=lambda each: -each["types"])
+    removals = sorted(pool["removals"], key=lambda removal: -removal["types"])
     rows = [Bar("all instance types", pool["types"], f"{pool['types']:,}", 3)]
     rows += [
-        Bar(_DOMAIN.sub("", each["by"]), each["types"], f"-{each['types']:,}", 4)
-        for each in removals[:_MOST_BARS]
+        Bar(_DOMAIN.sub("", removal["by"]), removal["types"], f"-{removal['types']:,}", 4)
+        for removal in removals[:_MOST_BARS]
     ]
     rows += [Bar("left", pool["left"], f"{pool['left']:,}", 2)]
     notes = [
@@ -143,9 +143,9 @@ def _pool(pool: Report) -> Html:
         *pool.get("costs", ()),
     ]
     head = ("Condition", "#Rules out", "#Only this one does")
-    listed = ((each["by"], f"{each['types']:,}", f"{each['onlyByIt']:,}") for each in removals)
+    listed = ((removal["by"], f"{removal['types']:,}", f"{removal['onlyByIt']:,}") for removal in removals)
     title = f"NodePool {pool['nodePool']}"
     drawn = figure(bars(title, rows), name=title)
     return section(
-        title, drawn, *(paragraph(each, "note") for each in notes if each), table(head, listed, title)
+        title, drawn, *(paragraph(note, "note") for note in notes if note), table(head, listed, title)
     )

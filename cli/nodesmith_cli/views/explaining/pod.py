@@ -70,7 +70,7 @@ def in_namespace(name: str, namespace: str) -> str:
 class Search:
     """A search for the newest record that mentions a pod (`namespace/name`).
 
-    `claims` are the NodeClaims of the records, each from the newest one. `named` are all pods mentioned so far.
+    `claims` are the NodeClaims of the records, each from the newest one. `mentioned` are all pods mentioned so far.
     """
 
     pod: str
@@ -78,7 +78,7 @@ class Search:
     record: Record | None = None
     verdict: Report = field(default_factory=dict)
     claims: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    named: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)
 
     def look(self, records: Iterable[Record]) -> None:
         """Search records, newest first. Superseded records are ignored, since they were not carried out."""
@@ -87,7 +87,7 @@ class Search:
             for claim in record["inputs"]["ledger"].get("claims") or ():
                 self.claims.setdefault(claim["name"], claim)
             verdicts = {} if record.get("superseded") else dict(_verdicts(record["plan"]))
-            self.named |= verdicts.keys()
+            self.mentioned |= verdicts.keys()
             if self.pod in verdicts:
                 self.record, self.verdict = record, verdicts[self.pod]
                 return
@@ -114,10 +114,10 @@ def report_of(search: Search, snapshot: Snapshot | None, now: datetime) -> Repor
     return report | search.verdict | _node(search)
 
 
-def nobody(search: Search, snapshot: Snapshot | None) -> str:
+def unknown_pod(search: Search, snapshot: Snapshot | None) -> str:
     """Return the message for a pod that nothing mentions, with similar names."""
-    known = search.named | {pod.key for pod in (snapshot.pods if snapshot else ())}
-    near = _similar(search.pod, sorted(known))
+    names = search.mentioned | {pod.key for pod in (snapshot.pods if snapshot else ())}
+    near = _similar(search.pod, sorted(names))
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     return f"no stored decision mentions pod {search.pod} ({search.looked_at} searched, newest first){hint}"
 
@@ -154,10 +154,10 @@ def _offered(node: Mapping[str, Any]) -> Report:
 
 
 def _node(search: Search) -> Report:
-    """Return what the newest record shows of the pod's node, which may be more than when it was launched."""
+    """Return the fields of the pod's node from the newest record, which may know more than the record of its launch."""
     names = {search.verdict.get("nodeClaim"), search.verdict.get("node")} - {None}
-    found = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
-    return {report: found[name] for report, name in _NODE_FIELDS.items() if found.get(name)}
+    claim = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
+    return {report: claim[name] for report, name in _NODE_FIELDS.items() if claim.get(name)}
 
 
 def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Report | None:
@@ -189,12 +189,12 @@ def _age(at: str, now: datetime) -> int:
     return max(0, round((now - parse_time(at)).total_seconds()))
 
 
-def _similar(key: str, known: Sequence[str]) -> list[str]:
+def _similar(key: str, keys: Sequence[str]) -> list[str]:
     """Return pods of this name in other namespaces, else pods of a workload of this name, else similar names."""
     name = key.partition("/")[2]
-    same = [other for other in known if other.endswith(f"/{name}")]
-    owned = [other for other in known if other.startswith(f"{key}-")]
-    return (same or owned or meant(key, known, _SUGGESTED))[:_SUGGESTED]
+    same = [other for other in keys if other.endswith(f"/{name}")]
+    owned = [other for other in keys if other.startswith(f"{key}-")]
+    return (same or owned or meant(key, keys, _SUGGESTED))[:_SUGGESTED]
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -243,6 +243,6 @@ def _node_text(report: Mapping[str, Any]) -> str:
 
 
 def _seen_text(seen: Mapping[str, Any]) -> str:
-    what = _SINCE.get(seen["outcome"]) or f"ignored: {seen['reason']}"
+    text = _SINCE.get(seen["outcome"]) or f"ignored: {seen['reason']}"
     node = f", {seen['node']}" if seen["node"] else ""
-    return f"{what}{node} (snapshot of {ago(seen['at'], seen['ageSeconds'])})"
+    return f"{text}{node} (snapshot of {ago(seen['at'], seen['ageSeconds'])})"

@@ -20,7 +20,7 @@ from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
 from nodesmith_cli.views.explaining.commands import RecordSource, recorded_catalog
 from nodesmith_cli.views.explaining.decision import catalog_of
-from nodesmith_cli.views.explaining.node import nobody
+from nodesmith_cli.views.explaining.node import unknown_node
 from nodesmith_cli.views.explaining.nodecommand import lines, node_report, snapshot_of
 from nodesmith_formats.decisions.records import Blobs, Bucket, Records
 from nodesmith_formats.localsystem.reaching import Reached, local_system
@@ -59,7 +59,7 @@ class Sources:
             snapshot, blobs = decode(data), self.blobs
         report = node_report(name, snapshot, blobs, now)
         if report is None:
-            raise Rejected(nobody(name, snapshot, now))
+            raise Rejected(unknown_node(name, snapshot, now))
         return list(lines(report))
 
     def shapes_of(self, id_: str) -> Mapping[str, Shape]:

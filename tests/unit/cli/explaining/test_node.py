@@ -26,7 +26,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith_cli.main import app
-from nodesmith_cli.views.explaining.node import Report, named, nobody, report_of, subjects
+from nodesmith_cli.views.explaining.node import Report, named, report_of, subjects, unknown_node
 from nodesmith_cli.views.explaining.nodecommand import ending_lines, lines, selected_lines
 from nodesmith_cli.views.explaining.stay import why_it_stays
 from nodesmith_cli.views.status import lines as status_lines
@@ -210,7 +210,7 @@ def test_all_terminating_nodes_are_listed_with_their_total_cost(blocked: Snapsho
 
 def test_an_unknown_node_name_is_answered_with_similar_names(blocked: Snapshot) -> None:
     assert named("node-c", blocked, NOW) is None
-    assert nobody("node-c", blocked, NOW).endswith(
+    assert unknown_node("node-c", blocked, NOW).endswith(
         "has no Node, NodeClaim or instance node-c; did you mean node-b, node-a?"
     )
 

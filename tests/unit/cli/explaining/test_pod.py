@@ -21,7 +21,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_cli.main import app
-from nodesmith_cli.views.explaining.pod import Search, nobody, pod_key, report_of
+from nodesmith_cli.views.explaining.pod import Search, pod_key, report_of, unknown_pod
 from nodesmith_formats.decisions.records import Folder
 from tests.builders import CLUSTER, NOW, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
 
@@ -334,4 +334,4 @@ def test_ages_are_shown_and_never_negative() -> None:
 
 
 def test_an_unknown_pod_is_reported_without_a_snapshot() -> None:
-    assert nobody(Search("default/x"), None).endswith("pod default/x (0 searched, newest first)")
+    assert unknown_pod(Search("default/x"), None).endswith("pod default/x (0 searched, newest first)")
