@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
     """The reason why a NodePool may not launch an offering."""
 
     kind: Kind
-    why: str
+    reason: str
 
 
 def machine(
@@ -71,8 +71,8 @@ def _sold(
 
     A reservation has the price 0.
     """
-    here = [o for o in instance_type.offerings if o.zone == zone and o.available]
-    zone_id = max((o.zone_id for o in here), default="")
+    offered = [o for o in instance_type.offerings if o.zone == zone and o.available]
+    zone_id = max((o.zone_id for o in offered), default="")
     ids = {ZONE_ID: zone_id} if zone_id else {}
     if reservation:
         held = pool.reservations.get(reservation)
@@ -82,7 +82,7 @@ def _sold(
             capacity_type,
         )
         return (0.0, {**ids, **held.labels}) if held and suits else None
-    prices = [o.price_hourly_usd for o in here if o.capacity_type == capacity_type]
+    prices = [o.price_hourly_usd for o in offered if o.capacity_type == capacity_type]
     return (min(prices), ids) if prices else None
 
 
@@ -119,5 +119,5 @@ def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
 
 
 def capacity_of(instance_type: InstanceType, name: str) -> int:
-    """Return what a node of a type uses of a limit."""
+    """Return how much of a limit a node of a type uses."""
     return 1 if name == "nodes" else instance_type.capacity.of(name)

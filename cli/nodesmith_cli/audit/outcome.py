@@ -45,7 +45,7 @@ class Outcome:
 
 
 def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettings) -> Outcome:
-    """Return the cluster after the plan. Pods that it moves off a closing node are no longer there."""
+    """Return the cluster after the plan. Pods that it moves off a closing node are no longer on it."""
     result = Outcome(cluster, plan, places=dict(cluster.places), violations=list(plan.violations))
     for name, manifest in sorted(cluster.pools.items()):
         try:
@@ -54,11 +54,11 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
             if any(node.pool == name for node in plan.nodes):
                 result.report(Kind.UNREADABLE, name, f"the NodePool is unreadable: {error!r}")
     result.pools = with_overlays(result.pools, cluster.overlays)
-    spoken = {key for _, pods in plan.existing for key in pods} | {
+    mentioned = {key for _, pods in plan.existing for key in pods} | {
         k for node in plan.nodes for k in node.pods
     }
     for place in result.places.values():
-        place.bound = [pod for pod in place.bound if pod.key not in spoken]
+        place.bound = [pod for pod in place.bound if pod.key not in mentioned]
     for name, keys in plan.existing:
         _keep(result, name, _pods(cluster, keys))
     shop = _PurchaseCache(result)

@@ -26,7 +26,7 @@ class Mismatch:
     placing: str
     type_name: str
     kind: Kind
-    why: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -135,10 +135,10 @@ def _settled_labels(
     sets = [dict(machine.labels) for machine in machines] or [{}]
     shared = {k: v for k, v in sets[0].items() if all(labels.get(k) == v for labels in sets)}
     own = {k: v for k, v in good[0].items() if v is not None and all(labels[k] == v for labels in good)}
-    every = {key for labels in sets for key in labels} | {key for labels in good for key in labels}
-    every |= {key for machine in machines for key in machine.open}
+    all_keys = {key for labels in sets for key in labels} | {key for labels in good for key in labels}
+    all_keys |= {key for machine in machines for key in machine.open}
     absent = {k for k in good[0] if all(labels[k] is None for labels in good)}
-    return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
+    return {**shared, **own}, frozenset(all_keys - shared.keys() - own.keys() - absent)
 
 
 def _misstated(pool: Pool, machines: Sequence[Machine], stated: Mapping[str, str]) -> Iterator[Mismatch]:

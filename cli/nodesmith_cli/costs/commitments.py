@@ -35,7 +35,7 @@ _OLD = timedelta(hours=3)
 
 
 def commitments_in(file: str, catalog: Catalog, now: datetime) -> Commitments:
-    """Return the commitments that a file lists. Raises Rejected with everything that is wrong with it."""
+    """Return the commitments that a file lists. Raises Rejected with all of its problems."""
     commitments, problems = listed_in(file, catalog)
     if problems:
         raise Rejected(f"--commitments {file}: " + "; ".join(map(str, problems)))
@@ -105,9 +105,9 @@ def with_commitments(inputs: Inputs, commitments: Commitments) -> Inputs:
 
 
 def commitments_report(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Any] | None:
-    """Return the use of commitments as JSON data, None if there are none and no fault hides any.
+    """Return the use of commitments as JSON data, or None if there are neither commitments nor faults.
 
-    `coverage` is the part of the on-demand price of everything that runs on demand which commitments pay for.
+    `coverage` is the share of the price of all on-demand capacity that commitments pay for.
     """
     book = ledger.commitments.book
     applied = applied_now(ledger, catalog, now)
@@ -126,30 +126,31 @@ def commitments_report(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[
 
 
 def _pool(pool: CommitmentPool, applied: Applied, book: CommitmentBook, now: datetime) -> dict[str, Any]:
-    mine = [
+    members = [
         commitment
         for commitment in book.commitments
         if commitment.pool_name() == pool.name and commitment.ends > now
     ]
     used = pool.amount - applied.left[pool.name]
     soon = sorted(
-        (commitment for commitment in mine if commitment.ends - now <= EXPIRING), key=lambda each: each.ends
+        (commitment for commitment in members if commitment.ends - now <= EXPIRING),
+        key=lambda commitment: commitment.ends,
     )
     return {
         "name": pool.name,
         "kind": pool.kind.value,
-        "commitments": [commitment.id for commitment in mine],
-        "hourly": round(sum(commitment.hourly_usd for commitment in mine), 6),
+        "commitments": [commitment.id for commitment in members],
+        "hourly": round(sum(commitment.hourly_usd for commitment in members), 6),
         "amount": pool.in_words(pool.amount),
         "unused": pool.in_words(applied.left[pool.name]),
         "utilization": round(used / pool.amount, 4) if pool.amount else None,
-        "ends": min(commitment.ends for commitment in mine).isoformat(),
+        "ends": min(commitment.ends for commitment in members).isoformat(),
         "endingSoon": {commitment.id: commitment.ends.isoformat() for commitment in soon},
     }
 
 
 def covered_hourly_usd(inputs: Inputs) -> float:
-    """Return the on-demand price of what runs and commitments pay for."""
+    """Return the on-demand price of the running capacity that commitments pay for."""
     applied = applied_now(inputs.ledger, inputs.catalog, inputs.now)
     return applied.covered_hourly_usd if applied is not None else 0.0
 
@@ -161,8 +162,8 @@ def lines_of(report: Report) -> Iterator[str]:
         coverage = (
             "" if report["coverage"] is None else f", {report['coverage']:.0%} of on-demand use covered"
         )
-        rest = f" (${report['uncoveredHourly']:.4f}/hour is not)" if report["uncoveredHourly"] else ""
-        yield f"{counted(len(pools), 'commitment')}{coverage}{rest}"
+        suffix = f" (${report['uncoveredHourly']:.4f}/hour is not)" if report["uncoveredHourly"] else ""
+        yield f"{counted(len(pools), 'commitment')}{coverage}{suffix}"
     width = max((len(pool["name"]) for pool in pools), default=0)
     for pool in pools:
         used = "unused" if not pool["utilization"] else f"{pool['utilization']:.0%} used"
@@ -178,7 +179,7 @@ def lines_of(report: Report) -> Iterator[str]:
 def covered_of(
     instance_type: str, zone: str, ledger: Ledger, catalog: Catalog, now: datetime
 ) -> dict[str, Any] | None:
-    """Return which part of the on-demand instances of a type in a zone commitments pay for; None if there are none.
+    """Return the share of a type's on-demand instances in a zone that commitments pay for; None without commitments.
 
     AWS does not say which instance a commitment pays for, and all of them cost the same.
     """
@@ -193,7 +194,7 @@ def covered_of(
 
 
 def covered_line(report: Report) -> str:
-    """Return the same in a sentence."""
+    """Return the data of `covered_of` in a sentence."""
     if not report["by"]:
         return "no commitment pays for it"
     pays = "pays" if len(report["by"]) == 1 else "pay"
@@ -208,6 +209,6 @@ def paid_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:
             planned_nodes.setdefault(node.request.cheapest.commitment, []).append(node)
     for name, paid in sorted(planned_nodes.items()):
         listed = sum(node.claim.price_hourly_usd for node in paid)
-        rest = sum(node.price_hourly_usd for node in paid)
-        left = f", of which ${rest:.4f}/hour remain to be paid" if rest else ""
-        yield f"{name} pays for {counted(len(paid), 'node')} at ${listed:.4f}/hour on demand{left}"
+        unpaid = sum(node.price_hourly_usd for node in paid)
+        suffix = f", of which ${unpaid:.4f}/hour remain to be paid" if unpaid else ""
+        yield f"{name} pays for {counted(len(paid), 'node')} at ${listed:.4f}/hour on demand{suffix}"

@@ -1,4 +1,4 @@
-"""SpendingLimits for people: how much of each all of its clusters use, and since when it is nearly used."""
+"""SpendingLimits in words: how much of each limit its clusters use, and since when it has been nearly used up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEARLY_PERCENT = 80
 
 
 def read_region(client: Any) -> tuple[Region | None, str]:
-    """Return what clusters share, by a boto3 DynamoDB client, and why it cannot be read, empty if it can."""
+    """Read what clusters share, through a boto3 DynamoDB client. Returns None and the reason if that fails."""
     from nodesmith.adapters.aws.calls import all_errors
     from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits
 
@@ -32,7 +32,7 @@ def read_region(client: Any) -> tuple[Region | None, str]:
 
 
 def limit_reports(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Report]:
-    """Return each limit of money with its use, sorted by name; `nodepools` say since when it is nearly used."""
+    """Return SpendingLimits with their use, sorted by name. `nodepools` show since when they are nearly used up."""
     return [report for limit in region.limits for report in _reports(region, limit, now, nodepools)]
 
 
@@ -59,7 +59,7 @@ def _reports(
 
 
 def _near_since(owner: str, nodepools: Sequence[Mapping[str, Any]]) -> str:
-    """Return since when a NodePool shows that a limit is nearly used; empty if none does."""
+    """Return the time since which a NodePool shows that a limit is nearly used up; empty if none does."""
     return min(
         (
             str(condition.get("lastTransitionTime") or "")

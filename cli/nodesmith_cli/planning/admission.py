@@ -116,24 +116,24 @@ class _Classes:
     def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
         """Return the pod fields that its RuntimeClass sets. Fields that a live cluster has already set are kept."""
         name = str(spec["runtimeClassName"])
-        found = self._runtime.get(name)
-        if found is None:
+        runtime = self._runtime.get(name)
+        if runtime is None:
             if spec.get("overhead") is None:
                 self._report_missing(document, "RuntimeClass", "spec.runtimeClassName", name, self._runtime)
             return {}
         tolerations = list(spec.get("tolerations") or ())
         return {
-            "overhead": spec.get("overhead") or found.overhead,
-            "nodeSelector": {**found.node_selector, **(spec.get("nodeSelector") or {})},
-            "tolerations": tolerations + [t for t in found.tolerations if t not in tolerations],
+            "overhead": spec.get("overhead") or runtime.overhead,
+            "nodeSelector": {**runtime.node_selector, **(spec.get("nodeSelector") or {})},
+            "tolerations": tolerations + [t for t in runtime.tolerations if t not in tolerations],
         }
 
     def _report_missing(
-        self, document: Document, kind: str, field: str, name: str, known: Mapping[str, Any]
+        self, document: Document, kind: str, field: str, name: str, names: Mapping[str, Any]
     ) -> None:
         if (kind, name) not in self._reported:
             self._reported.add((kind, name))
-            hint = did_you_mean(name, frozenset(known)) or ": add it to the files"
+            hint = did_you_mean(name, frozenset(names)) or ": add it to the files"
             message = f"{kind} {name!r} does not exist{hint}; planning without it"
             self.faults.append(document.fault(message, field))
 

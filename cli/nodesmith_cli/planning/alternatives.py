@@ -1,4 +1,4 @@
-"""What else could have been decided: the price of other plans for the same pods, and what constraints add to it."""
+"""The alternatives to a plan: the prices of other plans for the same pods, and what constraints add to the price."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another plan: what differs, its price in USD an hour, and for how many more pods it finds a node.
+    """Another plan: the difference, its price in USD an hour, and for how many more pods it finds a node.
 
     `workload` is empty if the difference concerns all pods. `more` is negative if fewer pods get a node.
     """
 
-    what: str
+    difference: str
     hourly_usd: float
     more: int = 0
     workload: str = ""
@@ -53,16 +53,16 @@ class Alternatives:
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:
-    """Return a function that is True until this process has computed for so long from now on.
+    """Return a function that is True until this process has used `seconds` more of CPU time.
 
-    CPU time makes the result depend less on what else the machine does.
+    Other programs on the machine affect CPU time less than they affect the clock.
     """
     end = time.process_time() + seconds
     return lambda: time.process_time() < end
 
 
 def alternatives_of(inputs: Inputs) -> Alternatives:
-    """Decide once more for a recorded decision's inputs, and return the alternatives that fit into the time."""
+    """Repeat the decision for a record's inputs, and return the alternatives that fit into the time."""
     began = time.process_time()
     plan = planned(inputs)
     return alternatives(inputs, plan, for_seconds(_SECONDS - (time.process_time() - began)))
@@ -70,37 +70,37 @@ def alternatives_of(inputs: Inputs) -> Alternatives:
 
 def alternatives(inputs: Inputs, plan: Plan, has_time: Callable[[], bool]) -> Alternatives:
     """Decide again with other choices and without each constraint of pending pods, as long as there is time."""
-    waiting = replace(inputs.snapshot, pods=tuple(p for p in inputs.snapshot.pods if p.unschedulable))
+    pending = replace(inputs.snapshot, pods=tuple(p for p in inputs.snapshot.pods if p.unschedulable))
     if not plan.nodes and not plan.unplaced:
         return Alternatives()
     choices = tuple(_choices(inputs, plan, has_time))
-    found = found_constraints(waiting, ())
+    constraints = found_constraints(pending, ())
     relaxed: list[Alternative] = []
-    for constraint, _ in found[:MOST]:
+    for constraint, _ in constraints[:MOST]:
         if not has_time():
             break
         change: Any = partial(without, constraint)
         snapshot = _changed(inputs.snapshot, change, constraint.workload)
         relaxed.append(_alternative(constraint.kind, snapshot, inputs, plan, constraint.workload))
-    return Alternatives(choices, tuple(relaxed), len(relaxed), len(found))
+    return Alternatives(choices, tuple(relaxed), len(relaxed), len(constraints))
 
 
 def _choices(inputs: Inputs, plan: Plan, has_time: Callable[[], bool]) -> Iterator[Alternative]:
     """Yield the plans with one choice for all pods. Those that place fewer pods are no alternatives."""
-    for what, key, value in _CHOICES:
+    for difference, key, value in _CHOICES:
         if not has_time():
             return
         change: Any = partial(_narrowed, Requirement(key, frozenset((value,))))
-        found = _alternative(what, _changed(inputs.snapshot, change), inputs, plan)
-        if found.more >= 0 and found.hourly_usd > 0:
-            yield found
+        alternative = _alternative(difference, _changed(inputs.snapshot, change), inputs, plan)
+        if alternative.more >= 0 and alternative.hourly_usd > 0:
+            yield alternative
 
 
 def _alternative(
-    what: str, snapshot: Snapshot, inputs: Inputs, plan: Plan, workload: str = ""
+    difference: str, snapshot: Snapshot, inputs: Inputs, plan: Plan, workload: str = ""
 ) -> Alternative:
     other = planned(replace(inputs, snapshot=snapshot, ledger=as_read(inputs.ledger, snapshot)))
-    return Alternative(what, other.price_hourly_usd, _lacking(plan) - _lacking(other), workload)
+    return Alternative(difference, other.price_hourly_usd, _lacking(plan) - _lacking(other), workload)
 
 
 def _lacking(plan: Plan) -> int:
@@ -108,7 +108,7 @@ def _lacking(plan: Plan) -> int:
 
 
 def _changed(snapshot: Snapshot, change: Any, workload: str = "") -> Snapshot:
-    """Return the snapshot with other shapes of pending pods, or only of one workload's."""
+    """Return the snapshot with the shapes of pending pods changed, or only those of one workload."""
 
     def change_of(pod: Any) -> Any:
         is_meant = pod.unschedulable and pod.shape.moves

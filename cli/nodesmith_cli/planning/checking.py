@@ -36,7 +36,7 @@ _OWN: Mapping[str, Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     "NodeOverlay": parse_nodeoverlay,
     "NodeClaim": lambda manifest: parse_nodeclaim(manifest, _SOME_TIME),
 }
-_NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")
+_IRRELEVANT = (".image", ".restartPolicy", "metadata.annotations")
 """Suffixes of fields that an API server requires but that do not affect scheduling."""
 _INDEX = re.compile(r"\[\d+\]")
 UNKNOWN = "is an unknown field, which is ignored"
@@ -48,56 +48,56 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
 
     An unknown field is reported once for all objects of its kind.
     """
-    kept: list[Document] = []
+    accepted: list[Document] = []
     faults: list[Fault] = []
     reported: set[tuple[str, str]] = set()
     for document in documents:
         kind = str(document.manifest["kind"])
         if kind in {"NodePool", "NodeClaim"} and is_foreign(document.manifest):
-            kept.append(document)
+            accepted.append(document)
             continue
         if kind in _OWN:
             problems = _OWN[kind](document.manifest).problems
             faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]
-            sound, found = _shown(document)
-            faults += found
+            sound, new_faults = _readable(document)
+            faults += new_faults
             if kind == "EC2NodeClass" and (fault := unlaunchable(document)) and fault not in faults:
                 faults.append(fault)  # once for all classes that come from one old object
-            kept.append(sound)  # the decision reports the consequences for the NodePool
+            accepted.append(sound)  # the decision reports the consequences for the NodePool
             continue
         if is_request(document.manifest):
-            wrong = list(faults_of(document))
-            faults += [fault for fault, _ in wrong]
-            if not any(is_error for _, is_error in wrong):
-                kept.append(document)
+            request_faults = list(faults_of(document))
+            faults += [fault for fault, _ in request_faults]
+            if not any(is_error for _, is_error in request_faults):
+                accepted.append(document)
             continue
-        taken, found = _decoded(document, reported)
-        faults += found
-        if taken is not None:
-            kept.append(taken)
-    return kept, faults
+        stored, new_faults = _decoded(document, reported)
+        faults += new_faults
+        if stored is not None:
+            accepted.append(stored)
+    return accepted, faults
 
 
-def _shown(document: Document) -> tuple[Document, list[Fault]]:
+def _readable(document: Document) -> tuple[Document, list[Fault]]:
     """Return a Karpenter object, without its status if that is unreadable, and the faults found."""
     manifest, kind = document.manifest, str(document.manifest["kind"])
-    found: list[Fault] = []
+    faults: list[Fault] = []
     try:
         if kind == "NodeClaim":
             claims([manifest], _SOME_TIME)
         elif kind == "EC2NodeClass":
             statuses([manifest], ())
     except UNREADABLE as error:
-        found = [document.fault(f"unreadable, and ignored: {error!r}", "status")]
+        faults = [document.fault(f"unreadable, and ignored: {error!r}", "status")]
         manifest = {name: value for name, value in manifest.items() if name != "status"}
-    for at, each in enumerate(dig(dict(manifest), "status", "capacityReservations") or ()):
-        if kind == "EC2NodeClass" and AVAILABLE not in each:
+    for index, reservation in enumerate(dig(dict(manifest), "status", "capacityReservations") or ()):
+        if kind == "EC2NodeClass" and AVAILABLE not in reservation:
             message = "is missing: the number of free instances is unknown, so the plan uses one"
-            found.append(document.fault(message, f"status.capacityReservations[{at}].{AVAILABLE}"))
+            faults.append(document.fault(message, f"status.capacityReservations[{index}].{AVAILABLE}"))
     if kind == "NodeClaim" and not dig(dict(manifest), "status", "allocatable"):
         message = "is missing: the node's capacity is unknown, so the plan ignores the node"
-        found.append(document.fault(message, "status.allocatable"))
-    return replace(document, manifest=manifest), found
+        faults.append(document.fault(message, "status.allocatable"))
+    return replace(document, manifest=manifest), faults
 
 
 def _decoded(document: Document, reported: set[tuple[str, str]]) -> tuple[Document | None, list[Fault]]:
@@ -108,17 +108,17 @@ def _decoded(document: Document, reported: set[tuple[str, str]]) -> tuple[Docume
     schema, dropped = schema_of_kind(group, kind), list[str]()
     pruned = prune(schema, dict(manifest), dropped)
     unknown = list(_unknown(document, schema, dropped, reported))
-    wrong = [document.fault(f"{why}; the object is ignored") for why in misfits(schema, pruned)]
-    if wrong:
-        return None, wrong + unknown
+    faults = [document.fault(f"{problem}; the object is ignored") for problem in misfits(schema, pruned)]
+    if faults:
+        return None, faults + unknown
     full = with_defaults(kind, pruned)
-    wrong = [
+    faults = [
         document.fault(f"{p.message}; the object is ignored", p.field)
         for p in _problems(kind, full)
-        if not p.field.endswith(_NEVER_MIND)
+        if not p.field.endswith(_IRRELEVANT)
     ]
-    if wrong:
-        return None, wrong + unknown
+    if faults:
+        return None, faults + unknown
     return replace(document, manifest=full), unknown
 
 
@@ -138,15 +138,15 @@ def _unknown(
     """Yield a fault for each unknown field, except in a status, which a newer API server may have written."""
     for path in dropped:
         place = _INDEX.sub("", path)
-        known = str(document.manifest["kind"]), place
-        if not path.startswith(("status", "metadata.managedFields")) and known not in reported:
-            reported.add(known)
+        key = str(document.manifest["kind"]), place
+        if not path.startswith(("status", "metadata.managedFields")) and key not in reported:
+            reported.add(key)
             hint = did_you_mean(place.rpartition(".")[2], _fields_beside(schema, place))
             yield document.fault(f"{UNKNOWN}{hint.replace(',', ':', 1)}", path)
 
 
 def _fields_beside(schema: Schema, place: str) -> Collection[str]:
-    """Return the names of the fields that the object of a field has. `place` is a path without indices."""
+    """Return the names of all fields that belong to the same object as a field. `place` is a path without indices."""
     for name in place.split(".")[:-1]:
         schema = (schema.get("properties") or {}).get(name) or schema.get("additionalProperties") or {}
         while "items" in schema:

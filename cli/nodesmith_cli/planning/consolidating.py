@@ -19,25 +19,25 @@ _STEPS = 200_000
 """The step limit of the search. It is generous, since no tick waits for it."""
 
 
-def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: str) -> None:
+def consolidated(inputs: Inputs, now: datetime | None, messages: Console, output: str) -> None:
     """Search for moves once, and print them. `now` is None unless the cluster is live."""
     fleet = fleet_of(inputs, now)
     began = time.process_time()
     number = len(fleet.snapshot.nodes)
-    with progress(f"evaluating {number:,} nodes", to=side, key="consolidate", size=number):
-        found = propose(fleet, steps=_STEPS)
-    written = moves_json(found, fleet, time.process_time() - began)
+    with progress(f"evaluating {number:,} nodes", to=messages, key="consolidate", size=number):
+        proposals = propose(fleet, steps=_STEPS)
+    report = moves_json(proposals, fleet, time.process_time() - began)
     match output:
         case "name":
-            for move in written["moves"]:
-                for each in move["sources"]:
-                    print(f"nodeclaim/{each['nodeClaim']}")
+            for move in report["moves"]:
+                for source in move["sources"]:
+                    print(f"nodeclaim/{source['nodeClaim']}")
         case "html":
             from nodesmith_cli.output.reporting.delivery import deliver
             from nodesmith_cli.planning.page import moves_page
 
-            deliver(moves_page(written, now or datetime.now(UTC)), "moves")
+            deliver(moves_page(report, now or datetime.now(UTC)), "moves")
         case "table" | "wide":
-            show_moves(console(), written, is_wide=output == "wide")
+            show_moves(console(), report, is_wide=output == "wide")
         case _:
-            print_data(written, output, "moves")
+            print_data(report, output, "moves")

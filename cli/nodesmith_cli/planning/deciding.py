@@ -23,16 +23,16 @@ def planned(inputs: Inputs) -> Plan:
     static = _missing(lacking, inputs)
     claims = (*inputs.ledger.claims, *(node.claim for node in static))
     plan = decide(replace(inputs, ledger=replace(inputs.ledger, claims=claims)))
-    taken = dict(plan.placed or {})
+    placed = dict(plan.placed or {})
     shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
-    served = tuple(_with_pods(node, taken.pop(node.claim.name, ()), shapes) for node in static)
+    served = tuple(_with_pods(node, placed.pop(node.claim.name, ()), shapes) for node in static)
     bought = {node.claim.nodepool for node in static}
     obstacles = {**(plan.obstacles or {}), **refused}
     return replace(
         plan,
         nodes=(*served, *plan.nodes),
-        placed=taken,
-        obstacles={name: why for name, why in obstacles.items() if name not in bought},
+        placed=placed,
+        obstacles={name: reason for name, reason in obstacles.items() if name not in bought},
         bound_hourly_usd=plan.bound_hourly_usd + sum(node.price_hourly_usd for node in static),
         cost_bound_hourly_usd=plan.cost_bound_hourly_usd
         + sum(node.price_hourly_usd + node.surcharge_hourly_usd for node in static),
@@ -43,15 +43,15 @@ def planned(inputs: Inputs) -> Plan:
 def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     """Return the plan with the nodes for ProvisioningRequests, and a sentence on each of them.
 
-    Requests are decided about after the pods, each with what the earlier ones leave.
+    Requests are decided after the pods, each with the capacity that the earlier ones leave.
     """
     claims = (*inputs.ledger.claims, *(node.claim for node in plan.nodes))
     ledger, shared = replace(inputs.ledger, claims=claims), inputs.settings.shared_provisioning_classes
     nodes, messages, refused = list(plan.nodes), list[str](), dict[str, str]()
     placed = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for request in inputs.snapshot.requests:
-        if is_ours(request, ledger, shared=shared) and (why := obstacle(request, inputs.snapshot)):
-            messages += [f"{said(request.key)} gets no room: {why}"] if request.lacking != 0 else []
+        if is_ours(request, ledger, shared=shared) and (reason := obstacle(request, inputs.snapshot)):
+            messages += [f"{said(request.key)} gets no room: {reason}"] if request.lacking != 0 else []
     for number, key in enumerate(turns(inputs.snapshot, ledger, inputs.now, shared=shared)):
         decision = f"{inputs.decision}-{number}"  # the names of its NodeClaims derive from it
         decided = decide_gang(replace(inputs, ledger=ledger, decision=decision), key)
@@ -59,34 +59,35 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
             refused[key] = decided.gang.message if decided else ""
             messages.append(f"{said(key)} gets no room: {refused[key]}")
             continue
-        at = _members(decided.gang, inputs.snapshot)
-        nodes += [_nominated(node, at.pop(node.claim.name, ())) for node in decided.nodes]
-        for place, pods in at.items():
+        pods_by_place = _members(decided.gang, inputs.snapshot)
+        nodes += [_nominated(node, pods_by_place.pop(node.claim.name, ())) for node in decided.nodes]
+        for place, pods in pods_by_place.items():
             placed.setdefault(place, []).extend(pods)
         bought = tuple(node.claim for node in decided.nodes)
         ledger = replace(ledger, claims=(*ledger.claims, *bought), gangs=(*ledger.gangs, decided.gang))
-        there = counted(len(decided.gang.places) - len(bought), "existing node")
-        messages.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
+        existing = counted(len(decided.gang.places) - len(bought), "existing node")
+        messages.append(f"{said(key)} gets room on {existing} and {counted(len(bought), 'new node')}")
     on_nodes = {key: tuple(pods) for key, pods in placed.items()}
     served = {key for pods in (*on_nodes.values(), *(node.claim.nominated for node in nodes)) for key in pods}
-    ignored = tuple(_now(left, refused) for group in plan.ignored if (left := _without(group, served)).pods)
+    waiting = (_without(group, served) for group in plan.ignored)
+    ignored = tuple(_with_outcome(group, refused) for group in waiting if group.pods)
     return replace(plan, nodes=tuple(nodes), placed=on_nodes, ignored=ignored), messages
 
 
 def _members(gang: Gang, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Return the pods of a group by the place that they get; empty for a request whose pods do not exist."""
-    request = next(each for each in snapshot.requests if each.uid == gang.id)
+    request = next(request for request in snapshot.requests if request.uid == gang.id)
     queues: list[list[str]] = []
-    for each in request.pod_sets if request.is_pod_group else ():
-        shape = snapshot.podtemplates[f"PodTemplate/{request.namespace}/{each.template}"].shape
+    for pod_set in request.pod_sets if request.is_pod_group else ():
+        shape = snapshot.podtemplates[f"PodTemplate/{request.namespace}/{pod_set.template}"].shape
         queues.append(sorted(pod.key for pod in snapshot.pods if pod.shape is shape and not pod.node))
-    found: dict[str, tuple[str, ...]] = {}
+    members: dict[str, tuple[str, ...]] = {}
     for place, counts in sorted(gang.places.items()):
-        taken = [queue[:count] for queue, count in zip(queues, counts, strict=False)]
+        chosen = [queue[:count] for queue, count in zip(queues, counts, strict=False)]
         queues = [queue[count:] for queue, count in zip(queues, counts, strict=False)]
-        if any(taken):
-            found[place] = tuple(key for keys in taken for key in keys)
-    return found
+        if any(chosen):
+            members[place] = tuple(key for keys in chosen for key in keys)
+    return members
 
 
 def _nominated(node: PlannedNode, pods: Sequence[str]) -> PlannedNode:
@@ -97,9 +98,11 @@ def _without(group: Unplaced, pods: Collection[str]) -> Unplaced:
     return replace(group, pods=tuple(key for key in group.pods if key not in pods))
 
 
-def _now(group: Unplaced, refused: Mapping[str, str]) -> Unplaced:
-    """Return pods that wait for the room of their group with what has become of it."""
-    state = next((why for key, why in refused.items() if group.reason.startswith(f"{said(key)} gets ")), "")
+def _with_outcome(group: Unplaced, refused: Mapping[str, str]) -> Unplaced:
+    """Return the pods of a group. If they wait for the group's room and it gets none, their reason says why."""
+    state = next(
+        (reason for key, reason in refused.items() if group.reason.startswith(f"{said(key)} gets ")), ""
+    )
     if not state or not group.reason.endswith(NO_TURN_YET):
         return group
     return replace(group, why=replace(group.why, text=group.reason.removesuffix(NO_TURN_YET) + state))
@@ -112,15 +115,16 @@ def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shap
 
 def _missing(lacking: Sequence[PlannedNode], inputs: Inputs) -> tuple[PlannedNode, ...]:
     """Return the missing nodes of static NodePools, less the existing nodes that have no NodeClaim."""
-    known = {claim.provider_id for claim in inputs.ledger.claims if claim.provider_id}
+    claimed = {claim.provider_id for claim in inputs.ledger.claims if claim.provider_id}
     pools = {node.claim.nodepool for node in lacking}
-    there = {
-        pool: sum(node.provider_id not in known for node in inputs.snapshot.nodes_in(pool)) for pool in pools
+    unclaimed = {
+        pool: sum(node.provider_id not in claimed for node in inputs.snapshot.nodes_in(pool))
+        for pool in pools
     }
-    left, kept = Counter(there), list[PlannedNode]()
+    remaining, missing = Counter(unclaimed), list[PlannedNode]()
     for node in lacking:
-        if left[node.claim.nodepool] > 0:
-            left[node.claim.nodepool] -= 1
+        if remaining[node.claim.nodepool] > 0:
+            remaining[node.claim.nodepool] -= 1
         else:
-            kept.append(node)
-    return tuple(kept)
+            missing.append(node)
+    return tuple(missing)

@@ -86,23 +86,23 @@ def plan_inputs(
 def zonal_shifts(inputs: Inputs, zones: Iterable[str], *, live: bool) -> tuple[ZonalShift, ...]:
     """Return the zonal shifts that NodePools show, and one away from each of `zones`, which are names or ids.
 
-    The shifts of a live cluster hold until their end; those that files show hold. Raises Rejected for an unknown zone.
+    The shifts of a live cluster count until they end; those in files always count. Raises Rejected for an unknown zone.
     """
     now = datetime.now(UTC) if live else inputs.now
-    found = {s.zone: s for s in shown_shifts(inputs.snapshot.nodepools, now) if s.holds(now)}
-    known = {o.zone: o.zone_id for offered in inputs.catalog.offerings.values() for o in offered}
-    names = {id_: name for name, id_ in known.items() if id_}
+    shifts = {s.zone: s for s in shown_shifts(inputs.snapshot.nodepools, now) if s.holds(now)}
+    zone_ids = {o.zone: o.zone_id for offered in inputs.catalog.offerings.values() for o in offered}
+    names = {id_: name for name, id_ in zone_ids.items() if id_}
     for zone in zones:
         name = names.get(zone, zone)
-        if name not in known:
-            hint = did_you_mean(zone, known) or f", there is {', '.join(sorted(known))}"
+        if name not in zone_ids:
+            hint = did_you_mean(zone, zone_ids) or f"; zones: {', '.join(sorted(zone_ids))}"
             raise Rejected(f"--shifted-zone {zone}: the catalogue has no such zone{hint}")
-        found[name] = ZonalShift(name, known[name], inputs.now + UNTOLD_END, AUTOSHIFT)
-    return tuple(found[zone] for zone in sorted(found))
+        shifts[name] = ZonalShift(name, zone_ids[name], inputs.now + UNTOLD_END, AUTOSHIFT)
+    return tuple(shifts[zone] for zone in sorted(shifts))
 
 
 def _open(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a NodePool without its schedule, if that is valid: a plan shows what it buys while it is open."""
+    """Return a NodePool without its schedule, if that is valid: a plan shows the nodes of an open NodePool."""
     metadata = manifest["metadata"]
     annotations = metadata.get("annotations")
     if manifest["kind"] != "NodePool" or not annotations or SCHEDULE not in annotations:
@@ -115,7 +115,7 @@ def _open(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _having_waited(pod: Pod, now: datetime) -> Pod:
-    """Return a pod whose pod-scale-up-delay is over at `now`: a plan shows the nodes that it gets in the end."""
+    """Return a pod with its pod-scale-up-delay over at `now`: a plan shows the nodes that the pod gets afterwards."""
     until = buys_from(pod)
     return pod if until is None or until <= now else replace(pod, created_at=pod.created_at - (until - now))
 

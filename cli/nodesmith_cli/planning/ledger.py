@@ -61,11 +61,11 @@ def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[N
         if claim is None or manifest["metadata"].get("deletionTimestamp"):
             continue
         status: Mapping[str, Any] = manifest.get("status") or {}
-        held = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
-        phase = next((p for name, p in reversed(_REACHED.items()) if name in held), Phase.PENDING)
+        reached = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
+        phase = next((p for name, p in reversed(_REACHED.items()) if name in reached), Phase.PENDING)
         conditions = {c.get("type"): c for c in status.get("conditions") or ()}
         reason = str(conditions.get("Registered", {}).get("reason") or "")
-        found = replace(
+        completed = replace(
             claim,
             phase=phase,
             reason=reason if phase is Phase.LAUNCHED else "",
@@ -78,7 +78,7 @@ def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[N
             capacity=parse_resources(status.get("capacity")),
             allocatable=parse_resources(status.get("allocatable")),
         )
-        yield with_warm_state(found)
+        yield with_warm_state(completed)
 
 
 def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
@@ -92,9 +92,9 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
     for pod in snapshot.pods:
         if pod.node and not pod.shape.is_daemon:
             last[pod.node] = max(pod.created_at, last.get(pod.node, pod.created_at))
-    nodes = tuple(_seen(node, last.get(node.name)) for node in snapshot.nodes)
-    seen, pools = replace(snapshot, nodes=nodes, taken_at=at), parsed_nodepools(snapshot.nodepools)
-    claims = [_as_old_as(claim, seen.node_of(claim)) for claim in inputs.ledger.claims]
+    nodes = tuple(_with_pod_event(node, last.get(node.name)) for node in snapshot.nodes)
+    current, pools = replace(snapshot, nodes=nodes, taken_at=at), parsed_nodepools(snapshot.nodepools)
+    claims = [_as_old_as(claim, current.node_of(claim)) for claim in inputs.ledger.claims]
     claimed = {claim.provider_id for claim in claims}
     for node in nodes:
         name = node.labels.get(NODEPOOL)
@@ -102,7 +102,7 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
             claims.append(claim_of(node, name, pools.get(name)))
     return replace(
         inputs,
-        snapshot=seen,
+        snapshot=current,
         ledger=replace(
             inputs.ledger,
             claims=priced(sorted(claims, key=lambda claim: claim.name), inputs.catalog),
@@ -116,9 +116,9 @@ def _youngest(inputs: Inputs) -> datetime:
     return max((*(n.created_at for n in nodes), *(p.created_at for p in pods)), default=inputs.now)
 
 
-def _seen(node: Node, last: datetime | None) -> Node:
-    known = node.last_pod_event_at or last
-    return replace(node, last_pod_event_at=known, provider_id=node.provider_id or f"plan:///{node.name}")
+def _with_pod_event(node: Node, last: datetime | None) -> Node:
+    last_event = node.last_pod_event_at or last
+    return replace(node, last_pod_event_at=last_event, provider_id=node.provider_id or f"plan:///{node.name}")
 
 
 def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:

@@ -46,7 +46,7 @@ GROUPS: Mapping[str, str] = {
     "ResourceSlice": "resource.k8s.io",
 }
 """The kinds that a plan reads, with their API groups."""
-_TODAY = {"Machine": "NodeClaim"}
+_CURRENT_KINDS = {"Machine": "NodeClaim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +63,25 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
     pending, whatever its status says. `faults` has the problems; the affected objects are skipped.
     """
     loaded = load_manifests(paths)
-    converted, said = converted_documents((*more, *loaded.documents))
-    documents, unread, faults = _known(converted)
-    sound, wrong = checked(documents)
-    expanded, lacking = with_pods(sound)
-    complete, refused = admitted(expanded)
+    converted, conversion_faults = converted_documents((*more, *loaded.documents))
+    documents, unread, faults = _relevant(converted)
+    sound, check_faults = checked(documents)
+    expanded, workload_faults = with_pods(sound)
+    complete, admission_faults = admitted(expanded)
     return Manifests(
         (*complete, *_namespaces(complete)),
-        (*loaded.faults, *said, *faults, *wrong, *lacking, *refused),
+        (*loaded.faults, *conversion_faults, *faults, *check_faults, *workload_faults, *admission_faults),
         unread,
     )
 
 
 def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
     """Yield the namespaces that objects are in but no file defines."""
-    there = {d.manifest["metadata"]["name"] for d in documents if d.manifest["kind"] == "Namespace"}
+    names = {d.manifest["metadata"]["name"] for d in documents if d.manifest["kind"] == "Namespace"}
     for document in documents:
         name = document.manifest["metadata"].get("namespace")
-        if name and name not in there:
-            there.add(name)
+        if name and name not in names:
+            names.add(name)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             yield stamped(Document(namespace, document.file, document.number))
 
@@ -94,32 +94,32 @@ def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:
             hint = did_you_mean(name, names) or f"; existing: {', '.join(sorted(names)) or 'none'}"
             raise Rejected(f"--pool {name}: no such NodePool{hint}")
 
-    def kept(manifest: Mapping[str, Any]) -> bool:
+    def is_kept(manifest: Mapping[str, Any]) -> bool:
         return manifest["kind"] != "NodePool" or not pools or manifest["metadata"]["name"] in pools
 
-    return replace(manifests, documents=tuple(d for d in manifests.documents if kept(d.manifest)))
+    return replace(manifests, documents=tuple(d for d in manifests.documents if is_kept(d.manifest)))
 
 
-def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int], list[Fault]]:
+def _relevant(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int], list[Fault]]:
     """Return the objects that a plan reads, each once, with the counts of other kinds and the faults."""
-    known: dict[tuple[Any, ...], Document] = {}
+    by_identity: dict[tuple[Any, ...], Document] = {}
     unread: Counter[str] = Counter()
     faults: list[Fault] = []
     for document in documents:
         kind = str(document.manifest["kind"])
         group = str(document.manifest["apiVersion"]).rpartition("/")[0]
         if GROUPS.get(kind) == group or (kind, group) in APIS:
-            known[document.identity] = stamped(document)
+            by_identity[document.identity] = stamped(document)
             continue
         unread[kind] += 1
-        meant = _TODAY.get(kind, kind if kind in GROUPS else "")
-        if meant:
-            version = "v1alpha1" if meant == "NodeOverlay" else "v1"
-            wanted = "/".join(filter(None, (GROUPS[meant], version)))
-            faults.append(document.fault(f"is ignored: use a {meant} of {wanted}", "apiVersion"))
+        current_kind = _CURRENT_KINDS.get(kind, kind if kind in GROUPS else "")
+        if current_kind:
+            version = "v1alpha1" if current_kind == "NodeOverlay" else "v1"
+            api_version = "/".join(filter(None, (GROUPS[current_kind], version)))
+            faults.append(document.fault(f"is ignored: use a {current_kind} of {api_version}", "apiVersion"))
         elif hint := did_you_mean(kind, frozenset(GROUPS)):
             faults.append(document.fault(f"is {kind!r}, which is ignored{hint}", "kind"))
-    return list(known.values()), dict(sorted(unread.items())), faults
+    return list(by_identity.values()), dict(sorted(unread.items())), faults
 
 
 _UNNAMESPACED = frozenset(

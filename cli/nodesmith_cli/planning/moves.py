@@ -28,45 +28,45 @@ from nodesmith_formats.wording import counted
 
 _DIGITS = 9
 _CONSOLIDATION = "Consolidation"
-"""The rule that consolidation has examined a node, and found nothing cheaper for its pods."""
+"""The rule for nodes that consolidation has examined without finding anything cheaper for their pods."""
 _MOST_ROWS = 40
 
 
-def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
+def moves_json(proposals: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
     """Return the result of a pass. Prices are USD an hour, `evictionCost` is Karpenter's, `seconds` is CPU time.
 
     `moves` are in the order in which they would start. `kept` are nodes that stay, with the rule and its object.
     """
-    there = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
-    price = fsum(_price(claim, node, inputs) for claim, node in there.values() if node)
-    moves = [_move(proposal, there, inputs) for proposal in found.proposals]
-    saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
+    fleet = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
+    price = fsum(_price(claim, node, inputs) for claim, node in fleet.values() if node)
+    moves = [_move(proposal, fleet, inputs) for proposal in proposals.proposals]
+    saving = fsum(proposal.saving_hourly_usd for proposal in proposals.proposals)
     return {
         "moves": moves,
-        "kept": [_kept(name, blocker, there) for name, blocker in _keepers(found).items()],
+        "kept": [_kept(name, blocker, fleet) for name, blocker in _keepers(proposals).items()],
         "budgets": _budgets(inputs),
-        "nodes": sum(node is not None for _, node in there.values()),
+        "nodes": sum(node is not None for _, node in fleet.values()),
         "priceHourly": round(price, _DIGITS),
-        "priceEstimated": any(_is_estimated(claim, node, inputs) for claim, node in there.values() if node),
+        "priceEstimated": any(_is_estimated(claim, node, inputs) for claim, node in fleet.values() if node),
         "savingHourly": round(saving, _DIGITS),
         "savingEstimated": any(move["savingEstimated"] for move in moves),
         "savingYearly": round(saving * HOURS_A_YEAR, 2),
-        "evictionCost": round(fsum(proposal.eviction_cost for proposal in found.proposals), 3),
-        "isFinished": found.is_finished,
+        "evictionCost": round(fsum(proposal.eviction_cost for proposal in proposals.proposals), 3),
+        "isFinished": proposals.is_finished,
         "seconds": round(seconds, 4),
-        "steps": found.steps,
+        "steps": proposals.steps,
     }
 
 
-_There = Mapping[str, tuple[NodeClaim, Node | None]]
+_Fleet = Mapping[str, tuple[NodeClaim, Node | None]]
 
 
-def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
-    sources = (there[name] for name in proposal.sources)
+def _move(proposal: Proposal, fleet: _Fleet, inputs: Inputs) -> dict[str, Any]:
+    sources = (fleet[name] for name in proposal.sources)
     removed = any(_is_estimated(claim, node, inputs) for claim, node in sources if node)
     return {
         "reason": proposal.reason.value,
-        "sources": [_source(name, there, inputs) for name in proposal.sources],
+        "sources": [_source(name, fleet, inputs) for name in proposal.sources],
         "replacements": plan_json(Plan(nodes=proposal.replacements))["nodes"],
         "destinations": dict(proposal.destinations),
         "savingHourly": round(proposal.saving_hourly_usd, _DIGITS),
@@ -77,8 +77,8 @@ def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _source(name: str, there: _There, inputs: Inputs) -> dict[str, Any]:
-    claim, node = there[name]
+def _source(name: str, fleet: _Fleet, inputs: Inputs) -> dict[str, Any]:
+    claim, node = fleet[name]
     return {
         "node": node.name if node else "",
         "nodeClaim": name,
@@ -102,18 +102,18 @@ def _is_estimated(claim: NodeClaim, node: Node, inputs: Inputs) -> bool:
     return offering is not None and offering.estimated
 
 
-def _keepers(found: Proposals) -> dict[str, Blocker]:
-    """Return what keeps each node: a rule, or what consolidation found when it examined the node."""
+def _keepers(proposals: Proposals) -> dict[str, Blocker]:
+    """Return the blocker of each node that stays: a rule, or the result of examining it for consolidation."""
     needed = {
-        name: Blocker(_CONSOLIDATION, f"NodeClaim/{name}", why)
-        for name, why in found.needed.items()
-        if name not in found.blocked
+        name: Blocker(_CONSOLIDATION, f"NodeClaim/{name}", reason)
+        for name, reason in proposals.needed.items()
+        if name not in proposals.blocked
     }
-    return {**found.blocked, **needed}
+    return {**proposals.blocked, **needed}
 
 
-def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
-    node = there[name][1] if name in there else None
+def _kept(name: str, blocker: Blocker, fleet: _Fleet) -> dict[str, str]:
+    node = fleet[name][1] if name in fleet else None
     return {
         "node": node.name if node else "",
         "nodeClaim": name,
@@ -136,42 +136,42 @@ def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
     ]
 
 
-def show_moves(to: Console, written: Mapping[str, Any], *, is_wide: bool = False) -> None:
-    """Print moves. `written` is their JSON data. If `is_wide`, no row is left out."""
-    most = len(written["moves"]) + len(written["kept"]) if is_wide else _MOST_ROWS
-    _summary(to, written)
-    if written["moves"]:
+def show_moves(to: Console, report: Mapping[str, Any], *, is_wide: bool = False) -> None:
+    """Print moves. `report` is their JSON data. If `is_wide`, no row is left out."""
+    most = len(report["moves"]) + len(report["kept"]) if is_wide else _MOST_ROWS
+    _summary(to, report)
+    if report["moves"]:
         to.print()
-        to.print(_moves(written["moves"], most))
-    if written["kept"]:
+        to.print(_moves(report["moves"], most))
+    if report["kept"]:
         to.print()
-        to.print(_kept_table(written["kept"], most))
+        to.print(_kept_table(report["kept"], most))
 
 
-def _summary(to: Console, written: Mapping[str, Any]) -> None:
-    before, saving = written["priceHourly"], written["savingHourly"]
-    price = price_text(Price(before, written["priceEstimated"]))
-    to.print(f"{counted(written['nodes'], 'node')} at {price}/hour", style="bold")
-    if not written["moves"]:
-        to.print(_no_moves(written["kept"], written["nodes"]))
+def _summary(to: Console, report: Mapping[str, Any]) -> None:
+    before, saving = report["priceHourly"], report["savingHourly"]
+    price = price_text(Price(before, report["priceEstimated"]))
+    to.print(f"{counted(report['nodes'], 'node')} at {price}/hour", style="bold")
+    if not report["moves"]:
+        to.print(_no_moves(report["kept"], report["nodes"]))
     else:
-        mark = estimate_mark(written["savingEstimated"])
-        going = sum(len(move["sources"]) for move in written["moves"])
-        coming = sum(len(move["replacements"]) for move in written["moves"])
-        pods = sum(len(move["destinations"]) for move in written["moves"])
+        mark = estimate_mark(report["savingEstimated"])
+        going = sum(len(move["sources"]) for move in report["moves"])
+        coming = sum(len(move["replacements"]) for move in report["moves"])
+        pods = sum(len(move["destinations"]) for move in report["moves"])
         to.print(
-            f"{counted(len(written['moves']), 'move')}: {counted(going, 'node')} replaced by {coming},"
+            f"{counted(len(report['moves']), 'move')}: {counted(going, 'node')} replaced by {coming},"
             f" {counted(pods, 'pod')} to restart"
         )
         to.print(
-            f"saves {mark}${saving:.4f}/hour, {mark}${written['savingYearly']:,.0f} a year"
-            f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['evictionCost']:g}",
+            f"saves {mark}${saving:.4f}/hour, {mark}${report['savingYearly']:,.0f} a year"
+            f" ({saving / before if before else 0:.0%}), at an eviction cost of {report['evictionCost']:g}",
             style="green",
         )
-    if written["priceEstimated"] or written["savingEstimated"]:
+    if report["priceEstimated"] or report["savingEstimated"]:
         to.print(ESTIMATE, style="dim")
-    rest = "" if written["isFinished"] else ", search not finished"
-    to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
+    suffix = "" if report["isFinished"] else ", search not finished"
+    to.print(f"decided in {report['seconds']:.2f} s, {counted(report['steps'], 'step')}{suffix}", style="dim")
 
 
 def _no_moves(kept: Sequence[Mapping[str, str]], nodes: int) -> str:
@@ -201,7 +201,7 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
 
 
 def _reason(move: Mapping[str, Any]) -> str:
-    """Return the reason of a move, for drift with what has drifted."""
+    """Return the reason of a move, and for drift also what has drifted."""
     _, _, drift = move["why"].partition(": ")
     return f"{move['reason']}\n{drift}" if move["reason"] == Reason.DRIFTED and drift else str(move["reason"])
 
@@ -225,11 +225,11 @@ def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
 def _kept_table(kept: Iterable[Mapping[str, str]], most: int) -> Table:
     """Return one row for each rule and object, the one that keeps the most nodes first."""
     table = plain_table("nodes", "kept", "why")
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_reason: dict[tuple[str, str, str], list[str]] = {}
     for entry in kept:
         key = entry["rule"], entry["object"], entry["message"]
-        found.setdefault(key, []).append(entry["node"] or entry["nodeClaim"])
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+        by_reason.setdefault(key, []).append(entry["node"] or entry["nodeClaim"])
+    ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
     for (rule, on, message), names in ordered[:most]:
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         table.add_row(f"{len(names):,}", Text(names[0] + more, style="yellow"), f"{rule} ({on}): {message}")

@@ -1,4 +1,4 @@
-"""EC2NodeClasses as a cluster would report them: what their status says, assumes, and why some cannot launch nodes."""
+"""EC2NodeClasses as a cluster would report them: their status, shown or assumed, and why some cannot launch nodes."""
 
 from __future__ import annotations
 

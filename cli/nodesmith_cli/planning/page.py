@@ -28,41 +28,44 @@ _RULES_FIRST = (
 )
 
 
-def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Report, now: datetime) -> Html:
-    """Return the report of a plan. `written` is its JSON data, and has the nodes for gangs as well.
+def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, report: Report, now: datetime) -> Html:
+    """Return the report of a plan. `report` is its JSON data, including the nodes for gangs.
 
-    These have no lower bound, so they are listed, but are not in `plan`, nor in the prices that are compared.
+    Those have no lower bound, so they are listed, but they are neither in `plan` nor in the compared prices.
     """
-    of_gangs = gang_names(written)
+    of_gangs = gang_names(report)
     item = plan_item(plan)
     shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
-    pods = sum(len(node["pods"]) for node in written["nodes"])
-    stay = len(written["unplaced"])
-    lead = f"{counted(len(written['nodes']), 'node')} to launch for {counted(pods, 'pod')}"
+    pods = sum(len(node["pods"]) for node in report["nodes"])
+    stay = len(report["unplaced"])
+    lead = f"{counted(len(report['nodes']), 'node')} to launch for {counted(pods, 'pod')}"
     lead += f", {counted(len(of_gangs), 'node')} of them for gangs" if of_gangs else ""
     lead += f"; {counted(stay, 'pod')} would stay pending." if stay else "; no pod would stay pending."
     sections = [
         *alternative_sections(plan.price_hourly_usd, plan.bound_hourly_usd, others),
-        _existing(written["existing"]),
-        _buffers(written.get("capacityBuffers")),
-        _each_node(written["nodes"]),
+        _existing(report["existing"]),
+        _buffers(report.get("capacityBuffers")),
+        _each_node(report["nodes"]),
     ]
-    first, *rest = decision_sections(item, shapes)
+    first, *more = decision_sections(item, shapes)
     title = "Which nodes would be launched"
     made = f"Made {format_time(now)} with the catalogue of {inputs.catalog.region}; nothing was changed."
-    return page(title, lead, decision_cards(item), [first, *sections[:2], *rest, *sections[2:]], made)
+    return page(title, lead, decision_cards(item), [first, *sections[:2], *more, *sections[2:]], made)
 
 
 def alternative_sections(price: float, bound: float, others: Alternatives) -> Iterator[Html]:
     """Yield what other plans would cost, and what each constraint adds to the price. Prices are USD an hour."""
-    rows = [("this plan", price, ""), *((a.what, a.hourly_usd, _against(a, price)) for a in others.choices)]
+    rows = [
+        ("this plan", price, ""),
+        *((a.difference, a.hourly_usd, _against(a, price)) for a in others.choices),
+    ]
     rows += [("lower bound", bound, "no plan can cost less")] if bound else []
     title = "Alternatives with their price"
     head = ("Plan", "#$/hour", "Compared with this plan")
     figures = table(head, ((name, f"{usd:,.4f}", note) for name, usd, note in rows), title)
-    cheaper = any(each.hourly_usd < price * 0.9995 for each in others.choices)
-    why = paragraph(_RULES_FIRST) if cheaper else ""
-    yield section(title, price_bars(title, [(name, usd, "") for name, usd, _ in rows]), why, figures)
+    cheaper = any(choice.hourly_usd < price * 0.9995 for choice in others.choices)
+    explanation = paragraph(_RULES_FIRST) if cheaper else ""
+    yield section(title, price_bars(title, [(name, usd, "") for name, usd, _ in rows]), explanation, figures)
     yield _constraints(price, others)
 
 
@@ -73,35 +76,40 @@ def _against(other: Alternative, price: float) -> str:
 
 
 def _constraints(price: float, others: Alternatives) -> Html:
-    """Return what the plan saves without each constraint; one that keeps pods pending is worth its pods."""
-    costs = sorted(others.relaxed, key=lambda each: (-each.more, each.hourly_usd, each.workload, each.what))
+    """Return what each constraint costs: money, or the pods that would get a node without it."""
+    costs = sorted(
+        others.relaxed, key=lambda cost: (-cost.more, cost.hourly_usd, cost.workload, cost.difference)
+    )
     rows = [
         (
-            each.what,
-            each.workload,
-            f"{max(0.0, price - each.hourly_usd):,.4f}" if not each.more else "",
-            _worth(each),
+            cost.difference,
+            cost.workload,
+            f"{max(0.0, price - cost.hourly_usd):,.4f}" if not cost.more else "",
+            _worth(cost),
         )
-        for each in costs
+        for cost in costs
     ]
     paid = [
         Bar(
-            f"{each.what}, {each.workload}", price - each.hourly_usd, f"{money(price - each.hourly_usd)}/h", 4
+            f"{cost.difference}, {cost.workload}",
+            price - cost.hourly_usd,
+            f"{money(price - cost.hourly_usd)}/h",
+            4,
         )
-        for each in costs
-        if not each.more and price - each.hourly_usd > 0.00005
+        for cost in costs
+        if not cost.more and price - cost.hourly_usd > 0.00005
     ]
     title = "What each constraint costs"
-    text = f"The plan made again without each constraint of pending pods: {others.examined} of {others.found} examined."
+    text = f"Plans without one constraint each: {others.examined} of {others.found} examined."
     drawn = figure(bars(title, paid), name=title) if paid else ""
     listed = table(("Constraint", "Of", "#$/hour", "Without it"), rows, title)
     return section(title, paragraph(text), drawn, listed) if rows else Html("")
 
 
-def _worth(each: Alternative) -> str:
-    if each.more > 0:
-        return f"{counted(each.more, 'more pod')} would get a node"
-    return f"{counted(-each.more, 'pod')} fewer would get a node" if each.more else ""
+def _worth(alternative: Alternative) -> str:
+    if alternative.more > 0:
+        return f"{counted(alternative.more, 'more pod')} would get a node"
+    return f"{counted(-alternative.more, 'fewer pod')} would get a node" if alternative.more else ""
 
 
 def _each_node(nodes: Iterable[Report]) -> Html:
@@ -126,49 +134,51 @@ def _each_node(nodes: Iterable[Report]) -> Html:
 
 def _existing(existing: Iterable[Report]) -> Html:
     title = "Existing nodes that take pods"
-    rows = ((each["node"], len(each["pods"]), some(each["pods"])) for each in existing)
+    rows = ((node["node"], len(node["pods"]), some(node["pods"])) for node in existing)
     return section(title, table(("Node", "#Pods", "Which"), rows, title))
 
 
 def _buffers(report: Report | None) -> Html:
     title = "CapacityBuffers"
     rows = (
-        (each["buffer"], each["count"], each["there"], each["coming"], each["bought"], each["why"])
-        for each in (report or {}).get("rooms", ())
+        (room["buffer"], room["count"], room["there"], room["coming"], room["bought"], room["why"])
+        for room in (report or {}).get("rooms", ())
     )
     head = ("CapacityBuffer", "#Pods", "#Have room", "#Launching", "#To launch", "Why not")
     return section(title, table(head, rows, title))
 
 
-def moves_page(written: Report, now: datetime) -> Html:
-    """Return the report of moves. `written` is their JSON data."""
-    moves, before, saving = written["moves"], written["priceHourly"], written["savingHourly"]
-    cost, saved = (estimate_mark(written[each]) for each in ("priceEstimated", "savingEstimated"))
-    after = estimate_mark(written["priceEstimated"] or written["savingEstimated"])
+def moves_page(report: Report, now: datetime) -> Html:
+    """Return the report of moves. `report` is their JSON data."""
+    moves, before, saving = report["moves"], report["priceHourly"], report["savingHourly"]
+    price_mark, saving_mark = (
+        estimate_mark(report[field]) for field in ("priceEstimated", "savingEstimated")
+    )
+    after_mark = estimate_mark(report["priceEstimated"] or report["savingEstimated"])
     pods = sum(len(move["destinations"]) for move in moves)
-    gone = sum(len(move["sources"]) for move in moves)
-    come = sum(len(move["replacements"]) for move in moves)
-    replaced = f"{counted(gone, 'node')} replaced by {come:,}, {counted(pods, 'pod')} to restart"
+    removed = sum(len(move["sources"]) for move in moves)
+    launched = sum(len(move["replacements"]) for move in moves)
+    replaced = f"{counted(removed, 'node')} replaced by {launched:,}, {counted(pods, 'pod')} to restart"
     lead = f"{counted(len(moves), 'move')}: {replaced}."
     cards = [
-        Card("Now", cost + money(before), "/hour", (counted(written["nodes"], "node"),)),
+        Card("Now", price_mark + money(before), "/hour", (counted(report["nodes"], "node"),)),
         Card(
             "After the moves",
-            after + money(before - saving),
+            after_mark + money(before - saving),
             "/hour",
             (f"{saving / before if before else 0:.0%} less",),
         ),
         Card(
             "Saved",
-            f"{saved}${written['savingYearly']:,.0f}",
+            f"{saving_mark}${report['savingYearly']:,.0f}",
             "/year",
-            (f"{saved}{money(saving)}/hour",),
+            (f"{saving_mark}{money(saving)}/hour",),
         ),
-        Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {written['evictionCost']:g}",)),
+        Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {report['evictionCost']:g}",)),
     ]
     title = "Which nodes would be replaced"
     shown = lead if moves else "No set of nodes can be consolidated at a saving that is worth the disruption."
-    sections = [_moves(moves), _kept(written["kept"])]
+    sections = [_moves(moves), _kept(report["kept"])]
     return page(title, shown, cards, sections, f"Made {format_time(now)}; nothing was changed.")
 
 
@@ -206,16 +216,16 @@ def _moves(moves: list[Report]) -> Html:
 
 def _kept(kept: Iterable[Report]) -> Html:
     title = "Nodes that stay"
-    found = list(kept)
-    counts = Counter(each["rule"] for each in found)
+    nodes = list(kept)
+    counts = Counter(node["rule"] for node in nodes)
     shown = [Bar(rule, number, counted(number, "node")) for rule, number in counts.most_common(12)]
     rows = (
-        (each["node"] or each["nodeClaim"], each["rule"], each["object"], each["message"]) for each in found
+        (node["node"] or node["nodeClaim"], node["rule"], node["object"], node["message"]) for node in nodes
     )
     drawn = figure(bars("Rules that keep nodes", shown), name="Rules that keep nodes") if shown else ""
     return section(title, drawn, table(("Node", "Rule", "Object", "Message"), rows, title))
 
 
 def _kinds(nodes: Iterable[Report]) -> str:
-    counts = Counter(f"{each['instanceType']} {each['capacityType']}" for each in nodes)
+    counts = Counter(f"{node['instanceType']} {node['capacityType']}" for node in nodes)
     return some((f"{number} × {kind}" for kind, number in counts.most_common()), 2)

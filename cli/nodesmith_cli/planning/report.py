@@ -24,11 +24,11 @@ def plan_json(
 ) -> dict[str, Any]:
     """Return a plan as JSON data. `seconds` is the duration of the decision; all else depends on the inputs only.
 
-    A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
-    options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
-    will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
-    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, or a `commitment` pays for it,
-    `listPriceHourly` is AWS's.
+    A node's `zone` is its cheapest; of equally cheap zones, it is the one with the most instance types. `instanceTypes`
+    are its options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and
+    DaemonSets that will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is
+    `namespace/name`, and prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, or a `commitment`
+    pays for it, `listPriceHourly` is AWS's.
 
     With surcharges, `surchargeHourly` is their sum, and `costLowerBoundHourly` a lower bound on price and surcharges.
     If a NodePool's objective is LeastNodes, `nodesLowerBound` is a lower bound on the number of nodes.
@@ -57,21 +57,21 @@ def plan_json(
     }
 
 
-def gang_names(written: Mapping[str, Any]) -> frozenset[str]:
+def gang_names(report: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the nodes that ProvisioningRequests and PodGroups need, from a plan's JSON data."""
-    return frozenset(str(node["name"]) for node in written["nodes"] if node.get("forGang"))
+    return frozenset(str(node["name"]) for node in report["nodes"] if node.get("forGang"))
 
 
-def without_room(written: Mapping[str, Any], kept: Collection[str] = ()) -> Mapping[str, Any]:
+def without_room(report: Mapping[str, Any], excluded: Collection[str] = ()) -> Mapping[str, Any]:
     """Return a plan's JSON data without the nodes that wait for pods, which the audit does not verify.
 
-    These are nodes for CapacityBuffers alone, and those with the names in `kept`.
+    These are nodes for CapacityBuffers alone, and those with the names in `excluded`.
     """
-    nodes = [each for each in written["nodes"] if not each.get("forBuffers") and each["name"] not in kept]
-    if len(nodes) == len(written["nodes"]):
-        return written
+    nodes = [node for node in report["nodes"] if not node.get("forBuffers") and node["name"] not in excluded]
+    if len(nodes) == len(report["nodes"]):
+        return report
     price = round(fsum(node["priceHourly"] for node in nodes), _DIGITS)
-    return {**written, "nodes": nodes, "priceHourly": price}
+    return {**report, "nodes": nodes, "priceHourly": price}
 
 
 def _buffers(plan: Plan, held: Sequence[HeldNode]) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def _buffers(plan: Plan, held: Sequence[HeldNode]) -> dict[str, Any]:
         "rooms": [room_item(room) for room in plan.rooms],
         "held": [
             {
-                "node": each.claim.node_name or each.claim.name,
-                "buffers": list(each.buffers),
-                "priceHourly": round(each.price_hourly_usd, _DIGITS),
+                "node": node.claim.node_name or node.claim.name,
+                "buffers": list(node.buffers),
+                "priceHourly": round(node.price_hourly_usd, _DIGITS),
             }
-            for each in held
+            for node in held
         ],
-        "heldHourly": round(fsum(each.price_hourly_usd for each in held), _DIGITS),
-        "heldEstimated": any(each.estimated for each in held),
+        "heldHourly": round(fsum(node.price_hourly_usd for node in held), _DIGITS),
+        "heldEstimated": any(node.estimated for node in held),
         "toLaunchHourly": round(plan.room_hourly_usd, _DIGITS),
         "toLaunchEstimated": any(node.estimated for node in plan.nodes if node.is_room),
     }
@@ -151,11 +151,11 @@ def _commitment(node: PlannedNode) -> dict[str, Any]:
 
 
 def _existing(plan: Plan) -> Iterator[dict[str, Any]]:
-    taken = {name: list(pods) for name, pods in (plan.placed or {}).items()}
+    pods_by_node = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for pod, claim in (plan.waiting or {}).items():
-        taken.setdefault(claim, []).append(pod)
-    for name in sorted(taken):
-        yield {"node": name, "pods": sorted(taken[name])}
+        pods_by_node.setdefault(claim, []).append(pod)
+    for name in sorted(pods_by_node):
+        yield {"node": name, "pods": sorted(pods_by_node[name])}
 
 
 def _unplaced(plan: Plan) -> Iterator[dict[str, str]]:

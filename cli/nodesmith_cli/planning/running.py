@@ -69,11 +69,11 @@ class PlanRequest:
 
 def run(request: PlanRequest, output: str) -> int:
     """Plan, print the result, and return the exit status. Raises Rejected or Transient if the input is unusable."""
-    side = Messages()
-    manifests = _read(request, side)
-    manifests = manifests if request.pods.is_all else _selected(manifests, request.pods, side)
-    catalog, settings = _catalog(request, manifests, side), node_settings(os.environ)
-    with progress("building the inputs", to=side, key="plan-inputs", size=len(manifests.documents)):
+    messages = Messages()
+    manifests = _read(request, messages)
+    manifests = manifests if request.pods.is_all else _selected(manifests, request.pods, messages)
+    catalog, settings = _catalog(request, manifests, messages), node_settings(os.environ)
+    with progress("building the inputs", to=messages, key="plan-inputs", size=len(manifests.documents)):
         inputs = plan_inputs(manifests, catalog, settings=settings)
         shifts = zonal_shifts(inputs, request.shifted_zones, live=request.kubeconfig is not None)
         inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
@@ -85,39 +85,39 @@ def run(request: PlanRequest, output: str) -> int:
             from nodesmith_cli.costs.commitments import commitments_in, with_commitments
 
             inputs = with_commitments(inputs, commitments_in(request.commitments, catalog, inputs.now))
-    _print_findings(side, map(str, shifts), style="yellow")
+    _print_findings(messages, map(str, shifts), style="yellow")
     if request.consolidate:
-        return _consolidated(request, inputs, side, output)
+        return _consolidated(request, inputs, messages, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     if waiting > _MANY:
         import_module("numpy")  # the decision uses it, but its duration should not include the import
     began = time.process_time()
-    with progress(f"deciding on {waiting:,} pods", to=side, key="plan", size=waiting):
+    with progress(f"deciding on {waiting:,} pods", to=messages, key="plan", size=waiting):
         for_pods = planned(inputs)
         plan, requests = planned_requests(inputs, for_pods)
     seconds = time.process_time() - began
-    known = {node.claim.name for node in for_pods.nodes}
-    of_gangs = {node.claim.name for node in plan.nodes} - known
-    written = plan_json(plan, seconds, _held(inputs) if plan.rooms else (), of_gangs)
-    foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
-    _print_findings(side, [*foreign, *_problems(manifests, plan)], style="yellow")
-    _print_findings(side, requests, style="cyan")
+    names_for_pods = {node.claim.name for node in for_pods.nodes}
+    of_gangs = {node.claim.name for node in plan.nodes} - names_for_pods
+    report = plan_json(plan, seconds, _held(inputs) if plan.rooms else (), of_gangs)
+    foreign = [f"NodePool {name_of(pool)} {said_of(pool)}" for pool in inputs.snapshot.foreign_nodepools]
+    _print_findings(messages, [*foreign, *_problems(manifests, plan)], style="yellow")
+    _print_findings(messages, requests, style="cyan")
     match output:
         case "html":
-            _deliver(plan, inputs, written, side)
+            _deliver(plan, inputs, report, messages)
         case "name":
-            for node in written["nodes"]:
+            for node in report["nodes"]:
                 print(f"nodeclaim/{node['name']}")
         case "table" | "wide":
             from nodesmith_cli.planning.table import show
 
-            show(console(), plan, inputs, written, is_wide=output == "wide")
+            show(console(), plan, inputs, report, is_wide=output == "wide")
         case _:
-            print_data(written, output, "plan")
+            print_data(report, output, "plan")
     if not request.audit:
         return OK
-    kept = {n.claim.name for n in plan.nodes if n.claim.name in of_gangs and not n.claim.nominated}
-    return _audited(manifests, inputs, without_room(written, kept), side)
+    empty = {n.claim.name for n in plan.nodes if n.claim.name in of_gangs and not n.claim.nominated}
+    return _audited(manifests, inputs, without_room(report, empty), messages)
 
 
 def _held(inputs: Inputs) -> Sequence[HeldNode]:
@@ -126,17 +126,19 @@ def _held(inputs: Inputs) -> Sequence[HeldNode]:
     return held_for_buffers(inputs)
 
 
-def _selected(manifests: Manifests, wanted: Selection, side: Messages) -> Manifests:
+def _selected(manifests: Manifests, selection: Selection, messages: Messages) -> Manifests:
     """Return the manifests without the pending pods, and the workloads, that are not selected."""
-    kept = tuple(each for each in manifests.documents if _is_kept(each.manifest, wanted))
-    left = len(manifests.documents) - len(kept)
-    if left:
-        side.print(f"{counted(left, 'object')} not selected", style="dim")
-    return replace(manifests, documents=kept)
+    selected = tuple(
+        document for document in manifests.documents if _is_selected(document.manifest, selection)
+    )
+    omitted = len(manifests.documents) - len(selected)
+    if omitted:
+        messages.print(f"{counted(omitted, 'object')} not selected", style="dim")
+    return replace(manifests, documents=selected)
 
 
-def _is_kept(manifest: Mapping[str, Any], wanted: Selection) -> bool:
-    """Return whether an object stays: all but pending pods, and workloads by the labels of their pods."""
+def _is_selected(manifest: Mapping[str, Any], selection: Selection) -> bool:
+    """Return whether an object is selected: pending pods and workloads by their pods' labels, all others always."""
     spec = _mapping(manifest.get("spec"))
     if manifest["kind"] == "Pod":
         metadata = manifest["metadata"]
@@ -147,52 +149,54 @@ def _is_kept(manifest: Mapping[str, Any], wanted: Selection) -> bool:
     else:
         return True
     namespace = str(manifest["metadata"].get("namespace") or "default")
-    return is_bound or wanted.has(_mapping(metadata.get("labels")), namespace)
+    return is_bound or selection.has(_mapping(metadata.get("labels")), namespace)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and an empty one for what a field should not contain."""
+    """Return a mapping unchanged, and an empty mapping for any other value."""
     return value if isinstance(value, dict) else {}
 
 
-def _consolidated(request: PlanRequest, inputs: Inputs, side: Messages, output: str) -> int:
+def _consolidated(request: PlanRequest, inputs: Inputs, messages: Messages, output: str) -> int:
     if request.audit:
         raise Rejected(
             "--audit and --consolidate are mutually exclusive: --audit checks nodes for pending pods"
         )
-    _print_findings(side, inputs.snapshot.problems, style="yellow")
+    _print_findings(messages, inputs.snapshot.problems, style="yellow")
     from nodesmith_cli.planning.consolidating import consolidated
 
-    consolidated(inputs, datetime.now(UTC) if request.kubeconfig is not None else None, side.console, output)
+    consolidated(
+        inputs, datetime.now(UTC) if request.kubeconfig is not None else None, messages.console, output
+    )
     return OK
 
 
 def node_settings(environment: Mapping[str, str]) -> NodeSettings:
     """Return the settings from environment variables. Raises Rejected, naming the variable, if one is invalid."""
     named = {name: environment[name] for name in _SETTINGS if name in environment}
-    found = read_settings({"AWS_REGION": "any", **named})
-    ipv6 = ":" in found.cluster_service_cidr
-    return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES}, ipv6=ipv6)
+    settings = read_settings({"AWS_REGION": "any", **named})
+    ipv6 = ":" in settings.cluster_service_cidr
+    return NodeSettings(**{name: getattr(settings, name) for name in _OF_NODES}, ipv6=ipv6)
 
 
-def _read(request: PlanRequest, side: Messages) -> Manifests:
-    with progress("reading", to=side, key="plan-reading"):
+def _read(request: PlanRequest, messages: Messages) -> Manifests:
+    with progress("reading", to=messages, key="plan-reading"):
         live = []
         if request.kubeconfig is not None:
             from nodesmith_cli.access.cluster import cluster_documents
 
             live = list(cluster_documents(request.kubeconfig))
         manifests = read_manifests(request.files, live)
-    _print_findings(side, map(str, manifests.faults), style="red")
+    _print_findings(messages, map(str, manifests.faults), style="red")
     if manifests.unread:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in manifests.unread.items())
-        side.print(f"ignored: {kinds}", style="dim")
+        messages.print(f"ignored: {kinds}", style="dim")
     if not manifests.documents:
         raise Rejected(f"nothing to plan from: {', '.join(request.files)}: no readable object")
     return restricted(manifests, request.pools)
 
 
-def _catalog(request: PlanRequest, manifests: Manifests, side: Messages) -> Catalog:
+def _catalog(request: PlanRequest, manifests: Manifests, messages: Messages) -> Catalog:
     if not request.catalog:
         return embedded_catalog(request.region or region_of(d.manifest for d in manifests.documents))
     if request.region:
@@ -203,51 +207,51 @@ def _catalog(request: PlanRequest, manifests: Manifests, side: Messages) -> Cata
     except OSError as error:
         raise Rejected(f"--catalog {file}: {error.strerror}") from None
     catalog, problems = read_catalog_file(data, made_at, f"--catalog {file}")
-    _print_findings(side, (f"{file}: {problem}" for problem in problems), style="yellow")
+    _print_findings(messages, (f"{file}: {problem}" for problem in problems), style="yellow")
     return catalog
 
 
 def _problems(manifests: Manifests, plan: Plan) -> list[str]:
     """Return the decision's problems that are not faults already, and the reasons why NodePools launch nothing."""
-    said = tuple(f"{fault.object}: {fault.field} " for fault in manifests.faults if fault.field)
-    found = [problem for problem in plan.problems if not problem.startswith(said)]
+    reported = tuple(f"{fault.object}: {fault.field} " for fault in manifests.faults if fault.field)
+    problems = [problem for problem in plan.problems if not problem.startswith(reported)]
     obstacles = [
-        f"NodePool {name} launches nothing: {why}"
-        for name, why in (plan.obstacles or {}).items()
-        if not any(problem.startswith(f"NodePool/{name}: ") for problem in (*found, *said))
+        f"NodePool {name} launches nothing: {reason}"
+        for name, reason in (plan.obstacles or {}).items()
+        if not any(problem.startswith(f"NodePool/{name}: ") for problem in (*problems, *reported))
     ]
-    return found + obstacles
+    return problems + obstacles
 
 
-def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], side: Messages) -> int:
+def _audited(manifests: Manifests, inputs: Inputs, report: Mapping[str, Any], messages: Messages) -> int:
     from nodesmith_cli.audit import audit
 
-    with progress("auditing", to=side, key="audit", size=len(manifests.documents)):
+    with progress("auditing", to=messages, key="audit", size=len(manifests.documents)):
         objects = [document.manifest for document in manifests.documents]
-        found = audit(objects, inputs.catalog, written, settings=inputs.settings)
-    wrong = [violation for violation in found if not violation.is_warning]
-    side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
-    _print_findings(side, map(str, found), style="red" if wrong else "yellow")
+        violations = audit(objects, inputs.catalog, report, settings=inputs.settings)
+    wrong = [violation for violation in violations if not violation.is_warning]
+    messages.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
+    _print_findings(messages, map(str, violations), style="red" if wrong else "yellow")
     return VIOLATIONS if wrong else OK
 
 
 def _print_findings(to: Messages, lines: Iterable[str], style: str) -> None:
     """Print findings, one per line, up to a limit."""
-    found: Sequence[str] = list(lines)
-    for line in found[:_SHOWN]:
+    findings: Sequence[str] = list(lines)
+    for line in findings[:_SHOWN]:
         to.print(line, style=style)
-    if len(found) > _SHOWN:
-        to.print(f"and {len(found) - _SHOWN} more", style=style)
+    if len(findings) > _SHOWN:
+        to.print(f"and {len(findings) - _SHOWN} more", style=style)
 
 
-def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Messages) -> None:
+def _deliver(plan: Plan, inputs: Inputs, report: Mapping[str, Any], messages: Messages) -> None:
     from nodesmith_cli.output.reporting.delivery import deliver
     from nodesmith_cli.planning.alternatives import alternatives, for_seconds
     from nodesmith_cli.planning.page import plan_page
 
-    of_gangs = gang_names(written)
+    of_gangs = gang_names(report)
     plan = replace(plan, nodes=tuple(node for node in plan.nodes if node.claim.name not in of_gangs))
-    has_time = for_seconds(_ALTERNATIVES_SECONDS - written["seconds"])  # each takes about as long as the plan
-    with progress("deciding on alternatives", to=side, expected_seconds=_ALTERNATIVES_SECONDS):
+    has_time = for_seconds(_ALTERNATIVES_SECONDS - report["seconds"])  # each takes about as long as the plan
+    with progress("deciding on alternatives", to=messages, expected_seconds=_ALTERNATIVES_SECONDS):
         others = alternatives(inputs, plan, has_time)
-    deliver(plan_page(plan, inputs, others, written, datetime.now(UTC)), "plan")
+    deliver(plan_page(plan, inputs, others, report, datetime.now(UTC)), "plan")

@@ -31,30 +31,30 @@ _NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "eviction cost", "saves
 
 
 def show(
-    to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any], *, is_wide: bool = False
+    to: Console, plan: Plan, inputs: Inputs, report: Mapping[str, Any], *, is_wide: bool = False
 ) -> None:
-    """Print a plan. `written` is its JSON data. If `is_wide`, no row is left out."""
+    """Print a plan. `report` is its JSON data. If `is_wide`, no row is left out."""
     most = (
-        max(_MOST_ROWS, len(plan.nodes) + len(written["existing"]) + len(written["unplaced"]))
+        max(_MOST_ROWS, len(plan.nodes) + len(report["existing"]) + len(report["unplaced"]))
         if is_wide
         else _MOST_ROWS
     )
-    _summary(to, plan, written)
+    _summary(to, plan, report)
     if plan.rooms:
         to.print()
-        to.print(_buffers(written["capacityBuffers"]))
-        to.print(_cost(written), style="bold")
+        to.print(_buffers(report["capacityBuffers"]))
+        to.print(_cost(report), style="bold")
     if plan.nodes:
         to.print()
         to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0, most))
         for line in (*_overlaid(plan.nodes), *paid_lines(plan.nodes)):
             to.print(line, style="dim")
-    if written["existing"]:
+    if report["existing"]:
         to.print()
-        to.print(_existing(written["existing"], most))
-    if written["unplaced"]:
+        to.print(_existing(report["existing"], most))
+    if report["unplaced"]:
         to.print()
-        to.print(_unplaced(written["unplaced"], most))
+        to.print(_unplaced(report["unplaced"], most))
     if any(node.estimated for node in plan.nodes):
         to.print()
         to.print(ESTIMATE, style="dim")
@@ -62,33 +62,33 @@ def show(
 
 def _overlaid(nodes: Sequence[PlannedNode]) -> Iterator[str]:
     """Yield, for each NodeOverlay that has set prices of planned nodes, both prices of these nodes."""
-    found: dict[str, list[PlannedNode]] = {}
+    by_overlay: dict[str, list[PlannedNode]] = {}
     for node in nodes:
         if node.request.cheapest.overlay:
-            found.setdefault(node.request.cheapest.overlay, []).append(node)
-    for name, priced in sorted(found.items()):
-        here, listed = (
+            by_overlay.setdefault(node.request.cheapest.overlay, []).append(node)
+    for name, priced in sorted(by_overlay.items()):
+        overlaid, listed = (
             sum(prices)
             for prices in (
                 [node.price_hourly_usd for node in priced],
                 [node.claim.price_hourly_usd for node in priced],
             )
         )
-        what = counted(len(priced), "node")
-        yield f"NodeOverlay {name} prices {what} at ${here:.4f}/hour, for which AWS charges ${listed:.4f}/hour"
+        number = counted(len(priced), "node")
+        yield f"NodeOverlay {name} prices {number} at ${overlaid:.4f}/hour, for which AWS charges ${listed:.4f}/hour"
 
 
-def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
-    of_gangs = gang_names(written)
+def _summary(to: Console, plan: Plan, report: Mapping[str, Any]) -> None:
+    of_gangs = gang_names(report)
     gangs = [node for node in plan.nodes if node.claim.name in of_gangs]
     bought = [node for node in plan.nodes if not node.is_room and node.claim.name not in of_gangs]
     new, together = (sum(len(node.claim.nominated) for node in nodes) for nodes in (bought, gangs))
-    there = sum(len(node["pods"]) for node in written["existing"])
-    stay = len(written["unplaced"])
-    if not new + together + there + stay + len(bought) + len(gangs):
+    existing = sum(len(node["pods"]) for node in report["existing"])
+    stay = len(report["unplaced"])
+    if not new + together + existing + stay + len(bought) + len(gangs):
         to.print("nothing to do: no pending pods", style="bold")
         return
-    to.print(f"pending: {counted(new + together + there + stay, 'pod')}", style="bold")
+    to.print(f"pending: {counted(new + together + existing + stay, 'pod')}", style="bold")
     if bought:
         estimated = any(node.estimated for node in bought)
         priced = {
@@ -107,14 +107,14 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             Price(fsum(node.price_hourly_usd for node in gangs), any(node.estimated for node in gangs))
         )
         to.print(f"  {together:>7,} on {counted(len(gangs), 'node')} to launch for gangs at {price}/hour")
-    if there:
-        number = len(written["existing"])
-        to.print(f"  {there:>7,} on {counted(number, 'existing or in-flight node')}")
+    if existing:
+        number = len(report["existing"])
+        to.print(f"  {existing:>7,} on {counted(number, 'existing or in-flight node')}")
     if plan.starts:
         to.print(f"  {counted(len(plan.starts), 'stopped instance')} of these to start")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
-    to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
+    to.print(f"decided in {report['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
 
 
 def _buffers(report: Mapping[str, Any]) -> Table:
@@ -125,14 +125,14 @@ def _buffers(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _cost(written: Mapping[str, Any]) -> str:
+def _cost(report: Mapping[str, Any]) -> str:
     """Return what CapacityBuffers cost, in a sentence."""
-    report = written["capacityBuffers"]
-    new = sum(bool(node.get("forBuffers")) for node in written["nodes"])
-    held_price = price_text(Price(report["heldHourly"], report["heldEstimated"]))
-    new_price = price_text(Price(report["toLaunchHourly"], report["toLaunchEstimated"]))
-    held = f"{counted(len(report['held']), 'node')} held for buffers alone at {held_price}/hour"
-    stopped = [node["stoppedHourly"] for node in written["nodes"] if "stoppedHourly" in node]
+    buffers = report["capacityBuffers"]
+    new = sum(bool(node.get("forBuffers")) for node in report["nodes"])
+    held_price = price_text(Price(buffers["heldHourly"], buffers["heldEstimated"]))
+    new_price = price_text(Price(buffers["toLaunchHourly"], buffers["toLaunchEstimated"]))
+    held = f"{counted(len(buffers['held']), 'node')} held for buffers alone at {held_price}/hour"
+    stopped = [node["stoppedHourly"] for node in report["nodes"] if "stoppedHourly" in node]
     later = f", {len(stopped)} of them to be stopped at ${sum(stopped):.4f}/hour" if stopped else ""
     return f"{held}, {new} to launch at {new_price}/hour{later}"
 
@@ -143,7 +143,7 @@ def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
         name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
         for name, nodeclass in parsed_nodeclasses(inputs.snapshot).items()
     }
-    return {(name, t.name): t.allocatable for name, found in types.items() for t in found}
+    return {(name, t.name): t.allocatable for name, listed in types.items() for t in listed}
 
 
 def _nodes(
@@ -158,11 +158,11 @@ def _nodes(
         cheapest, claim = node.request.cheapest, node.claim
         key = (claim.nodepool, cheapest.instance_type, cheapest.zone, claim.capacity_type, claim.requests)
         alike.setdefault(key, []).append(node)
-    for each in list(alike.values())[:most]:
-        table.add_row(*_node_row(each, room, bar))
-    rest = list(alike.values())[most:]
-    if rest:
-        table.add_row(f"and {sum(map(len, rest)):,} more: see -o json")
+    for group in list(alike.values())[:most]:
+        table.add_row(*_node_row(group, room, bar))
+    remaining = list(alike.values())[most:]
+    if remaining:
+        table.add_row(f"and {sum(map(len, remaining)):,} more: see -o json")
     return table
 
 
@@ -204,10 +204,10 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]], most: int) -> Table:
         pods.setdefault((entry["reason"], entry["fix"]), []).append(entry["pod"])
     ordered = sorted(pods.items(), key=lambda item: (-len(item[1]), item[0]))
     for (reason, fix), names in ordered[:most]:
-        why = Text(reason)
+        text = Text(reason)
         if fix:
-            why.append(f"\n→ {fix}", style="green")
-        table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), why)
+            text.append(f"\n→ {fix}", style="green")
+        table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), text)
     if len(ordered) > most:
         table.add_row(f"and {sum(len(names) for _, names in ordered[most:]):,} more: see -o json")
     return table

@@ -45,7 +45,7 @@ class ExistingObjects:
     def __init__(self, documents: Iterable[Document]) -> None:
         self.owned: dict[Key, list[Manifest]] = {}
         self.names: set[Key] = set()
-        self.wanted: dict[Key, int] = {}
+        self.pod_counts: dict[Key, int] = {}
         """The number of pods that each ReplicaSet has or will have."""
         for document in documents:
             self.add(document.manifest)
@@ -90,34 +90,34 @@ def key_of(manifest: Manifest) -> Key:
 def pods_from(
     owner: Manifest,
     template: Manifest,
-    wanted: int,
-    there: ExistingObjects,
+    quantity: int,
+    existing: ExistingObjects,
     labels: Mapping[str, str] | None = None,
 ) -> Iterator[Manifest]:
-    """Yield `wanted` pods of a template. Their names are numbered, since real names are random."""
+    """Yield `quantity` pods of a template. Their names are numbered, since real names are random."""
     name, namespace = str(owner["metadata"]["name"]), str(owner["metadata"]["namespace"])
     numbers = count(1)
-    for _ in range(wanted):
-        number = next(n for n in numbers if Key("Pod", namespace, f"{name}-{n}") not in there.names)
+    for _ in range(quantity):
+        number = next(n for n in numbers if Key("Pod", namespace, f"{name}-{n}") not in existing.names)
         yield pod_from(owner, template, f"{name}-{number}", labels or {})
 
 
 def pod_from(owner: Manifest, template: Manifest, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return one pod of a template, with additional labels and with `owner` as its controller."""
-    about, given = owner["metadata"], template.get("metadata") or {}
+    parent, template_metadata = owner["metadata"], template.get("metadata") or {}
     metadata = {
         "name": name,
-        "namespace": about["namespace"],
-        "uid": f"{about['uid']}-{name}",
-        "creationTimestamp": about["creationTimestamp"],
-        "labels": {**(given.get("labels") or {}), **labels},
-        "annotations": dict(given.get("annotations") or {}),
+        "namespace": parent["namespace"],
+        "uid": f"{parent['uid']}-{name}",
+        "creationTimestamp": parent["creationTimestamp"],
+        "labels": {**(template_metadata.get("labels") or {}), **labels},
+        "annotations": dict(template_metadata.get("annotations") or {}),
         "ownerReferences": [
             {
                 "apiVersion": owner["apiVersion"],
                 "kind": owner["kind"],
-                "name": about["name"],
-                "uid": about["uid"],
+                "name": parent["name"],
+                "uid": parent["uid"],
                 "controller": True,
             }
         ],
@@ -127,7 +127,7 @@ def pod_from(owner: Manifest, template: Manifest, name: str, labels: Mapping[str
 
 def claim_from(template: Manifest, namespace: str, name: str, owner: Manifest) -> dict[str, Any]:
     """Return the PersistentVolumeClaim of a StatefulSet's pod. It outlives the StatefulSet, so it has no owner."""
-    about = owner["metadata"]
+    parent = owner["metadata"]
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -135,8 +135,8 @@ def claim_from(template: Manifest, namespace: str, name: str, owner: Manifest) -
             **template["metadata"],
             "name": name,
             "namespace": namespace,
-            "uid": f"{about['uid']}-{name}",
-            "creationTimestamp": about["creationTimestamp"],
+            "uid": f"{parent['uid']}-{name}",
+            "creationTimestamp": parent["creationTimestamp"],
         },
         "spec": template.get("spec") or {},
     }
@@ -163,91 +163,93 @@ def template_hash(template: Manifest) -> str:
 def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
     """Return the objects, followed by the missing pods of workloads, and the faults of workloads."""
     given, faults = list(documents), []
-    there = ExistingObjects(given)
+    existing = ExistingObjects(given)
     added: list[Document] = []
     for kind in WORKLOADS:
         for document in (d for d in given if d.manifest["kind"] == kind):
             try:
-                made = list(_made(document, there))
+                created = list(_created(document, existing))
             except UNREADABLE as error:
                 faults.append(document.fault(f"unreadable, so it gets no pods: {error}"))
                 continue
-            for manifest in made:
-                there.add(manifest)
+            for manifest in created:
+                existing.add(manifest)
                 added.append(
                     Document(manifest, document.file, document.number, first_line=document.first_line)
                 )
     return [*given, *added], faults
 
 
-def _made(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
+def _created(owner: Document, existing: ExistingObjects) -> Iterator[Manifest]:
     """Yield what the owner's controller would create. Yields nothing for an owner that is being deleted."""
     manifest = owner.manifest
     if manifest["metadata"].get("deletionTimestamp"):
         return
     match manifest["kind"]:
         case "ReplicaSet" | "ReplicationController":
-            yield from _replicas(owner, there)
+            yield from _replicas(owner, existing)
         case "Deployment":
-            yield from _deployment(owner, there)
+            yield from _deployment(owner, existing)
         case "StatefulSet":
-            yield from _stateful(owner, there)
+            yield from _stateful(owner, existing)
         case "Job":
-            yield from _job(manifest, there.active(owner), there)
+            yield from _job(manifest, existing.active(owner), existing)
         case "CronJob":
-            yield from _cron(owner, there)
+            yield from _cron(owner, existing)
 
 
-def _replicas(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
-    has, wanted = len(there.active(owner)), number(owner.manifest["spec"], "replicas", 1)
-    there.wanted[key_of(owner.manifest)] = max(has, wanted)
-    yield from pods_from(owner.manifest, owner.manifest["spec"]["template"], wanted - has, there)
+def _replicas(owner: Document, existing: ExistingObjects) -> Iterator[Manifest]:
+    active, replicas = len(existing.active(owner)), number(owner.manifest["spec"], "replicas", 1)
+    existing.pod_counts[key_of(owner.manifest)] = max(active, replicas)
+    yield from pods_from(owner.manifest, owner.manifest["spec"]["template"], replicas - active, existing)
 
 
-def _deployment(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
+def _deployment(owner: Document, existing: ExistingObjects) -> Iterator[Manifest]:
     """Yield the pods that a Deployment's ReplicaSets neither have nor will have.
 
     If the files contain pods but not their ReplicaSets, the selector identifies them.
     """
     manifest, spec = owner.manifest, owner.manifest["spec"]
-    known = [key_of(each) for each in there.of(owner, "ReplicaSet")]
-    has = sum(there.wanted.get(key, 0) for key in known)
+    replicasets = [key_of(item) for item in existing.of(owner, "ReplicaSet")]
+    pod_count = sum(existing.pod_counts.get(key, 0) for key in replicasets)
     selector = parse_selector(spec.get("selector"))
     namespace, prefix = manifest["metadata"]["namespace"], f"{manifest['metadata']['name']}-"
-    for key, pods in there.owned.items():
-        if (key.kind, key.namespace) != ("ReplicaSet", namespace) or key in known or selector is None:
+    for key, pods in existing.owned.items():
+        if (key.kind, key.namespace) != ("ReplicaSet", namespace) or key in replicasets or selector is None:
             continue
         if key.name.startswith(prefix):
-            has += sum(is_active(p) and selector.matches(p["metadata"].get("labels") or {}) for p in pods)
-    mark = template_hash(spec["template"])
+            pod_count += sum(
+                is_active(p) and selector.matches(p["metadata"].get("labels") or {}) for p in pods
+            )
+    revision = template_hash(spec["template"])
     replicaset = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {
             **manifest["metadata"],
-            "name": prefix + mark,
-            "uid": f"{manifest['metadata']['uid']}-{mark}",
+            "name": prefix + revision,
+            "uid": f"{manifest['metadata']['uid']}-{revision}",
         },
     }
-    lacking = number(spec, "replicas", 1) - has
-    yield from pods_from(replicaset, spec["template"], lacking, there, {"pod-template-hash": mark})
+    lacking = number(spec, "replicas", 1) - pod_count
+    yield from pods_from(replicaset, spec["template"], lacking, existing, {"pod-template-hash": revision})
 
 
-def _stateful(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
+def _stateful(owner: Document, existing: ExistingObjects) -> Iterator[Manifest]:
     """Yield each missing pod of a StatefulSet, with its missing PersistentVolumeClaims."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     start = number(spec.get("ordinals") or {}, "start", 0)
-    mark = f"{name}-{template_hash(spec['template'])}"
+    revision = f"{name}-{template_hash(spec['template'])}"
     templates = spec.get("volumeClaimTemplates") or ()
     for ordinal in range(start, start + number(spec, "replicas", 1)):
         pod_name = f"{name}-{ordinal}"
-        if Key("Pod", namespace, pod_name) in there.names:
+        if Key("Pod", namespace, pod_name) in existing.names:
             continue
         labels = {
             "statefulset.kubernetes.io/pod-name": pod_name,
             "apps.kubernetes.io/pod-index": str(ordinal),
-            "controller-revision-hash": mark,
+            "controller-revision-hash": revision,
         }
         pod = pod_from(manifest, spec["template"], pod_name, labels)
         claims = {str(t["metadata"]["name"]): t for t in templates}
@@ -255,12 +257,12 @@ def _stateful(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
         for volume, template in claims.items():
             claim = f"{volume}-{pod_name}"
             volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": claim}})
-            if Key("PersistentVolumeClaim", namespace, claim) not in there.names:
+            if Key("PersistentVolumeClaim", namespace, claim) not in existing.names:
                 yield claim_from(template, namespace, claim, manifest)
         yield {**pod, "spec": {**pod["spec"], "volumes": volumes}}
 
 
-def _job(job: Manifest, active: list[Manifest], there: ExistingObjects) -> Iterator[Manifest]:
+def _job(job: Manifest, active: list[Manifest], existing: ExistingObjects) -> Iterator[Manifest]:
     spec, status, name = job["spec"], job.get("status") or {}, str(job["metadata"]["name"])
     ended = any(
         c.get("type") in {"Complete", "Failed"} and c.get("status") == "True"
@@ -268,30 +270,34 @@ def _job(job: Manifest, active: list[Manifest], there: ExistingObjects) -> Itera
     )
     if ended or spec.get("suspend"):
         return
-    wanted, succeeded = number(spec, "parallelism", 1), number(status, "succeeded", 0)
+    parallel, succeeded = number(spec, "parallelism", 1), number(status, "succeeded", 0)
     if spec.get("completions") is not None:
-        wanted = min(wanted, number(spec, "completions", 1) - succeeded)
+        parallel = min(parallel, number(spec, "completions", 1) - succeeded)
     elif succeeded:
-        wanted = 0  # a work queue that is finishing starts no new pods
+        parallel = 0  # a work queue that is finishing starts no new pods
     labels = {"batch.kubernetes.io/job-name": name, "job-name": name}
-    yield from pods_from(job, spec["template"], wanted - len(active), there, labels)
+    yield from pods_from(job, spec["template"], parallel - len(active), existing, labels)
 
 
-def _cron(owner: Document, there: ExistingObjects) -> Iterator[Manifest]:
+def _cron(owner: Document, existing: ExistingObjects) -> Iterator[Manifest]:
     """Yield the pods of one run of a CronJob, unless a run is active."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
-    if spec.get("suspend") or any(_is_running(job) for job in there.of(owner, "Job")):
+    if spec.get("suspend") or any(_is_running(job) for job in existing.of(owner, "Job")):
         return
-    template, about = spec["jobTemplate"], manifest["metadata"]
-    given = template.get("metadata") or {}
+    template, metadata = spec["jobTemplate"], manifest["metadata"]
+    template_metadata = template.get("metadata") or {}
     run = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {**given, "name": f"{about['name']}-run", "namespace": about["namespace"]},
+        "metadata": {
+            **template_metadata,
+            "name": f"{metadata['name']}-run",
+            "namespace": metadata["namespace"],
+        },
         "spec": template["spec"],
     }
-    run["metadata"] |= {"uid": f"{about['uid']}-run", "creationTimestamp": about["creationTimestamp"]}
-    yield from _job(run, [], there)
+    run["metadata"] |= {"uid": f"{metadata['uid']}-run", "creationTimestamp": metadata["creationTimestamp"]}
+    yield from _job(run, [], existing)
 
 
 def _is_running(job: Manifest) -> bool:

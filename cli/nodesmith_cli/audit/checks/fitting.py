@@ -66,7 +66,7 @@ def _check_misfits(result: Outcome, place: Place, bought: Purchase) -> None:
         holders.setdefault(pod.placing, []).append(pod.key)
     for misfit in bought.misfits:
         for subject in holders.get(misfit.placing, ()) if misfit.placing else (place.name,):
-            result.report(misfit.kind, subject, f"on {place.name} as {misfit.type_name}: {misfit.why}")
+            result.report(misfit.kind, subject, f"on {place.name} as {misfit.type_name}: {misfit.reason}")
 
 
 def _check_labels(result: Outcome, place: Place) -> None:

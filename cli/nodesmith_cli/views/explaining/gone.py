@@ -33,5 +33,7 @@ def why_gone(name: str, records: Iterable[Record]) -> str:
     if cause:
         return f"it is gone: {last_mention} saw it terminate because of {cause}"
     return (
-        f"the newest snapshot does not have it; {last_mention} was the last that did" if last_mention else ""
+        f"the newest snapshot does not contain it; {last_mention} was the last to mention it"
+        if last_mention
+        else ""
     )

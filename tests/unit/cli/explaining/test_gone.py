@@ -45,4 +45,4 @@ def test_a_move_that_came_to_nothing_is_not_the_reason() -> None:
 
 def test_a_node_that_no_record_mentions_is_unknown() -> None:
     assert why_gone("node-b", [record(MOVE)]) == ""
-    assert why_gone("node-a", [record()]).endswith("of 2026-11-21 12:00:00 UTC was the last that did")
+    assert why_gone("node-a", [record()]).endswith("of 2026-11-21 12:00:00 UTC was the last to mention it")
