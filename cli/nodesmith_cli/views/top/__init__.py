@@ -1,6 +1,6 @@
 """`nodesmith top`: a live view of a cluster's nodes, pending pods and moves. It reads with the caller's own rights.
 
-`feeding` watches the cluster and reads usage, Events and prices. `fleet` keeps what was seen, and returns it as a
-frozen `View` of `rows`. `screen` draws views in a terminal with the lines of `layout`, and `plain` writes sentences.
-`actions` are the few writes, each after a question.
+`updates` watches the cluster and reads usage, Events and prices. `fleet` keeps the observed state, and returns it as
+a frozen `View` of `rows`. `screen` draws views in a terminal with the lines of `layout`, and `plain` writes sentences.
+`actions` are the few writes, each after a confirmation.
 """

@@ -1,4 +1,4 @@
-"""What `nodesmith top` writes, each after a question: cordons, and the pause of voluntary disruption."""
+"""The writes of `nodesmith top`, each after a confirmation: cordons, and the pause of voluntary disruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.rows import duration
 from nodesmith_formats.wording import printable
 
-_WHY = "nodesmith top"
+_PAUSE_REASON = "nodesmith top"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Actions:
 
     def cordon(self, node: str, *, unschedulable: bool) -> str:
         """Cordon or uncordon a node, and return a message. Raises Rejected or Transient."""
-        found = self.server.patch(object_path("Node", node), {"spec": {"unschedulable": unschedulable}})
-        if found is None:
+        patched = self.server.patch(object_path("Node", node), {"spec": {"unschedulable": unschedulable}})
+        if patched is None:
             raise Rejected(f"node {node} is gone")
         return f"node {node} is {'cordoned' if unschedulable else 'uncordoned'}"
 
     def pause(self) -> str:
         """Pause disruption, and return a message. Raises Rejected or Transient."""
         with ledger_of(TABLE, self._named(), self.region) as store:
-            return pause(store, self.cluster, _WHY, datetime.now(UTC))
+            return pause(store, self.cluster, _PAUSE_REASON, datetime.now(UTC))
 
     def resume(self) -> str:
         """Resume disruption, and return a message. Raises Rejected or Transient."""

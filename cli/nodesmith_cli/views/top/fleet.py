@@ -1,4 +1,4 @@
-"""Everything that was seen of a cluster, kept up to date change by change, so that a look costs little."""
+"""The observed state of a cluster. Each change updates it, so that a view costs little."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class _Node:
     gpus: int = 0
 
     def count(self, pod: _Pod, step: int) -> None:
-        """Add a pod's requests, or take them away with a step of -1."""
+        """Add a pod's requests, or subtract them with a step of -1."""
         self.cpu += step * pod.requests.cpu_milli
         self.memory += step * pod.requests.memory_bytes
         self.gpus += step * sum(pod.requests.of(name) for name in ACCELERATORS)
 
 
 class Fleet:
-    """A cluster as it was last seen. Several threads may write to it and read from it.
+    """The newest known state of a cluster. Several threads may write to it and read from it.
 
-    `price` returns the price of a node; until it is set, no node has one. An object that cannot be read is left out and
-    named in the notes of the view. Only the nodes and pending pods in `only` are listed.
+    No node has a price until `price_with` is called. An object that cannot be read is left out and named in the notes
+    of the view. Only the nodes and pending pods in `only` are listed.
     """
 
     def __init__(self, context: str, only: Selection = EVERYTHING) -> None:
@@ -89,14 +89,14 @@ class Fleet:
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
         self._waiting: dict[str, _Pod] = {}
-        """Those of `_pods` that have no node: few of many, and each view shows them."""
+        """The pods in `_pods` without a node. They are few, and each view shows them."""
         self._claims: dict[str, tuple[Manifest, NodeClaim]] = {}
         self._claim_of: dict[str, str] = {}
         """The name of the NodeClaim of a node, by provider id."""
         self._pools: dict[str, Manifest] = {}
         self._usage: Mapping[str, Resources] = {}
         self._rows: dict[str, NodeRow] = {}
-        """The row of each Node; those of `_stale` nodes must be made anew."""
+        """The row of each Node; those of `_stale` nodes are out of date."""
         self._stale: set[str] = set()
         self._current: set[str] = set()
         self._unreadable: dict[str, str] = {}
@@ -135,7 +135,7 @@ class Fleet:
             self._drop(kind, key_of(manifest))
 
     def keep_only(self, kind: WatchedKind, keys: Collection[str]) -> None:
-        """Remove the objects that a full list did not hold."""
+        """Remove the objects that a full list did not contain."""
         with self._lock:
             for key in set(self._keys(kind)) - set(keys):
                 self._drop(kind, key)
@@ -148,7 +148,7 @@ class Fleet:
                 self._price(state)
 
     def use(self, usage: Mapping[str, Resources]) -> None:
-        """Show what nodes use, by name. Use that is not in the mapping is unknown."""
+        """Set what nodes use, by name. The use of all other nodes is unknown."""
         with self._lock:
             if usage != self._usage:
                 self._usage = usage
@@ -160,7 +160,7 @@ class Fleet:
         return self._pricing is not None
 
     def why(self, key: str) -> str:
-        """Return what is in the way of a pod (`namespace/name`), empty if it has a node or is unknown."""
+        """Return why a pod (`namespace/name`) has no node; empty if it has one or is unknown."""
         with self._lock:
             pod = self._pods.get(key)
             return "" if pod is None else self._refused(pod)
@@ -184,7 +184,7 @@ class Fleet:
             return [self._pod_row(self._pods[key], now) for key in keys]
 
     def view(self, now: datetime) -> View:
-        """Return what is known at a time."""
+        """Return the view at a time."""
         with self._lock:
             self._redraw()
             coming = [claim for _, claim in self._claims.values() if not self._node_of(claim)]
@@ -228,7 +228,7 @@ class Fleet:
             return list(self._pools.values())
 
     def _redraw(self) -> None:
-        """Make the rows of stale nodes anew."""
+        """Rebuild the rows of stale nodes."""
         for name in self._stale:
             state = self._nodes.get(name)
             if state is None or state.node is None:
@@ -348,12 +348,12 @@ class Fleet:
         return state is not None and state.node is not None
 
     def _node_row(self, name: str, state: _Node, node: Node) -> NodeRow:
-        found = self._claims.get(self._claim_of.get(node.provider_id, ""))
-        manifest, claim = found if found else (None, None)
+        entry = self._claims.get(self._claim_of.get(node.provider_id, ""))
+        manifest, claim = entry if entry else (None, None)
         status, detail = state_of(node, claim, is_cordoned=state.is_cordoned)
         deadline = deadline_of(claim, manifest, claim.phase_since) if claim and claim.is_ending else None
         used, room = self._usage.get(name, NOTHING), node.allocatable
-        known = name in self._usage
+        has_usage = name in self._usage
         labels = state.priced.node.labels if state.priced else node.labels
         return NodeRow(
             name,
@@ -363,8 +363,8 @@ class Fleet:
             labels.get(ZONE, ""),
             labels.get(CAPACITY_TYPE, ""),
             state.priced.price if state.priced else None,
-            Gauge(state.cpu, room.cpu_milli, used.cpu_milli if known else None),
-            Gauge(state.memory, room.memory_bytes, used.memory_bytes if known else None),
+            Gauge(state.cpu, room.cpu_milli, used.cpu_milli if has_usage else None),
+            Gauge(state.memory, room.memory_bytes, used.memory_bytes if has_usage else None),
             Gauge(len(state.pods), room.pods),
             Gauge(state.gpus, sum(room.of(gpu) for gpu in ACCELERATORS)),
             node.created_at,

@@ -56,7 +56,7 @@ class Column:
 
 
 def bar(gauge: Gauge, width: int) -> Line:
-    """Return a bar of the requested share, with a mark where use is if that is known, and the share in percent."""
+    """Return a bar of the requested share, its percentage, and a mark at the used share if that is known."""
     if not gauge.allocatable:
         return [(" " * (width + 5), "")]
     full = round(width * min(1.0, gauge.share))
@@ -77,8 +77,8 @@ def _count(gauge: Gauge) -> str:
 
 
 def _state(row: NodeRow, now: datetime) -> str:
-    left = seconds_left(row, now)
-    return row.state if left is None else f"{row.state} {duration(left)} left"
+    seconds = seconds_left(row, now)
+    return row.state if seconds is None else f"{row.state} {duration(seconds)} left"
 
 
 def _text(of: Callable[[NodeRow], str]) -> Callable[[NodeRow, datetime], Line]:
@@ -111,13 +111,13 @@ def _padded(line: Line, column: Column, width: int) -> Line:
     text = "".join(part for part, _ in line)
     if column.is_right and len(line) == 1:
         return [(set_cell_size(text.rjust(width), width), line[0][1])]
-    found: Line = []
-    left = width
+    segments: Line = []
+    remaining = width
     for part, style in line:
-        cut = set_cell_size(part, min(cell_len(part), left))
-        found.append((cut, style))
-        left -= cell_len(cut)
-    return [*found, (" " * left, "")] if left else found
+        cut = set_cell_size(part, min(cell_len(part), remaining))
+        segments.append((cut, style))
+        remaining -= cell_len(cut)
+    return [*segments, (" " * remaining, "")] if remaining else segments
 
 
 def _widths(width: int) -> Iterator[tuple[Column, int]]:
@@ -149,12 +149,12 @@ def node_line(row: NodeRow, width: int, now: datetime) -> Line:
 
 
 def pod_line(row: PodRow, width: int) -> Line:
-    """Return the line of a pod, with what it requests and, if it is pending, what is in its way."""
-    asked = f"{row.cpu_milli / 1000:g} cpu {row.memory_bytes / _GIB:.1f}Gi"
+    """Return the line of a pod: what it requests and, if it is pending, why."""
+    requests = f"{row.cpu_milli / 1000:g} cpu {row.memory_bytes / _GIB:.1f}Gi"
     name = max(20, min(50, width // 2 - 12))
     line: Line = [
         (set_cell_size(row.key, name), ""),
-        (f" {asked:>16} ", "dim"),
+        (f" {requests:>16} ", "dim"),
         (f"{duration(row.age_seconds):>4} ", ""),
         (row.phase, "warn" if row.phase in ("Pending", "Terminating") else "good"),
         (f" {row.why}" if row.why else "", "dim"),
@@ -195,11 +195,11 @@ def _money(view: View) -> Iterator[tuple[str, str]]:
     if view.prospect is None:
         yield "  lower bound: not known yet", "dim"
         return
-    found = view.prospect
-    saved = 1 - found.reachable_hourly_usd / view.hourly_usd if view.hourly_usd else 0.0
-    yield f"  lower bound ${found.bound_hourly_usd:,.2f}", ""
-    if found.moves and saved > 0.005:
-        yield f"  {counted(found.moves, 'move')} would save {saved:.0%}", "warn"
+    prospect = view.prospect
+    saved = 1 - prospect.reachable_hourly_usd / view.hourly_usd if view.hourly_usd else 0.0
+    yield f"  lower bound ${prospect.bound_hourly_usd:,.2f}", ""
+    if prospect.moves and saved > 0.005:
+        yield f"  {counted(prospect.moves, 'move')} would save {saved:.0%}", "warn"
 
 
 def below(view: View, width: int, most: int) -> list[Line]:
@@ -224,15 +224,15 @@ def _more(count: int, most: int, noun: str) -> list[Line]:
 
 
 def _cut(line: Sequence[tuple[str, str]], width: int) -> Line:
-    """Return a line without what is beyond the width, with an ellipsis in place of the rest."""
+    """Return a line cut to the width, with an ellipsis if anything was cut."""
     if sum(cell_len(text) for text, _ in line) <= width:
         return [segment for segment in line if segment[0]]
-    found: Line = []
-    left = max(0, width - 1)
+    segments: Line = []
+    remaining = max(0, width - 1)
     for text, style in line:
-        part = set_cell_size(text, min(left, cell_len(text)))
-        found.append((part, style))
-        left -= cell_len(part)
-        if left <= 0:
+        part = set_cell_size(text, min(remaining, cell_len(text)))
+        segments.append((part, style))
+        remaining -= cell_len(part)
+        if remaining <= 0:
             break
-    return [*found, ("…", "dim")]
+    return [*segments, ("…", "dim")]

@@ -23,8 +23,8 @@ from nodesmith_formats.wording import counted
 _GIB = 2**30
 
 
-def sentences(view: View, order: str, wanted: str = "") -> Iterator[str]:
-    """Yield what a view shows, the nodes that contain all words of `wanted` in the given order."""
+def sentences(view: View, order: str, query: str = "") -> Iterator[str]:
+    """Yield what a view shows. Nodes are in the given order, and contain all words of `query`."""
     states = ", ".join(f"{count} {name}" for name, count in totals(view.nodes).items())
     nodes = counted(len(view.nodes), "node") + (f" ({states})" if states else "")
     yield f"{view.context or 'cluster'}: {nodes}, {counted(view.pods, 'pod')}"
@@ -34,15 +34,15 @@ def sentences(view: View, order: str, wanted: str = "") -> Iterator[str]:
     about = "about " if view.is_estimated else ""
     yield f"Price: {about}${view.hourly_usd:,.2f} an hour, {monthly(view.hourly_usd)} a month{unpriced}."
     if view.prospect is not None:
-        found = view.prospect
+        prospect = view.prospect
         yield (
-            f"Lower bound: ${found.bound_hourly_usd:,.2f} an hour; {counted(found.moves, 'move')} would lead to "
-            f"${found.reachable_hourly_usd:,.2f}."
+            f"Lower bound: ${prospect.bound_hourly_usd:,.2f} an hour; {counted(prospect.moves, 'move')} would lead to "
+            f"${prospect.reachable_hourly_usd:,.2f}."
         )
     yield f"Requested: {view.cpu.share:.0%} of {view.cpu.allocatable / 1000:,.0f} cpu, {_gib(view.memory)}."
     if view.pause:
         yield view.pause
-    for row in chosen(view.nodes, order, wanted):
+    for row in chosen(view.nodes, order, query):
         yield _node(row, view.at)
     for pod in view.pending:
         yield f"Pending: {pod.key}, for {duration(pod.age_seconds)}: {pod.why}"
@@ -52,7 +52,7 @@ def sentences(view: View, order: str, wanted: str = "") -> Iterator[str]:
 
 def _node(row: NodeRow, now: datetime) -> str:
     seconds = seconds_left(row, now)
-    left = f", {duration(seconds)} left" if seconds is not None else ""
+    remaining = f", {duration(seconds)} left" if seconds is not None else ""
     parts = [
         f"{row.instance_type or 'unknown type'} {row.capacity_type} in {row.zone or 'no zone'}",
         f"{row.cpu.share:.0%} of cpu",
@@ -61,7 +61,7 @@ def _node(row: NodeRow, now: datetime) -> str:
         counted(row.pods.requested, "pod"),
         _price(row),
         f"age {duration(age_seconds(row, now))}",
-        f"{row.state}{left}" + (f": {row.detail}" if row.detail else ""),
+        f"{row.state}{remaining}" + (f": {row.detail}" if row.detail else ""),
     ]
     group = f", {row.group}" if row.group else ""
     return f"Node {row.name}{group}: {', '.join(filter(None, parts))}"
@@ -77,7 +77,7 @@ def _gib(gauge: Gauge) -> str:
     return f"{gauge.share:.0%} of {gauge.allocatable / _GIB:,.0f} GiB memory"
 
 
-def data(view: View, order: str, wanted: str = "") -> dict[str, Any]:
+def data(view: View, order: str, query: str = "") -> dict[str, Any]:
     """Return a view as JSON data. `cpu` is in thousandths and `memory` in bytes."""
     return {
         "schemaVersion": 1,
@@ -88,7 +88,7 @@ def data(view: View, order: str, wanted: str = "") -> dict[str, Any]:
         "lowerBoundHourly": view.prospect.bound_hourly_usd if view.prospect else None,
         "paused": view.pause or None,
         "pods": view.pods,
-        "nodes": [_node_data(row, view.at) for row in chosen(view.nodes, order, wanted)],
+        "nodes": [_node_data(row, view.at) for row in chosen(view.nodes, order, query)],
         "pending": [_pod_data(pod) for pod in view.pending],
         "budgetWindows": list(view.windows),
         "notes": list(view.notes),

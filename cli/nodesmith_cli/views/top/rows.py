@@ -1,4 +1,4 @@
-"""What one look at a cluster shows: a row for each node, the pods that wait, and totals. Pure values."""
+"""One view of a cluster as pure values: a row for each node, the pending pods, and totals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nodesmith_formats.prices import HOURS_A_MONTH, Price
 
 
 class State(StrEnum):
-    """What a node does, the most urgent first."""
+    """The state of a node, the most urgent first."""
 
     INTERRUPTED = "interrupted"
-    """EC2 takes the instance."""
+    """EC2 reclaims the instance."""
     DRAINING = "draining"
     DISRUPTING = "disrupting"
-    """It is closed to new pods, because a move that it is part of has begun."""
+    """It is closed to new pods, because it is part of a move that has begun."""
     LAUNCHING = "launching"
     """There is a NodeClaim, but no Node yet."""
     JOINING = "joining"
@@ -48,7 +48,7 @@ class Gauge:
 
     @property
     def share(self) -> float:
-        """The requested share of what the node has, 0 of nothing."""
+        """The requested share of what the node has; 0 if it has nothing."""
         return self.requested / self.allocatable if self.allocatable else 0.0
 
 
@@ -80,7 +80,7 @@ class NodeRow:
 
     @property
     def text(self) -> str:
-        """Everything that a search looks at."""
+        """The text in which a search looks for words."""
         return " ".join(
             (self.name, self.group, self.owner, self.instance_type, self.zone, self.capacity_type, self.state)
         )
@@ -88,7 +88,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A pod. `why` is the one thing in its way if it is pending, else empty."""
+    """A pod. `why` says why it is pending, and is empty for all others."""
 
     key: str
     node: str
@@ -131,7 +131,7 @@ class View:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the price has an estimate in it."""
+        """Whether the price includes an estimate."""
         return any(row.price.estimated for row in self.nodes if row.price)
 
     @property
@@ -151,12 +151,12 @@ class View:
     def moving(self) -> tuple[NodeRow, ...]:
         """Nodes that come or go, the most urgent first."""
         order = list(State)
-        found = [row for row in self.nodes if row.state not in SETTLED]
-        return tuple(sorted(found, key=lambda row: (order.index(row.state), _left(row), row.name)))
+        rows = [row for row in self.nodes if row.state not in SETTLED]
+        return tuple(sorted(rows, key=lambda row: (order.index(row.state), _left(row), row.name)))
 
 
 def added(gauges: Iterable[Gauge]) -> Gauge:
-    """Return the sum of gauges, of which `used` is the sum of what is known."""
+    """Return the sum of gauges. `used` is the sum of the known values."""
     requested = allocatable = used = 0
     is_known = False
     for gauge in gauges:
@@ -198,12 +198,14 @@ SORTS: dict[str, Callable[[NodeRow], Any]] = {
 
 
 def chosen(
-    rows: Iterable[NodeRow], order: str, wanted: str = "", *, is_reversed: bool = False
+    rows: Iterable[NodeRow], order: str, query: str = "", *, is_reversed: bool = False
 ) -> list[NodeRow]:
-    """Return the rows that contain every word of `wanted`, in one of the orders of `SORTS`."""
-    words = wanted.lower().split()
-    found = [row for row in rows if all(word in row.text.lower() for word in words)] if words else list(rows)
-    return sorted(found, key=SORTS[order], reverse=is_reversed)
+    """Return the rows that contain every word of `query`, in one of the orders of `SORTS`."""
+    words = query.lower().split()
+    matching = (
+        [row for row in rows if all(word in row.text.lower() for word in words)] if words else list(rows)
+    )
+    return sorted(matching, key=SORTS[order], reverse=is_reversed)
 
 
 def monthly(hourly_usd: float) -> str:

@@ -43,7 +43,7 @@ class TopRequest:
 def run(request: TopRequest, output: str, clock: Callable[[], datetime]) -> int:
     """Show the cluster until the user quits, and return the exit status. Raises Rejected or Transient."""
     server = server_of(request.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
-    server.get("/version")  # tells at once if the cluster cannot be reached
+    server.get("/version")  # fails at once if the cluster cannot be reached
     fleet = Fleet(request.cluster or context_name(request.kubeconfig), request.only)
     with fed(fleet, server, request.kubeconfig, clock, compares=request.compares):
         if output == "screen":

@@ -1,4 +1,4 @@
-"""The terminal application: lists that draw their visible lines alone, panels around them, questions before writes."""
+"""The terminal application: lists that draw only visible lines, panels around them, questions before writes."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Items(ScrollView, can_focus=True):
         """Show these items in place of the former ones."""
         before = self.selected
         self._keys, self._line = keys, line
-        found = self._keys.index(before) if before in self._keys else min(self._cursor, len(keys) - 1)
-        self._cursor = max(0, found)
+        index = self._keys.index(before) if before in self._keys else min(self._cursor, len(keys) - 1)
+        self._cursor = max(0, index)
         self.virtual_size = Size(self.size.width, len(keys))
         self.refresh()
 
@@ -220,7 +220,7 @@ class TopApp(App[None]):
     ) -> None:
         super().__init__()
         self._fleet, self._actions, self._clock = fleet, actions, clock
-        self._order, self._wanted = order, ""
+        self._order, self._filter_words = order, ""
         self._is_reversed = self._is_frozen = self._shows_pending = False
         self._view = fleet.view(clock())
 
@@ -259,7 +259,7 @@ class TopApp(App[None]):
             self.query_one("#heading", Lines).show(
                 [heading(width, self._order, is_reversed=self._is_reversed)]
             )
-            rows = chosen(view.nodes, self._order, self._wanted, is_reversed=self._is_reversed)
+            rows = chosen(view.nodes, self._order, self._filter_words, is_reversed=self._is_reversed)
             items.show([row.name for row in rows], lambda n, wide: node_line(rows[n], wide, view.at))
         self.query_one("#below", Lines).show(below(view, width, _BELOW))
 
@@ -293,14 +293,14 @@ class TopApp(App[None]):
     def action_clear(self) -> None:
         """Show all nodes again."""
         field = self.query_one("#filter", Input)
-        field.value, self._wanted = "", ""
+        field.value, self._filter_words = "", ""
         field.styles.display = "none"
         self.query_one("#nodes", Items).focus()
         self._draw(self._view)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while the user types."""
-        self._wanted = event.value
+        self._filter_words = event.value
         self._draw(self._view)
 
     def on_input_submitted(self) -> None:

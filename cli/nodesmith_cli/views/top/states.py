@@ -1,4 +1,4 @@
-"""What single objects show: the state of a node, the row of a NodeClaim without a node, why a pod was refused."""
+"""The state of a node, the row of a NodeClaim without a node, and the reason why a pod was refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesmith_formats.wording import printable
 
 Manifest = Mapping[str, Any]
 LONGEST = 300
-"""Characters of a message that are kept; the cluster's texts are not trusted to be short."""
+"""The most characters of a message: texts in a cluster may be long."""
 _INTERRUPTION_CAUSES = frozenset(InterruptionCause)
 COMING = {
     Phase.PENDING: "EC2 is being asked for an instance",
@@ -49,14 +49,14 @@ def claim_row(claim: NodeClaim) -> NodeRow:
 
 
 def state_of(node: Node, claim: NodeClaim | None, *, is_cordoned: bool) -> tuple[State, str]:
-    """Return what a node does, and what it waits for."""
+    """Return the state of a node, and what it waits for."""
     if claim is not None and claim.is_ending:
         interrupted = claim.cause in _INTERRUPTION_CAUSES
         return (State.INTERRUPTED if interrupted else State.DRAINING), claim.message or claim.cause
     if node.deleting:
         return State.DRAINING, "its deletion was requested"
     if is_closed(node):
-        return State.DISRUPTING, "a move that it is part of has begun"
+        return State.DISRUPTING, "it is part of a move that has begun"
     if claim is not None and claim.phase in COMING:
         return State.JOINING, claim.message or COMING[claim.phase]
     if not node.is_ready:

@@ -1,4 +1,4 @@
-"""Keep a Fleet up to date from a live cluster: watches for objects, polls for Events, usage, prices and prospects."""
+"""Keep a Fleet up to date from a live cluster: watches for objects, polls for Events, usage, prices and savings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def fed(fleet: Fleet, server: ApiServer, kubeconfig: str, clock: Clock, *, compa
 
 
 class _Notes(logging.Handler):
-    """Shows the last warning about each kind in a fleet's notes. A kind that is not installed is none to warn of."""
+    """Shows the last warning about each kind in a fleet's notes. Ignores kinds that are not installed."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(logging.WARNING)
@@ -111,7 +111,7 @@ def _poll(fleet: Fleet, server: ApiServer, clock: Clock, stop: Event) -> None:
 
 
 def _price(fleet: Fleet) -> None:
-    """Price the fleet's nodes with the catalogue of their region, and with EC2's spot prices if it may be asked."""
+    """Price the fleet's nodes by their region's catalogue, and by EC2's spot prices if there are credentials."""
     nodes = fleet.nodes()
     region = region_of_nodes(nodes)
     try:
@@ -147,18 +147,18 @@ def refusals(events: Iterable[Manifest]) -> dict[str, str]:
     """Return the newest message of each pod by uid. Those of nodesmith and Karpenter come before kube-scheduler's."""
     newest: dict[str, tuple[bool, str, str]] = {}
     for event in events:
-        about, source = event.get("involvedObject") or {}, event.get("source") or {}
+        target, source = event.get("involvedObject") or {}, event.get("source") or {}
         component = str(event.get("reportingComponent") or source.get("component") or "")
         at = str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
-        found = (component in _OURS, at, str(event.get("message") or ""))
-        uid = str(about.get("uid") or "")
-        newest[uid] = max(newest.get(uid, found), found)
+        candidate = (component in _OURS, at, str(event.get("message") or ""))
+        uid = str(target.get("uid") or "")
+        newest[uid] = max(newest.get(uid, candidate), candidate)
     return {uid: message for uid, (_, _, message) in newest.items()}
 
 
 def _read_usage(fleet: Fleet, server: ApiServer) -> None:
-    found = server.get(_USAGE)
-    fleet.use(dict(_used(found.get("items") or ())) if found else {})
+    response = server.get(_USAGE)
+    fleet.use(dict(_used(response.get("items") or ())) if response else {})
 
 
 def _used(items: Any) -> Iterator[tuple[str, Resources]]:
@@ -166,7 +166,7 @@ def _used(items: Any) -> Iterator[tuple[str, Resources]]:
         try:
             yield str(item["metadata"]["name"]), parse_resources(item.get("usage"))
         except (QuantityError, AttributeError, KeyError, TypeError):
-            continue  # one unreadable sample is like none
+            continue  # an unreadable sample counts as missing
 
 
 def budget_windows(nodepools: list[Manifest], now: datetime) -> Iterator[str]:
@@ -176,8 +176,8 @@ def budget_windows(nodepools: list[Manifest], now: datetime) -> Iterator[str]:
         for budget in pool.disruption.budgets if pool is not None else ():
             at = next_boundary([budget], now)
             if pool is not None and at is not None:
-                does = "ends" if is_active(budget, now) else "begins"
-                yield f"NodePool {pool.name}: its budget of {budget.nodes} {does} {at:%a %H:%M} UTC"
+                verb = "ends" if is_active(budget, now) else "begins"
+                yield f"NodePool {pool.name}: its budget of {budget.nodes} {verb} {at:%a %H:%M} UTC"
 
 
 def _compare(fleet: Fleet, kubeconfig: str, stop: Event) -> None:
@@ -185,12 +185,12 @@ def _compare(fleet: Fleet, kubeconfig: str, stop: Event) -> None:
         if not fleet.is_current:
             stop.wait(_SETTLED_SECONDS)
             continue
-        found = _prospect(kubeconfig)
-        if isinstance(found, SavingsEstimate):
-            fleet.prospect = found
+        result = _prospect(kubeconfig)
+        if isinstance(result, SavingsEstimate):
+            fleet.prospect = result
             fleet.notes.pop("savings", None)
         else:
-            fleet.notes["savings"] = f"the lower bound is unknown: {found}"
+            fleet.notes["savings"] = f"the lower bound is unknown: {result}"
         stop.wait(_PROSPECT_SECONDS)
 
 

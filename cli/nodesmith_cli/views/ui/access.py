@@ -1,8 +1,8 @@
-"""Who may see the page: this machine's user, in a browser that has followed the link that was printed.
+"""Access to the page: only for this machine's user, in a browser that has followed the printed link.
 
 The server listens on loopback, which every program of this machine and every web site in its browsers can reach. So a
 request needs a cookie with a random token, which the link sets once. The Host header must be the page's own, so that a
-site whose name resolves to 127.0.0.1 gets nothing (DNS rebinding). Nothing but GET and HEAD is served.
+site whose name resolves to 127.0.0.1 gets nothing (DNS rebinding). Only GET and HEAD are served.
 """
 
 from __future__ import annotations

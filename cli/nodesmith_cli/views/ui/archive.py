@@ -76,7 +76,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaimHistory:
-    """What decisions know of a NodeClaim. `steps` are phases with their beginnings; `seen_at` is the last look."""
+    """What decisions know of a NodeClaim, the last at `seen_at`. `steps` are phases with their beginnings."""
 
     name: str
     node: str
@@ -99,7 +99,7 @@ class Archive:
 
     records: Records | None
     note: str = ""
-    """Why decisions could not be read, if so."""
+    """Why decisions could not be read; empty if they could."""
     is_filled: bool = False
     _decisions: dict[str, Decision] = field(default_factory=dict)
     _kept_histories: dict[str, NodeClaimHistory] = field(default_factory=dict)
@@ -133,8 +133,8 @@ class Archive:
         if records is None:
             return
         try:
-            wanted = records.ids()[::-1][:MOST]
-            new = [name for name in wanted if name not in self._decisions and name not in self._unreadable]
+            ids = records.ids()[::-1][:MOST]
+            new = [name for name in ids if name not in self._decisions and name not in self._unreadable]
             with ThreadPoolExecutor(_AT_ONCE) as readers:
                 for start in range(0, len(new), _AT_ONCE):
                     for id_, record in readers.map(self._read, new[start : start + _AT_ONCE]):
@@ -151,7 +151,7 @@ class Archive:
         return id_, self.records.read(id_)
 
     def add(self, id_: str, record: Item) -> None:
-        """Keep a record. One that cannot be understood is left out, and named in `note`."""
+        """Add a record. One that cannot be understood is left out, and counted in `unreadable`."""
         try:
             decision, histories = digest(record), list(_histories(record))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -161,8 +161,8 @@ class Archive:
         with self._lock:
             self._decisions[id_] = decision
             for history in histories:
-                known = self._kept_histories.get(history.name)
-                if known is None or known.seen_at <= history.seen_at:
+                previous = self._kept_histories.get(history.name)
+                if previous is None or previous.seen_at <= history.seen_at:
                     self._kept_histories[history.name] = history
             self._forget()
 
@@ -170,10 +170,10 @@ class Archive:
         for old in sorted(self._decisions)[:-MOST]:
             del self._decisions[old]
         if len(self._kept_histories) > MOST_LIVES:
-            kept = sorted(self._kept_histories.values(), key=lambda history: (history.seen_at, history.name))[
-                -MOST_LIVES:
-            ]
-            self._kept_histories = {entry.name: entry for entry in kept}
+            newest = sorted(
+                self._kept_histories.values(), key=lambda history: (history.seen_at, history.name)
+            )[-MOST_LIVES:]
+            self._kept_histories = {entry.name: entry for entry in newest}
 
     @property
     def unreadable(self) -> int:
@@ -182,9 +182,9 @@ class Archive:
 
 
 def digest(record: Item) -> Decision:
-    """Return what the pages show of a record. Raises KeyError, TypeError or ValueError for one of another shape."""
+    """Return what the pages show of a record. Raises KeyError, TypeError or ValueError if it has another shape."""
     plan, ledger = record["plan"], record["inputs"]["ledger"]
-    there = [claim for claim in ledger.get("claims") or () if _is_there(claim)]
+    present = [claim for claim in ledger.get("claims") or () if _is_present(claim)]
     return Decision(
         id=str(record["id"]),
         at=parse_time(record["at"]),
@@ -198,26 +198,26 @@ def digest(record: Item) -> Decision:
         moves=tuple(_move(move) for move in plan.get("moves") or ()),
         problems=tuple(map(str, plan["problems"])),
         obstacles=dict(plan["obstacles"]),
-        nodes=len(there),
-        hourly_usd=sum(float(claim.get("price_hourly_usd") or 0) for claim in there),
-        tiles=tuple(tiles_of(_row(claim) for claim in there)),
+        nodes=len(present),
+        hourly_usd=sum(float(claim.get("price_hourly_usd") or 0) for claim in present),
+        tiles=tuple(tiles_of(_row(claim) for claim in present)),
         held_back=tuple(_held_back(ledger.get("unavailable") or ())),
         losses={OfferingKey(*row[:3]): float(row[3]["losses"]) for row in ledger.get("risks") or ()},
     )
 
 
 def runs_of(decisions: Iterable[Decision]) -> list[tuple[Decision, int]]:
-    """Return decisions of which neighbours that say the same are one, the first, with their number."""
-    found: list[tuple[Decision, int]] = []
+    """Merge neighbouring decisions with the same summary into the first, and return it with their number."""
+    runs: list[tuple[Decision, int]] = []
     for decision in decisions:
-        if found and (found[-1][0].summary, found[-1][0].concern) == (decision.summary, decision.concern):
-            found[-1] = found[-1][0], found[-1][1] + 1
+        if runs and (runs[-1][0].summary, runs[-1][0].concern) == (decision.summary, decision.concern):
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
         else:
-            found.append((decision, 1))
-    return found
+            runs.append((decision, 1))
+    return runs
 
 
-def _is_there(claim: Item) -> bool:
+def _is_present(claim: Item) -> bool:
     phase = Phase(claim.get("true_phase") or claim["phase"])
     return phase in HOLDING or phase in ENDING
 

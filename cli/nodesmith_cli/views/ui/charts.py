@@ -14,7 +14,7 @@ from nodesmith_cli.views.ui.archive import NodeClaimHistory
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 MOST_POINTS = 600
 MOST_LIVES = 30
-_LEFT = tuple(str(phase) for phase in ENDING)
+_ENDING_PHASES = tuple(str(phase) for phase in ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ def drawn_histories(
 ) -> list[Drawn]:
     """Return the nodes between two times for a timeline: those that have drained first, the latest at the top.
 
-    A node that the last look (`last_look`) did not know any more was gone by then.
+    A node that the last decision (at `last_look`) did not know had gone by then.
     """
     shown = [
         history
         for history in histories
         if history.steps[0][1] < ends and max(history.seen_at, _end(history)) >= begins
     ]
-    shown.sort(key=lambda life: life.name)
+    shown.sort(key=lambda history: history.name)
     shown.sort(key=_sorted_by, reverse=True)
-    return [_drawn(life, begins, last_look) for life in shown[:MOST_LIVES]]
+    return [_drawn(history, begins, last_look) for history in shown[:MOST_LIVES]]
 
 
 def _end(history: NodeClaimHistory) -> datetime:
@@ -80,7 +80,7 @@ def _end(history: NodeClaimHistory) -> datetime:
 
 
 def _sorted_by(history: NodeClaimHistory) -> tuple[bool, datetime]:
-    ended = history.began(*_LEFT)
+    ended = history.began(*_ENDING_PHASES)
     return ended is not None, ended or history.steps[0][1]
 
 
@@ -88,9 +88,9 @@ def _drawn(history: NodeClaimHistory, begins: datetime, last_look: datetime) -> 
     def seconds(at: datetime | None) -> float | None:
         return None if at is None else max(0.0, (at - begins).total_seconds())
 
-    left, is_gone = history.began(*_LEFT, Phase.GIVEN_UP), history.seen_at < last_look
-    gone = max(history.seen_at, _end(history)) if is_gone else None
-    ready = history.began(Phase.INITIALIZED) or left or gone or last_look
+    draining, is_gone = history.began(*_ENDING_PHASES, Phase.GIVEN_UP), history.seen_at < last_look
+    ended = max(history.seen_at, _end(history)) if is_gone else None
+    ready = history.began(Phase.INITIALIZED) or draining or ended or last_look
     kind = " ".join(filter(None, (history.capacity_type, history.instance_type, history.zone)))
     reason = f"; {history.cause}" if history.cause else ""
     return Drawn(
@@ -98,6 +98,6 @@ def _drawn(history: NodeClaimHistory, begins: datetime, last_look: datetime) -> 
         f"{kind or 'asked for'}, ${history.price_hourly_usd:.4f} an hour{reason}",
         seconds(history.steps[0][1]) or 0.0,
         seconds(ready) or 0.0,
-        seconds(left),
-        seconds(gone),
+        seconds(draining),
+        seconds(ended),
     )

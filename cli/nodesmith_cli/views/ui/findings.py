@@ -1,4 +1,4 @@
-"""What is wrong with a cluster or with what was read of it, as sentences."""
+"""Findings about a cluster and about the data read from it, as sentences."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def findings(
     notes: Sequence[str],
 ) -> list[Finding]:
     """Return all findings, the worst first."""
-    found = [
+    results = [
         *_reading(view, notes),
         *_pods(view),
         *_nodes(view),
@@ -51,7 +51,7 @@ def findings(
         *_decided(archive),
         *(_joins(ledger, view.at) if ledger else ()),
     ]
-    return sorted(found, key=lambda each: _ORDER.index(each.level))
+    return sorted(results, key=lambda finding: _ORDER.index(finding.level))
 
 
 def _reading(view: View, notes: Sequence[str]) -> Iterator[Finding]:

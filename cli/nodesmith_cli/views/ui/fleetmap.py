@@ -30,7 +30,7 @@ class Tile:
 
     @property
     def weight(self) -> float:
-        """What its area follows. Nodes without a price get a small one, so that they can be seen."""
+        """The value that its area follows. Nodes without a price get a small one, so that they are visible."""
         return self.hourly_usd or _UNPRICED_USD * self.nodes
 
 
@@ -102,15 +102,15 @@ def _column(zone: str, tiles: Sequence[Tile], x: float, width: float) -> Column:
 def _with_others(tiles: Sequence[Tile]) -> list[Tile]:
     if len(tiles) <= MOST_TILES:
         return list(tiles)
-    shown, rest = tiles[: MOST_TILES - 1], tiles[MOST_TILES - 1 :]
+    shown, merged = tiles[: MOST_TILES - 1], tiles[MOST_TILES - 1 :]
     others = Tile(
-        rest[0].zone,
+        merged[0].zone,
         "",
         "",
-        sum(tile.nodes for tile in rest),
-        sum(tile.hourly_usd for tile in rest),
-        sum(tile.changing for tile in rest),
-        kinds=len(rest),
+        sum(tile.nodes for tile in merged),
+        sum(tile.hourly_usd for tile in merged),
+        sum(tile.changing for tile in merged),
+        kinds=len(merged),
     )
     return [*shown, others]
 
@@ -123,4 +123,4 @@ def _shares(weights: Sequence[float], least: float) -> list[float]:
     free = 1 - floor * len(weights)
     above = [max(0.0, weight / whole - floor) for weight in weights]
     total = sum(above)
-    return [100 * (floor + (free * each / total if total else free / len(weights))) for each in above]
+    return [100 * (floor + (free * excess / total if total else free / len(weights))) for excess in above]

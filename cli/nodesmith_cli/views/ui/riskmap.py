@@ -74,8 +74,10 @@ def _add_refusals(
 
 
 def _interrupted(before: Decision | None, after: Decision) -> Iterable[OfferingKey]:
-    known = before.losses if before is not None else after.losses
-    return [pool for pool in sorted(after.losses) if after.losses[pool] > known.get(pool, 0.0) * _INTERRUPTED]
+    losses = before.losses if before is not None else after.losses
+    return [
+        pool for pool in sorted(after.losses) if after.losses[pool] > losses.get(pool, 0.0) * _INTERRUPTED
+    ]
 
 
 def _row(pool: OfferingKey, cells: dict[int, Cell], first: datetime) -> Row:

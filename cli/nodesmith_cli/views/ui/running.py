@@ -67,7 +67,7 @@ def serving(request: UiRequest, clock: Callable[[], datetime], used: Callable[[s
     """
     sources = sources_of(request.source, request.kubeconfig, clock)
     api = server_of(request.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
-    api.get("/version")  # tells at once if the cluster cannot be reached
+    api.get("/version")  # fails at once if the cluster cannot be reached
     name = sources.cluster or context_name(request.kubeconfig)
     fleet = Fleet(name)
     sampler = Sampler(fleet, clock, OnDemandPrices(partial(catalog_of, blobs=None)))
@@ -88,7 +88,7 @@ def serving(request: UiRequest, clock: Callable[[], datetime], used: Callable[[s
 
 
 def _await(fleet: Fleet) -> None:
-    """Wait a little until everything was listed once, so that the first page is a whole one."""
+    """Wait a little until everything was listed once, so that the first page is complete."""
     end = time.monotonic() + _FIRST_LOOK_SECONDS
     while not fleet.is_current and time.monotonic() < end:
         time.sleep(0.05)
@@ -98,7 +98,7 @@ def _await(fleet: Fleet) -> None:
 def listening(data: PageData, port: int, used: Callable[[str], None]) -> Iterator[Gate]:
     """Serve pages on loopback while the block runs, and yield the gate. Raises Rejected if the port is taken."""
     gate = Gate(port, used)
-    logging.getLogger("waitress").setLevel(logging.CRITICAL)  # it would name paths, and the link is one
+    logging.getLogger("waitress").setLevel(logging.CRITICAL)  # it would log paths, and the link is a path
     try:
         server = create_server(
             make_app(Site(gate, data)),

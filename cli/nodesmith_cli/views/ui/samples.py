@@ -1,4 +1,4 @@
-"""Looks at a fleet: at most one new one a second, whatever is asked for, and the moments that they leave behind."""
+"""Samples of a fleet: at most one a second, however many requests there are, and the moments kept from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOMENT_SECONDS, _MOST_MOMENTS = 15.0, 2_880
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The fleet at one time. `decision` is the id of the decision that it comes from, empty for a look."""
+    """The fleet at one time. `decision` is the id of the decision that it comes from, empty for a sample."""
 
     at: datetime
     nodes: int
@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class FleetSample:
-    """A view with what pages show of it, in USD an hour. `unrequested_usd` is paid for room that no pod asks for."""
+    """A view with what pages show of it, in USD an hour. `unrequested_usd` is paid for room that no pod requests."""
 
     view: View
     tiles: tuple[Tile, ...]
@@ -57,22 +57,22 @@ class FleetSample:
 
 def sample_of(view: View, on_demand: Callable[[NodeRow], float | None]) -> FleetSample:
     """Return what the pages show of a view. `on_demand` returns the on-demand price of a node's type."""
-    spot, unrequested, full = [], [], []
+    spot, unrequested, on_demand_prices = [], [], []
     for row in view.nodes:
         hourly = row.hourly_usd
         unrequested.append(hourly * max(0.0, 1 - max(row.cpu.share, row.memory.share)))
         if row.capacity_type == SPOT:
             spot.append(hourly)
         is_whole = row.price is not None and row.state is not State.STOPPED
-        full.append(on_demand(row) if is_whole else hourly)
-    known = [sample for sample in full if sample is not None]
+        on_demand_prices.append(on_demand(row) if is_whole else hourly)
+    prices = [price for price in on_demand_prices if price is not None]
     return FleetSample(
         view,
         tuple(_tiles(view.nodes)),
         view.hourly_usd,
         fsum(spot),
         fsum(unrequested),
-        fsum(known) if known and len(known) == len(full) else None,
+        fsum(prices) if prices and len(prices) == len(on_demand_prices) else None,
     )
 
 
@@ -97,15 +97,15 @@ class OnDemandPrices:
     """Returns the on-demand price of a node's type in its zone, from the catalogue of its region."""
 
     catalog_of: Callable[[str], Catalog | None]
-    _known: dict[tuple[str, str], float | None] = field(default_factory=dict)
+    _prices: dict[tuple[str, str], float | None] = field(default_factory=dict)
 
     def __call__(self, row: NodeRow) -> float | None:
         if row.capacity_type != SPOT:
             return row.hourly_usd
         key = row.instance_type, row.zone
-        if key not in self._known:
-            self._known[key] = self._read(*key)
-        return self._known[key]
+        if key not in self._prices:
+            self._prices[key] = self._read(*key)
+        return self._prices[key]
 
     def _read(self, kind: str, zone: str) -> float | None:
         catalog = self.catalog_of(zone[:-1])
@@ -121,7 +121,7 @@ class OnDemandPrices:
 
 
 class Sampler:
-    """Takes looks at a fleet, for all requests, and keeps a moment every 15 seconds while it is `started`."""
+    """Takes samples of a fleet for all requests, and keeps a moment every 15 seconds while it is `started`."""
 
     def __init__(
         self, fleet: Fleet, clock: Callable[[], datetime], on_demand: Callable[[NodeRow], float | None]
@@ -133,7 +133,7 @@ class Sampler:
         self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
 
     def now(self) -> FleetSample:
-        """Return a look that is at most a second old."""
+        """Return a sample that is at most a second old."""
         at = self.clock()
         with self._lock:
             if self._last is None or not 0 <= (at - self._last[0]).total_seconds() < _FRESH_SECONDS:

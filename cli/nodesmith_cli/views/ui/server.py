@@ -36,7 +36,7 @@ NAVIGATION = (
     ("health", "Health", "What is wrong, and where capacity is short"),
     ("history", "History", "What happened"),
 )
-_KNOWN = frozenset({"q", "sort", "reverse", "zone", "type", "sold", "state", "page", "at"})
+_PARAMETERS = frozenset({"q", "sort", "reverse", "zone", "type", "sold", "state", "page", "at"})
 """The names in queries that pages read."""
 
 
@@ -49,7 +49,7 @@ class Site:
 
 
 class _Pages(Flask):
-    """Logs what fails without the path, since the link is one."""
+    """Logs failures without the path, since the link is a path."""
 
     def log_exception(self, exc_info: Any, *_: Any) -> None:
         self.logger.error("a page could not be made", exc_info=exc_info)
@@ -90,7 +90,7 @@ def _add_pages(app: Flask, data: PageData) -> None:
         app.add_url_rule(rule, name, answer, methods=["GET"])
 
     app.add_url_rule("/", "root", lambda: redirect(url_for("now"), 303), methods=["GET"])
-    add("/now", "now", lambda: now_page(data.sampler, _asked()))
+    add("/now", "now", lambda: now_page(data.sampler, _node_query()))
     add("/why", "why", lambda: why(data, request.args.get("q", "")))
     add("/next", "next", lambda: next_(data))
     add("/proof", "proof", lambda: proof(data))
@@ -114,9 +114,9 @@ def _present() -> tuple[str]:
 
 
 def _query() -> dict[str, str]:
-    """Return the query of this request as far as pages know it, and the variable parts of its path."""
-    known = {name: value for name, value in request.args.items() if name in _KNOWN}
-    return {**known, **(request.view_args or {})}
+    """Return the parameters of this request that pages read, and the variable parts of its path."""
+    parameters = {name: value for name, value in request.args.items() if name in _PARAMETERS}
+    return {**parameters, **(request.view_args or {})}
 
 
 def _tokens() -> Response:
@@ -126,18 +126,18 @@ def _tokens() -> Response:
     return Response(sheet, mimetype="text/css")
 
 
-def _asked() -> NodeQuery:
-    """Return what the query asks of the table of nodes. Values that make no sense are ignored."""
-    given = request.args
-    number = given.get("page", "1")
+def _node_query() -> NodeQuery:
+    """Return the query about the table of nodes. Invalid values are ignored."""
+    args = request.args
+    number = args.get("page", "1")
     return NodeQuery(
-        words=given.get("q", "")[:200],
-        order=given.get("sort", "price"),
-        is_reversed=given.get("reverse") == "1",
-        zone=given.get("zone", ""),
-        kind=given.get("type", ""),
-        sold=given.get("sold", ""),
-        state=given.get("state", ""),
+        words=args.get("q", "")[:200],
+        order=args.get("sort", "price"),
+        is_reversed=args.get("reverse") == "1",
+        zone=args.get("zone", ""),
+        kind=args.get("type", ""),
+        sold=args.get("sold", ""),
+        state=args.get("state", ""),
         page=int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
     )
 
@@ -147,7 +147,7 @@ def _check(gate: Gate) -> Response | None:
     if not gate.is_own_host(request.headers.get("Host", "")):
         abort(400, "This page is served under its own address only.")
     if request.method not in METHODS:
-        raise MethodNotAllowed(METHODS, "This page only shows: use GET.")
+        raise MethodNotAllowed(METHODS, "This page is read-only: use GET.")
     if request.path.startswith("/enter/"):
         return None
     if not gate.lets_in(request.cookies.get(gate.cookie, "")):
@@ -158,9 +158,9 @@ def _check(gate: Gate) -> Response | None:
 def _enter(gate: Gate, once: str) -> Response:
     if request.method == "HEAD":
         abort(403, "Open the link in a browser.")  # programs that preview links must not use it up
-    known = gate.lets_in(request.cookies.get(gate.cookie, ""))
-    if not known and not gate.enter(once):
-        abort(403, "This link was used already, or is not one of this page. A new one was printed.")
+    is_known = gate.lets_in(request.cookies.get(gate.cookie, ""))
+    if not is_known and not gate.enter(once):
+        abort(403, "This link has been used already, or is not a link to this page. A new one was printed.")
     answer: Any = redirect(url_for("now"), 303)
     answer.set_cookie(gate.cookie, gate.token, httponly=True, samesite="Strict", path="/")
     return answer  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How values become text on the page: printable, no longer than a line or two, and with units that people read."""
+"""The texts of values on the page: printable, at most a line or two long, and in readable units."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def url(url_for: Callable[..., str]) -> Callable[..., Markup]:
     """Return `url_for` for templates: its result is escaped, and never cut. Empty arguments are left out."""
 
     def link(endpoint: str, **parts: Any) -> Markup:
-        given = {name: value for name, value in parts.items() if value not in ("", None, False)}
-        return Markup.escape(url_for(endpoint, **given))
+        parameters = {name: value for name, value in parts.items() if value not in ("", None, False)}
+        return Markup.escape(url_for(endpoint, **parameters))
 
     return link
 
 
 def usd(amount: float) -> str:
-    """Return dollars: with cents or more precisely if there are few."""
+    """Return dollars, small amounts with more digits."""
     if not amount:
         return "$0"
     sign, size = ("−" if amount < 0 else ""), abs(amount)
@@ -54,7 +54,7 @@ def usd(amount: float) -> str:
 
 
 def a_month(hourly_usd: float) -> str:
-    """Return what a price an hour is in a month of 730 hours."""
+    """Return an hourly price as a price for a month of 730 hours."""
     amount = hourly_usd * HOURS_A_MONTH
     return f"{'−' if amount < 0 else ''}${abs(amount):,.0f}"
 

@@ -1,4 +1,4 @@
-"""The page `history`: what the fleet was at any moment, from decisions and from looks of this run."""
+"""The page `history`: the fleet at any moment, from decisions and from samples of this run."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def _timeline(data: PageData, begins: datetime | None, ends: datetime | None) ->
 
 def history_csv(data: PageData) -> str:
     """Return all moments as CSV with a heading."""
-    written = StringIO()
-    writer = csv.writer(written, lineterminator="\n")
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
     writer.writerows(_lines(data))
-    return written.getvalue()
+    return text.getvalue()
 
 
 def _lines(data: PageData) -> Iterator[tuple[object, ...]]:

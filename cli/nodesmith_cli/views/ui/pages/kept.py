@@ -50,18 +50,18 @@ class PageData:
 
     def findings(self) -> list[Finding]:
         """Return what is wrong, the worst first."""
-        look = self.sampler.now()
-        if self._head is None or self._head[0] is not look:
-            found = findings(
-                look.view, self.sampler.fleet.nodepools(), self.archive, self.ledger.get(), self.notes()
+        sample = self.sampler.now()
+        if self._head is None or self._head[0] is not sample:
+            results = findings(
+                sample.view, self.sampler.fleet.nodepools(), self.archive, self.ledger.get(), self.notes()
             )
-            self._head = look, found
+            self._head = sample, results
         return self._head[1]
 
     def notes(self) -> list[str]:
-        """Return what cannot be read besides the API server."""
+        """Return what cannot be read, apart from the API server."""
         unreadable = self.archive.unreadable
-        note = f"{unreadable} decisions are of a release that this one cannot read, and are left out"
+        note = f"{unreadable} decisions of another release cannot be read, and are left out"
         return [note for note in (self.archive.note, self.ledger.note, note if unreadable else "") if note]
 
     def head(self) -> dict[str, Any]:
@@ -80,15 +80,15 @@ class PageData:
 
 
 def why(data: PageData, words: str) -> dict[str, Any]:
-    """Return what the page `why` shows: pending pods by what is in their way, decisions, and what words find."""
-    look = data.sampler.now()
+    """Return what the page `why` shows: pending pods by reason, decisions, and the matches of `words`."""
+    sample = data.sampler.now()
     decisions = data.archive.decisions
     reasons: dict[str, list[Any]] = {}
-    for pod in look.view.pending:
+    for pod in sample.view.pending:
         reasons.setdefault(pod.why, []).append(pod)
     groups = sorted(reasons.items(), key=lambda group: (-len(group[1]), group[0]))
     return {
-        "view": look.view,
+        "view": sample.view,
         "groups": [(reason, pods[:_FEW], len(pods)) for reason, pods in groups[:_FEW]],
         "more_groups": max(0, len(groups) - _FEW),
         "words": words[:200],
@@ -97,7 +97,7 @@ def why(data: PageData, words: str) -> dict[str, Any]:
         "missing": data.sources.missing,
         "is_filled": data.archive.is_filled,
         "staying": [
-            listed(row, look) for row in look.view.nodes if row.detail and row.state is not State.READY
+            listed(row, sample) for row in sample.view.nodes if row.detail and row.state is not State.READY
         ][:_FEW],
     }
 
@@ -116,8 +116,8 @@ def _matches(data: PageData, words: str) -> dict[str, Any]:
 
 def decision_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return what the page of a decision shows, or None if there is no such decision."""
-    known = next((decision for decision in data.archive.decisions if decision.id == id_), None)
-    if known is None or data.archive.records is None:
+    decision = next((decision for decision in data.archive.decisions if decision.id == id_), None)
+    if decision is None or data.archive.records is None:
         return None
     record = data.archive.records.read(id_)
     ids = [decision.id for decision in data.archive.decisions]
@@ -127,7 +127,7 @@ def decision_page(data: PageData, id_: str) -> dict[str, Any] | None:
     drawn = decision_sections(plan, shapes)
     is_purchase = bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan
     return {
-        "decision": known,
+        "decision": decision,
         "cards": [] if "moves" in plan else decision_cards(plan),
         "lines": list(explain(record)),
         "moves": plan.get("moves") or (),
@@ -146,36 +146,36 @@ _NOT_STORED = (
 
 def alternatives_page(data: PageData, id_: str) -> dict[str, Any] | None:
     """Return other plans for a decision's pods with their prices, or None if there is no such decision."""
-    known = next((decision for decision in data.archive.decisions if decision.id == id_), None)
-    if known is None or data.archive.records is None:
+    decision = next((decision for decision in data.archive.decisions if decision.id == id_), None)
+    if decision is None or data.archive.records is None:
         return None
     record = data.archive.records.read(id_)
     plan = record["plan"]
     try:
         others = data.sources.alternatives_of(record)
     except NodesmithError as error:
-        return {"decision": known, "sections": [], "problem": str(error)}
+        return {"decision": decision, "sections": [], "problem": str(error)}
     if others is None:
         problem = "Moves are not compared with other plans." if "moves" in plan else _NOT_STORED
-        return {"decision": known, "sections": [], "problem": problem}
+        return {"decision": decision, "sections": [], "problem": problem}
     fragments = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
     sections = [Markup(section) for section in fragments if section]  # noqa: S704 - its text is escaped
-    return {"decision": known, "sections": sections, "problem": ""}
+    return {"decision": decision, "sections": sections, "problem": ""}
 
 
 def next_(data: PageData) -> dict[str, Any]:
     """Return what the page `next` shows: moves, drains, launches, windows, and back-offs that end."""
-    look, ledger = data.sampler.now(), data.ledger.get()
-    now = look.view.at
+    sample, ledger = data.sampler.now(), data.ledger.get()
+    now = sample.view.at
     return {
-        "view": look.view,
-        "moving": [listed(row, look) for row in look.view.moving[:_MOST]],
-        "more": max(0, len(look.view.moving) - _MOST),
+        "view": sample.view,
+        "moving": [listed(row, sample) for row in sample.view.moving[:_MOST]],
+        "more": max(0, len(sample.view.moving) - _MOST),
         "ledger": ledger,
         "moves": _moves(ledger),
         "backoffs": _backoffs(ledger, now)[:_FEW],
-        "prospect": look.view.prospect,
-        "hourly": look.hourly_usd,
+        "prospect": sample.view.prospect,
+        "hourly": sample.hourly_usd,
         "missing": data.sources.missing,
     }
 
@@ -185,7 +185,7 @@ def _moves(ledger: Ledger | None) -> list[Any]:
 
 
 def _backoffs(ledger: Ledger | None, now: datetime) -> list[tuple[str, Any]]:
-    """Return what is not tried until a time, the next to end first."""
+    """Return the back-offs in effect, the next to end first."""
     if ledger is None:
         return []
     held: list[tuple[str, Any]] = [
@@ -197,12 +197,14 @@ def _backoffs(ledger: Ledger | None, now: datetime) -> list[tuple[str, Any]]:
             for kind, backoff in ledger.move_backoffs.items()
         ),
     ]
-    return sorted((each for each in held if each[1].holds(now)), key=lambda each: (each[1].until, each[0]))
+    return sorted(
+        (entry for entry in held if entry[1].holds(now)), key=lambda entry: (entry[1].until, entry[0])
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A proposed move and what became of it: done, under way, proposed, proposed again, or ended otherwise."""
+    """A proposed move and its outcome: done, under way, proposed, proposed again, or ended otherwise."""
 
     decision: Decision
     move: ProposedMove
@@ -211,10 +213,10 @@ class Outcome:
 
 def proof(data: PageData) -> dict[str, Any]:
     """Return what the page `proof` shows: the price against baselines, purchases against their bounds, and moves."""
-    look = data.sampler.now()
-    prospect, full = look.view.prospect, look.on_demand_usd
+    sample = data.sampler.now()
+    prospect, full = sample.view.prospect, sample.on_demand_usd
     baselines = [("All on demand", full)] if full is not None else []
-    baselines += [("Now", look.hourly_usd)]
+    baselines += [("Now", sample.hourly_usd)]
     if prospect is not None:
         baselines += [
             ("Reachable by moves", prospect.reachable_hourly_usd),
@@ -225,7 +227,7 @@ def proof(data: PageData) -> dict[str, Any]:
     bought = [decision for decision in carried_out if decision.bought and not decision.moves]
     moves = outcomes(data.archive)
     return {
-        "look": look,
+        "look": sample,
         "baselines": [(name, price, 100 * price / most) for name, price in baselines],
         "bought": bought[::-1][:_FEW],
         "paid": fsum(decision.price_hourly_usd for decision in bought),
@@ -243,7 +245,7 @@ def proof(data: PageData) -> dict[str, Any]:
 
 
 def outcomes(archive: Archive) -> list[Outcome]:
-    """Return the moves that searches have proposed, the newest first, each with what became of it.
+    """Return the moves that searches have proposed, the newest first, each with its outcome.
 
     A node that is proposed again was not removed by the earlier move, which therefore counts as proposed again.
     """
@@ -265,24 +267,24 @@ def outcomes(archive: Archive) -> list[Outcome]:
 
 
 def _is_same(earlier: Outcome, move: ProposedMove, decision: Decision) -> bool:
-    """Return whether a move is one that is known already, which its validation proposes once more."""
+    """Return whether a move is an earlier one, which its validation proposes again."""
     return earlier.move.sources == move.sources and decision.at - earlier.decision.at <= _SAME_MOVE
 
 
 def _became(move: ProposedMove, histories: Mapping[str, Any], last: datetime | None) -> str:
-    sources = [life for name in move.sources if (life := histories.get(name)) is not None]
+    sources = [history for name in move.sources if (history := histories.get(name)) is not None]
     causes = {history.cause for history in sources if history.cause}
     if causes - {move.reason}:
         return "ended otherwise"
-    if all(last is not None and life.seen_at < last for life in sources):
+    if all(last is not None and history.seen_at < last for history in sources):
         return "done"
     return "under way" if causes else "proposed"
 
 
 def health(data: PageData) -> dict[str, Any]:
     """Return what the page `health` shows: findings, the risk map, and how nodes of each NodePool join."""
-    look, ledger = data.sampler.now(), data.ledger.get()
-    now = look.view.at
+    sample, ledger = data.sampler.now(), data.ledger.get()
+    now = sample.view.at
     rows = risk_map(data.archive.decisions, now)
     return {
         "findings": data.findings(),
@@ -301,15 +303,15 @@ def _surcharges(ledger: Ledger | None, now: datetime) -> Sequence[tuple[str, int
     """Return pools that are bought as if they were more expensive, because EC2 has interrupted nodes there lately."""
     if ledger is None:
         return ()
-    found = [
+    surcharges = [
         (str(pool), risk.surcharge_percent(now, INTERRUPTION_COST_HOURS))
         for pool, risk in ledger.risks.items()
     ]
-    return sorted((each for each in found if each[1]), key=lambda each: (-each[1], each[0]))[:_FEW]
+    return sorted((entry for entry in surcharges if entry[1]), key=lambda entry: (-entry[1], entry[0]))[:_FEW]
 
 
 def stay_lines(data: PageData, name: str) -> list[str]:
-    """Return why a node stays, as `nodesmith explain node` says it; a single line if that cannot be told."""
+    """Return why a node stays, as `nodesmith explain node` says it; a single line with the error if that fails."""
     try:
         return list(data.sources.explain_node(name, data.sampler.clock()))
     except NodesmithError as error:

@@ -25,7 +25,7 @@ _SEARCHED = 200
 
 @dataclass(frozen=True, slots=True)
 class NodeQuery:
-    """What the query asks of the table of nodes."""
+    """A query about the table of nodes."""
 
     words: str = ""
     order: str = "price"
@@ -37,17 +37,17 @@ class NodeQuery:
     page: int = 1
 
     def query(self, **changes: Any) -> Mapping[str, Any]:
-        """Return the query of a link that differs in some fields. Changes other than of the page lead to page 1."""
-        asked = replace(self, **({"page": 1} | changes))
+        """Return the query of a link with some fields changed. If other fields than the page change, the page is 1."""
+        changed = replace(self, **({"page": 1} | changes))
         return {
-            "q": asked.words,
-            "sort": asked.order if asked.order != "price" else "",
-            "reverse": "1" if asked.is_reversed else "",
-            "zone": asked.zone,
-            "type": asked.kind,
-            "sold": asked.sold,
-            "state": asked.state,
-            "page": asked.page if asked.page > 1 else "",
+            "q": changed.words,
+            "sort": changed.order if changed.order != "price" else "",
+            "reverse": "1" if changed.is_reversed else "",
+            "zone": changed.zone,
+            "type": changed.kind,
+            "sold": changed.sold,
+            "state": changed.state,
+            "page": changed.page if changed.page > 1 else "",
         }
 
     @property
@@ -67,22 +67,22 @@ class ListedNode:
 
 def now_page(sampler: Sampler, query: NodeQuery) -> dict[str, Any]:
     """Return what the page `now` shows."""
-    look = sampler.now()
-    view = look.view
+    sample = sampler.now()
+    view = sample.view
     query = query if query.order in SORTS else replace(query, order="price")
-    found = chosen(_filtered(view.nodes, query), query.order, query.words, is_reversed=query.is_reversed)
-    pages = max(1, -(-len(found) // ROWS))
+    rows = chosen(_filtered(view.nodes, query), query.order, query.words, is_reversed=query.is_reversed)
+    pages = max(1, -(-len(rows) // ROWS))
     number = min(max(1, query.page), pages)
-    shown = found[(number - 1) * ROWS : number * ROWS]
+    shown = rows[(number - 1) * ROWS : number * ROWS]
     return {
-        "look": look,
+        "look": sample,
         "view": view,
-        "columns": laid_out(look.tiles),
+        "columns": laid_out(sample.tiles),
         "states": totals(view.nodes),
         "pending": view.pending[:_FEW],
-        "moving": [listed(row, look) for row in view.moving[:_FEW]],
-        "rows": [listed(row, look) for row in shown],
-        "found": len(found),
+        "moving": [listed(row, sample) for row in view.moving[:_FEW]],
+        "rows": [listed(row, sample) for row in shown],
+        "found": len(rows),
         "asked": replace(query, page=number),
         "pages": pages,
         "orders": tuple(SORTS),
@@ -101,23 +101,23 @@ def _filtered(rows: tuple[NodeRow, ...], query: NodeQuery) -> list[NodeRow]:
     ]
 
 
-def listed(row: NodeRow, look: Any) -> ListedNode:
+def listed(row: NodeRow, sample: Any) -> ListedNode:
     """Return a row with its age and the time that it has left."""
-    return ListedNode(row, age_seconds(row, look.view.at), seconds_left(row, look.view.at))
+    return ListedNode(row, age_seconds(row, sample.view.at), seconds_left(row, sample.view.at))
 
 
 def node_page(data: PageData, name: str) -> dict[str, Any] | None:
     """Return what the page of a node shows, or None if there is no such node."""
-    look = data.sampler.now()
-    row = next((node for node in look.view.nodes if node.name == name), None)
+    sample = data.sampler.now()
+    row = next((node for node in sample.view.nodes if node.name == name), None)
     if row is None:
         return None
-    pods = data.sampler.fleet.pods_on(name, look.view.at)
+    pods = data.sampler.fleet.pods_on(name, sample.view.at)
     history = next(
         (candidate for candidate in data.archive.histories if name in (candidate.node, candidate.name)), None
     )
     return {
-        "node": listed(row, look),
+        "node": listed(row, sample),
         "pods": pods[:200],
         "left_out": max(0, len(pods) - 200),
         "life": history,
@@ -131,14 +131,14 @@ def pod_page(data: PageData, key: str) -> dict[str, Any]:
         events, problem = list(data.events_of(key, now)), ""
     except NodesmithError as error:
         events, problem = [], str(error)
-    found = _decided(data, key)
+    report = _decided(data, key)
     return {
         "key": key,
         "why": data.sampler.fleet.why(key),
         "events": [line for line in events if line],
         "problem": problem,
-        "decided": list(pod_lines(found)) if found else [],
-        "decision": found["decision"] if found else "",
+        "decided": list(pod_lines(report)) if report else [],
+        "decision": report["decision"] if report else "",
     }
 
 
