@@ -18,7 +18,7 @@ _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "haba
 
 
 class _AdmittingMachine(NamedTuple):
-    """A machine that admits some pods, with its DaemonSet pods and the resources that these leave."""
+    """A machine that admits some pods, with its DaemonSet pods and the resources left for others."""
 
     machine: Machine
     daemons: Sequence[Pod]
@@ -47,12 +47,12 @@ class AdmittingMachines:
         key = (pool.name, frozenset(placings))
         if key not in self._suited:
             daemons = self._result.cluster.daemons
-            tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
+            purchases = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
             self._suited[key] = [
-                _suited(candidate, each.daemons[candidate.type.name])
-                for each in tried
-                for candidate in each.machines
-                if not each.misfits
+                _suited(candidate, candidate_purchase.daemons[candidate.type.name])
+                for candidate_purchase in purchases
+                for candidate in candidate_purchase.machines
+                if not candidate_purchase.misfits
             ]
         return self._suited[key]
 
@@ -60,14 +60,14 @@ class AdmittingMachines:
 def _machines(pool: Pool) -> Iterator[Machine]:
     for choice in pool.types.values():
         for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in choice.offerings}):
-            made = machine(pool, choice.name, zone, capacity_type)
-            if isinstance(made, Machine):
-                yield made
+            offer = machine(pool, choice.name, zone, capacity_type)
+            if isinstance(offer, Machine):
+                yield offer
 
 
 def _suited(machine: Machine, daemons: Sequence[Pod]) -> _AdmittingMachine:
-    taken = needs_of(daemons)
-    room = {name: amount - taken.get(name, 0) for name, amount in machine.type.allocatable.items()}
+    requests = needs_of(daemons)
+    room = {name: amount - requests.get(name, 0) for name, amount in machine.type.allocatable.items()}
     return _AdmittingMachine(machine, daemons, room)
 
 
@@ -79,26 +79,28 @@ def check_min_values(result: Outcome, suiting: AdmittingMachines, *, strict: boo
     for node in result.plan.nodes:
         bought, place = result.purchases.get(node.name), result.places.get(node.name)
         for requirement in bought.pool.requirements if bought else ():
-            wanted, key = int(requirement.get("minValues") or 0), today(requirement["key"])
-            if not bought or not place or not wanted:
+            minimum, key = int(requirement.get("minValues") or 0), today(requirement["key"])
+            if not bought or not place or not minimum:
                 continue
-            values_found = _values(bought.pool, bought.machines, key)
-            if len(values_found) < wanted:
+            values = _values(bought.pool, bought.machines, key)
+            if len(values) < minimum:
                 suited = list(_usual(bought, suiting.machines(bought.pool, place.pods), place.pods))
                 alike = [m for m in suited if m.labels[CAPACITY_TYPE] == node.capacity_type]
-                values_found |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
+                values |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
                 if not strict:
-                    here = (m for m in alike if m.labels[ZONE] == node.zone)
-                    wanted = min(wanted, len(_values(bought.pool, here, key)))
-            if len(values_found) < wanted:
-                message = f"minValues requires {wanted} values of {key}, but its instanceTypes have {len(values_found)}"
+                    in_zone = (m for m in alike if m.labels[ZONE] == node.zone)
+                    minimum = min(minimum, len(_values(bought.pool, in_zone, key)))
+            if len(values) < minimum:
+                message = (
+                    f"minValues requires {minimum} values of {key}, but its instanceTypes have {len(values)}"
+                )
                 result.report(Kind.MIN_VALUES, node.name, message)
 
 
 def _is_sold(machine: Machine, node: PlannedNode) -> bool:
     """Return whether a type is offered in the node's own zone."""
-    here = node.zone, node.capacity_type
-    return any((o.zone, o.capacity_type) == here and o.available for o in machine.type.offerings)
+    place = node.zone, node.capacity_type
+    return any((o.zone, o.capacity_type) == place and o.available for o in machine.type.offerings)
 
 
 def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:

@@ -54,9 +54,9 @@ def _check_devices(result: Outcome, place: Place, bought: Purchase) -> None:
             )
         return
     for machine in bought.machines if claimed and not devices.is_published else ():
-        there = machine.type.capacity.of(DEVICES)
-        if claimed > there:
-            message = f"its pods claim {claimed} devices, and {there} are declared for {machine.type.name}"
+        declared = machine.type.capacity.of(DEVICES)
+        if claimed > declared:
+            message = f"its pods claim {claimed} devices, and {declared} are declared for {machine.type.name}"
             result.report(Kind.RESOURCES, place.name, message)
 
 
@@ -86,9 +86,9 @@ def _lacking(
     }
 
 
-def _report_lack(result: Outcome, place: Place, lack: Mapping[str, tuple[int, int]], what: str) -> None:
+def _report_lack(result: Outcome, place: Place, lack: Mapping[str, tuple[int, int]], suffix: str) -> None:
     for name, (requested, offered) in lack.items():
-        message = f"its pods request {shown(name, requested)}, but{what} it offers {shown(name, offered)}"
+        message = f"its pods request {shown(name, requested)}, but{suffix} it offers {shown(name, offered)}"
         result.report(Kind.RESOURCES, place.name, message)
 
 

@@ -47,8 +47,8 @@ def check_reservations(result: Outcome) -> None:
 
 def use_of_limits(result: Outcome, pool: Pool) -> Amounts:
     """Return what a NodePool's nodes use of its limits, assuming the largest type for each new node."""
-    there = pool_use(result.places.values(), pool.name)
-    used = {name: there.get(name, 0) for name in pool.limits}
+    in_use = pool_use(result.places.values(), pool.name)
+    used = {name: in_use.get(name, 0) for name in pool.limits}
     for bought in result.purchases.values():
         if bought.pool.name == pool.name:
             for name in used:
@@ -66,8 +66,8 @@ def check_weights(
     """
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
-        left = {pool.name: _left(result, pool) for pool in by_weight}
-        judge, minded = _Judge(suiting, left), _affecting(result, peers)
+        remaining = {pool.name: _left(result, pool) for pool in by_weight}
+        judge, minded = _Judge(suiting, remaining), _affecting(result, peers)
         for node in result.plan.nodes:
             place, bought = result.places.get(node.name), result.purchases.get(node.name)
             if (
@@ -121,10 +121,10 @@ def _affecting(result: Outcome, peers: Peers) -> set[int]:
 
 
 class _Judge:
-    """Evaluates which NodePools could host the pods of a node within the rest of their limits."""
+    """Evaluates which NodePools could host the pods of a node within what remains of their limits."""
 
     def __init__(self, suiting: AdmittingMachines, remaining: Mapping[str, Amounts]) -> None:
-        self._suiting, self._left = suiting, remaining
+        self._suiting, self._remaining = suiting, remaining
 
     def could_sell(self, pool: Pool, place: Place) -> bool:
         """Return whether a NodePool has a type within its limits that can host all pods of a node."""
@@ -132,8 +132,8 @@ class _Judge:
             return False
         if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):
             return False
-        left = self._left[pool.name]
+        remaining = self._remaining[pool.name]
         return any(
-            all(capacity_of(suited.type, name) <= amount for name, amount in left.items())
+            all(capacity_of(suited.type, name) <= amount for name, amount in remaining.items())
             for suited in self._suiting.machines(pool, place.pods)
         )

@@ -20,7 +20,7 @@ _KINDS = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "Re
 
 
 def declared(overlay: Manifest) -> int:
-    """Return how many devices a NodeOverlay declares. Raises an error of UNREADABLE for what makes no sense.
+    """Return how many devices a NodeOverlay declares. Raises an error of UNREADABLE for an invalid amount.
 
     Partitions count one by one. A device that claims share counts as more than any pods claim.
     """

@@ -101,14 +101,14 @@ def _meets(requirement: Manifest, labels: Mapping[str, str], kind: InstanceType,
 
 
 def _contradict(
-    one: _Overlay, here: frozenset[Place], other: _Overlay, other_places: frozenset[Place]
+    overlay: _Overlay, own_places: frozenset[Place], other: _Overlay, other_places: frozenset[Place]
 ) -> bool:
-    if one.weight != other.weight:
+    if overlay.weight != other.weight:
         return False
-    if one.price and other.price and here & other_places:
+    if overlay.price and other.price and own_places & other_places:
         return True
-    types, others = ({place[:2] for place in places} for places in (here, other_places))
-    return bool(one.capacity.keys() & other.capacity.keys()) and bool(types & others)
+    types, others = ({place[:2] for place in places} for places in (own_places, other_places))
+    return bool(overlay.capacity.keys() & other.capacity.keys()) and bool(types & others)
 
 
 def _changed(pool: Pool, overlay_results: Sequence[tuple[_Overlay, frozenset[Place]]]) -> Pool:
@@ -123,11 +123,11 @@ def _type(
     offerings, added = [], dict[str, int]()
     for offering in kind.offerings:
         place = pool, kind.name, offering.zone, offering.capacity_type
-        mine = [overlay for overlay, places in overlay_results if place in places]
-        price = next((overlay.price for overlay in mine if overlay.price), "")
+        applying = [overlay for overlay, places in overlay_results if place in places]
+        price = next((overlay.price for overlay in applying if overlay.price), "")
         changed = _priced(price, offering.price_hourly_usd) if price else offering.price_hourly_usd
         offerings.append(replace(offering, price_hourly_usd=changed))
-        for overlay in mine:
+        for overlay in applying:
             added = {**overlay.capacity, **added}
     resources = type(kind.capacity)
     return replace(

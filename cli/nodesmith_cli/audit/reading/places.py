@@ -105,12 +105,12 @@ def _claim_place(claim: Manifest) -> Place:
 
 def _claim_labels(claim: Manifest) -> dict[str, str]:
     """Return the labels of a NodeClaim's future node: its own, and those with a single value in its requirements."""
-    wanted: dict[str, set[str]] = {}
+    allowed: dict[str, set[str]] = {}
     for requirement in dig(claim, "spec", "requirements") or ():
         if requirement["operator"] == "In":
             values = set(map(str, requirement["values"]))
-            wanted[requirement["key"]] = wanted.get(requirement["key"], values) & values
-    settled = {key: min(values) for key, values in wanted.items() if len(values) == 1}
+            allowed[requirement["key"]] = allowed.get(requirement["key"], values) & values
+    settled = {key: min(values) for key, values in allowed.items() if len(values) == 1}
     return node_labels({**settled, **(claim["metadata"].get("labels") or {})})
 
 
@@ -120,9 +120,9 @@ def _is_shed(taint: Manifest) -> bool:
 
 def missing_daemons(place: Place, daemons: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the DaemonSet pods that a node does not have yet."""
-    there = {(pod.namespace, pod.owner) for pod in place.bound if pod.is_daemon}
+    running = {(pod.namespace, pod.owner) for pod in place.bound if pod.is_daemon}
     suited = suited_daemons(daemons, place.labels, place.taints, place.node_name)
-    return tuple(pod for pod in suited if (pod.namespace, pod.owner) not in there)
+    return tuple(pod for pod in suited if (pod.namespace, pod.owner) not in running)
 
 
 def suited_daemons(

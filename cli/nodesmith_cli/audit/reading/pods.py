@@ -89,11 +89,13 @@ def daemon_pod(daemonset: Manifest) -> Pod:
 
 
 def _pod(manifest: Manifest) -> Pod:
-    about, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
-    namespace = about.get("namespace") or "default"
-    key = f"{namespace}/{about['name']}"
-    labels = {str(k): str(v) for k, v in (about.get("labels") or {}).items()}
-    owners = (o for o in about.get("ownerReferences") or () if o.get("controller") or o.get("kind") == "Node")
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    namespace = metadata.get("namespace") or "default"
+    key = f"{namespace}/{metadata['name']}"
+    labels = {str(k): str(v) for k, v in (metadata.get("labels") or {}).items()}
+    owners = (
+        o for o in metadata.get("ownerReferences") or () if o.get("controller") or o.get("kind") == "Node"
+    )
     owner = next((f"{o['kind']}/{o['name']}" for o in owners), "")
     node = spec.get("nodeName") or ""
     try:
@@ -114,7 +116,7 @@ def _pod(manifest: Manifest) -> Pod:
         owner,
         node,
         "" if node else status.get("nominatedNodeName") or "",
-        "deletionTimestamp" in about,
+        "deletionTimestamp" in metadata,
         bool(spec.get("schedulingGates")),
     )
 

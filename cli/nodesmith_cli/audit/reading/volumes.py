@@ -145,11 +145,11 @@ class Volumes:
         selected = (dig(claim, "metadata", "annotations") or {}).get(_SELECTED)
         if selected and selected != node_name:
             return f"the volume of claim {key} is being provisioned for node {selected}"
-        kept = [v for v in self._volumes.values() if is_kept_for(v, key)]
-        free = kept or [v for v in self._volumes.values() if could_serve(v, claim, storage)]
+        reserved = [v for v in self._volumes.values() if is_kept_for(v, key)]
+        free = reserved or [v for v in self._volumes.values() if could_serve(v, claim, storage)]
         if any(reaches(volume, labels, node_name) for volume in free):
             return ""
-        if kept or storage.get("provisioner") in (None, "", _NO_PROVISIONER):
+        if reserved or storage.get("provisioner") in (None, "", _NO_PROVISIONER):
             return f"no available volume for claim {key} is reachable"
         topologies = [t for t in storage.get("allowedTopologies") or () if t.get("matchLabelExpressions")]
         if topologies and not any(allows_topology(topology, labels) for topology in topologies):

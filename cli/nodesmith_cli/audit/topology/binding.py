@@ -189,17 +189,17 @@ def complaints(batches: Iterable[Batch]) -> list[BindingFailure]:
 
 def _undo_all(batches: list[Batch]) -> list[Batch]:
     """Remove all pods that could be bound last, one by one, and return the batches that remain."""
-    left = batches
-    while left:
+    remaining = batches
+    while remaining:
         moved = False
-        for batch in left:
+        for batch in remaining:
             while batch.pods and batch.is_free and not batch.harmed:
                 batch.undo()
                 moved = True
-        if not moved and not _undo_with_harm(left):
+        if not moved and not _undo_with_harm(remaining):
             break
-        left = compacted(left)
-    return left
+        remaining = compacted(remaining)
+    return remaining
 
 
 def _undo_with_harm(batches: Sequence[Batch]) -> bool:
@@ -226,6 +226,6 @@ def _words(rule: Rule) -> tuple[Kind, str]:
     if isinstance(rule, AffinityRule):
         where = ", ".join(f"{key}={seat[1]}" for key, seat in zip(rule.keys, rule.seats, strict=True))
         return Kind.AFFINITY, f"has no pod at {where} that its required affinity matches"
-    there = rule.tally.counts.get(rule.domain, 0)
-    what = f"{rule.key}={rule.domain} has {there} matching pods, the minimum is {rule.tally.least}"
-    return Kind.SPREAD, f"{what}, and maxSkew is {rule.max_skew}"
+    count = rule.tally.counts.get(rule.domain, 0)
+    text = f"{rule.key}={rule.domain} has {count} matching pods, the minimum is {rule.tally.least}"
+    return Kind.SPREAD, f"{text}, and maxSkew is {rule.max_skew}"

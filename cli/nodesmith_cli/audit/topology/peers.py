@@ -37,7 +37,7 @@ class Term:
 class EqualPods:
     """Pods with the same namespace and labels: the number on each place (`on`), and those that stay (`staying`)."""
 
-    one: Pod
+    example: Pod
     on: Counter[str] = field(default_factory=Counter)
     staying: Counter[str] = field(default_factory=Counter)
 
@@ -72,7 +72,7 @@ class Peers:
         """Return the groups of pods that a term selects."""
         if term.key not in self._selected:
             candidates = self._candidates(term.selector)
-            self._selected[term.key] = [alike for alike in candidates if term.takes(alike.one)]
+            self._selected[term.key] = [alike for alike in candidates if term.takes(alike.example)]
         return self._selected[term.key]
 
     def _candidates(self, selector: Manifest | None) -> Iterable[EqualPods]:
@@ -105,9 +105,9 @@ class Peers:
 
     def _named(self, selector: Manifest) -> set[str]:
         """Return the selected namespaces, among those that exist or have pods."""
-        there = {*self._namespaces, *(alike.one.namespace for alike in self._alike.values())}
-        labels = {name: self._namespaces.get(name, {"kubernetes.io/metadata.name": name}) for name in there}
-        return {name for name in there if selects(selector, labels[name])}
+        names = {*self._namespaces, *(alike.example.namespace for alike in self._alike.values())}
+        labels = {name: self._namespaces.get(name, {"kubernetes.io/metadata.name": name}) for name in names}
+        return {name for name in names if selects(selector, labels[name])}
 
 
 def _rules(pod: Pod, raw: Manifest, field: str, operator: str) -> Iterator[dict[str, Any]]:

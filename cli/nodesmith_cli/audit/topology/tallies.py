@@ -107,16 +107,16 @@ class SpreadRule:
 
     @property
     def excess(self) -> int:
-        """By how much the pod would exceed maxSkew if it was bound last. 0 or less means that it may be."""
-        there = self.tally.counts.get(self.domain, 0) - self.counted
-        least = min(self.tally.least, there) if self.counted else self.tally.least
-        return there + self.matches - least - self.max_skew
+        """The excess over maxSkew if the pod was bound last. It may be bound last if that is 0 or less."""
+        others = self.tally.counts.get(self.domain, 0) - self.counted
+        least = min(self.tally.least, others) if self.counted else self.tally.least
+        return others + self.matches - least - self.max_skew
 
     @property
     def is_idle(self) -> bool:
         """True if no order can break the rule, since the counts only decrease."""
-        there = self.tally.counts.get(self.domain, 0) - self.counted
-        return there + self.matches <= self.max_skew
+        others = self.tally.counts.get(self.domain, 0) - self.counted
+        return others + self.matches <= self.max_skew
 
     @property
     def seats(self) -> Sequence[tuple[Tally, str]]:

@@ -100,15 +100,15 @@ class _Tallies:
         return self._domains[key]
 
     def _count(self, tally: Tally, terms: Sequence[Term], *, leaving: bool) -> None:
-        selected = [a for a in self._peers.selected(terms[0]) if all(t.takes(a.one) for t in terms[1:])]
+        selected = [a for a in self._peers.selected(terms[0]) if all(t.takes(a.example) for t in terms[1:])]
         tally.count(selected, leaving=leaving)
         for alike in selected:
             self._counting.setdefault(id(alike), []).append((tally, leaving))
 
     def _domain(self, pod: Pod, place: Place, key: str, kind: Kind) -> str | None:
         if key in place.unsettled:
-            what = f"depends on {key}, whose value on {place.name} is undetermined"
-            self._result.report(Kind.UNSETTLED, pod.key, what)
+            message = f"depends on {key}, whose value on {place.name} is undetermined"
+            self._result.report(Kind.UNSETTLED, pod.key, message)
         elif key not in place.labels:
             self._result.report(kind, pod.key, f"needs the label {key}, which {place.name} does not have")
         return None if key in place.unsettled else place.labels.get(key)

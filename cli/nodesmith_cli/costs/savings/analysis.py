@@ -1,4 +1,4 @@
-"""The whole analysis of a cluster that was read: a pure function of its objects, the catalogue and the time.
+"""The analysis of a cluster: a pure function of its objects, the catalogue and the time.
 
 Only the optional parts (what constraints cost, further passes of moves) depend on how much time the caller grants.
 """
@@ -57,11 +57,12 @@ _NOWHERE = "savings"
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything that was found. Prices are USD an hour.
+    """The results of an analysis. Prices are USD an hour.
 
-    `whole` is the plan for all pods, `on_demand` the same without spot for pods that run on on-demand now. `nodepools`
-    are the manifests that the plan buys from; `are_assumed` is True if they are not the cluster's own. `faults` are
-    objects that could not be used, each in a sentence. `best_hourly_usd` is the lowest price found for all pods.
+    `whole` is the plan for all pods. `on_demand` is the same without spot for pods that run on on-demand now.
+    `nodepools` are the manifests that the plan buys from; `are_assumed` is True if they are not the cluster's own.
+    `faults` are objects that could not be used, each in a sentence. `best_hourly_usd` is the lowest price found for all
+    pods.
     """
 
     nodes: tuple[PricedNode, ...]
@@ -102,7 +103,7 @@ class Analysis:
 
 
 def parsed_nodes(manifests: Iterable[Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
-    """Return the readable Nodes, and a sentence for each other one."""
+    """Return the readable Nodes, and a sentence about each unreadable one."""
     nodes: list[Node] = []
     faults: list[str] = []
     for manifest in manifests:
@@ -132,7 +133,7 @@ def prepared(
 ) -> Prepared:
     """Return the cluster's nodes with prices, and inputs with its own NodePools or assumed ones.
 
-    Raises Rejected if no node has a price, because there is nothing to compare then.
+    Raises Rejected if no node has a price, because there is nothing to compare.
     """
     claims = cluster.of_kind("NodeClaim")
     marked = [provider_id(claim) for claim in claims if is_marked(claim)]

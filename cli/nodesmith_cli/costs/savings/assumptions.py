@@ -91,7 +91,7 @@ def _kind(node: PricedNode, selected: Collection[str]) -> _Kind:
 
 
 def _lasts(taint: Taint) -> bool:
-    """Return whether a taint belongs to a node's configuration, and not to its state or to who is moving its pods."""
+    """Return whether a taint belongs to a node's configuration, rather than to its state or to a drain."""
     is_state = is_ephemeral(taint) or taint.identity == REGISTERED_UNSCHEDULABLE.identity
     return not (is_state or taint.key.startswith(("karpenter.sh/", "node.kubernetes.io/")))
 

@@ -181,7 +181,7 @@ def oversized(nodes: Iterable[PricedNode], snapshot: Snapshot, usage: Usage) -> 
     """Return the workloads with pods that request more than they use in this sample, the largest cost first."""
     pods = [pod for pod in snapshot.pods if pod.key in usage.by_pod]
     candidates = [workload for workload in _workloads(nodes, pods, usage) if workload.unused_hourly_usd > 0]
-    return sorted(candidates, key=lambda each: (-each.unused_hourly_usd, each.name))
+    return sorted(candidates, key=lambda daemonset: (-daemonset.unused_hourly_usd, daemonset.name))
 
 
 def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -> list[Workload]:
@@ -191,22 +191,24 @@ def _workloads(nodes: Iterable[PricedNode], pods: Sequence[Pod], usage: Usage) -
         if pod.node in shares:
             groups.setdefault(workload_of(pod.shape), []).append(pod)
     workloads = []
-    for name, mine in groups.items():
-        used = [usage.by_pod[pod.key] for pod in mine if pod.key in usage.by_pod]
+    for name, members in groups.items():
+        used = [usage.by_pod[pod.key] for pod in members if pod.key in usage.by_pod]
         surplus = fsum(
             shares[pod.node].of(_beyond(pod.shape.requests, usage.by_pod[pod.key]))
-            for pod in mine
+            for pod in members
             if pod.key in usage.by_pod
         )
-        price = fsum(shares[pod.node].of(pod.shape.requests) for pod in mine)
-        requests = total([pod.shape.requests for pod in mine])
-        workloads.append(Workload(name, len(mine), requests, price, total(used) if used else None, surplus))
-    return sorted(workloads, key=lambda each: (-each.hourly_usd, each.name))
+        price = fsum(shares[pod.node].of(pod.shape.requests) for pod in members)
+        requests = total([pod.shape.requests for pod in members])
+        workloads.append(
+            Workload(name, len(members), requests, price, total(used) if used else None, surplus)
+        )
+    return sorted(workloads, key=lambda workload: (-workload.hourly_usd, workload.name))
 
 
 def _beyond(requests: Resources, used: Resources) -> Resources:
-    left = {name: max(0, requests.of(name) - used.of(name)) for name in (CPU, MEMORY)}
-    return Resources(left) if any(left.values()) else NOTHING
+    excess = {name: max(0, requests.of(name) - used.of(name)) for name in (CPU, MEMORY)}
+    return Resources(excess) if any(excess.values()) else NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,8 @@ def without(constraint: Constraint, shape: Shape) -> Shape:
     if kind.startswith("required "):
         return replace(shape, terms=_dropped(shape.terms, key), own_terms=_dropped(shape.own_terms, key))
     if kind.endswith(" spread"):
-        kept = tuple(s for s in shape.spreads if not s.hard or s.topology_key != key)
-        return replace(shape, spreads=kept)
+        spreads = tuple(s for s in shape.spreads if not s.hard or s.topology_key != key)
+        return replace(shape, spreads=spreads)
     anti = kind.endswith("anti-affinity")
     terms = tuple(t for t in shape.affinities if t.weight or t.anti != anti or t.topology_key != key)
     return replace(shape, affinities=terms)
@@ -180,8 +180,8 @@ def protection_costs(
     for constraint in chosen[:_MOST_PROTECTIONS]:
         if not has_time():
             break
-        rest = {name: reason for name, reason in kept.items() if name not in constraint.nodes}
-        costs.append((constraint, max(0.0, base - repacked(inputs, rest).hourly_usd)))
+        others = {name: reason for name, reason in kept.items() if name not in constraint.nodes}
+        costs.append((constraint, max(0.0, base - repacked(inputs, others).hourly_usd)))
     return sorted(costs, key=lambda item: (-item[1], item[0].rule, item[0].object))
 
 

@@ -81,19 +81,19 @@ def adopted(inputs: Inputs, nodes: Sequence[PricedNode]) -> Adopted:
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     at = _latest(inputs) + _QUIET
     types = {kind.name: kind.labels for kind in instance_types(inputs.catalog, NodeConfiguration())}
-    seen = tuple(_seen(entry, at, types.get(entry.instance_type, {})) for entry in nodes)
+    current = tuple(_seen(entry, at, types.get(entry.instance_type, {})) for entry in nodes)
     claims = tuple(
-        lasting_claim(node, nodepool_of(each) or OTHERS, pools)
-        for each, node in zip(nodes, seen, strict=True)
-        if each.price is not None
+        lasting_claim(node, nodepool_of(entry) or OTHERS, pools)
+        for entry, node in zip(nodes, current, strict=True)
+        if entry.price is not None
     )
-    names = {node.name for node in seen}
+    names = {node.name for node in current}
     pods = tuple(pod for pod in inputs.snapshot.pods if pod.node in names)
     budgets = tuple(
         replace(budget, disruptions_allowed=_MANY) if budget.disruptions_allowed > 0 else budget
         for budget in inputs.snapshot.budgets
     )
-    snapshot = replace(inputs.snapshot, nodes=seen, pods=pods, taken_at=at, budgets=budgets, nodeclaims=())
+    snapshot = replace(inputs.snapshot, nodes=current, pods=pods, taken_at=at, budgets=budgets, nodeclaims=())
     ledger = replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name)), moves=())
     free = replace(inputs, snapshot=snapshot, ledger=as_read(ledger, snapshot), now=at)
     pinned = frozenset(pod.key for pod in pods if pod.node in _on_demand(nodes, pools))
@@ -136,8 +136,8 @@ def _on_demand(nodes: Iterable[PricedNode], pools: Mapping[str, NodePool]) -> se
 def _allows_spot(pool: NodePool | None) -> bool:
     if pool is None:
         return False
-    asked = pool.requirements.get(CAPACITY_TYPE)
-    return asked is None or asked.allows(SPOT)
+    requirement_of_type = pool.requirements.get(CAPACITY_TYPE)
+    return requirement_of_type is None or requirement_of_type.allows(SPOT)
 
 
 def on_demand_only(snapshot: Snapshot, keys: Collection[str]) -> Snapshot:
@@ -150,8 +150,8 @@ def on_demand_only(snapshot: Snapshot, keys: Collection[str]) -> Snapshot:
     def pinned(shape: Shape) -> Shape:
         return replace(shape, terms=narrowed(shape.terms), own_terms=narrowed(shape.own_terms))
 
-    wanted = frozenset(keys)
-    return reshaped(snapshot, lambda pod: pinned if pod.key in wanted and not pod.shape.is_daemon else None)
+    chosen = frozenset(keys)
+    return reshaped(snapshot, lambda pod: pinned if pod.key in chosen and not pod.shape.is_daemon else None)
 
 
 def reshaped(snapshot: Snapshot, change_of: Any) -> Snapshot:

@@ -85,7 +85,7 @@ def priced_nodes(
 ) -> list[PricedNode]:
     """Return every node with its owner and price, by name. `marked` are provider ids that nodesmith launched.
 
-    The Nodes have the current labels for instance type, zone and capacity type, whatever software named them.
+    The Nodes get the current labels for instance type, zone and capacity type, whichever labels their software uses.
     """
     price_of, marked_ids = prices(catalog), frozenset(marked) - {""}
     priced = []

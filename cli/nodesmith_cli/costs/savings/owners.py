@@ -1,4 +1,4 @@
-"""Who manages a node, by the labels that each software puts on its nodes."""
+"""The software that manages a node, by the labels that it puts on its nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Owner:
 
 
 def owner_of(labels: Mapping[str, str], *, marked: bool, has_cluster_autoscaler: bool = False) -> Owner:
-    """Return who manages a node with these labels. `marked` is True if nodesmith has taken on its NodeClaim."""
+    """Return the manager of a node with these labels. `marked` is True if nodesmith has taken on its NodeClaim."""
     kind = labels.get(COMPUTE_TYPE, "")
     if kind in _NOT_EC2:
         return Owner(_NOT_EC2[kind], is_ec2=False)
@@ -55,8 +55,8 @@ def owner_of(labels: Mapping[str, str], *, marked: bool, has_cluster_autoscaler:
     return Owner("no known autoscaler")
 
 
-def _scaled(what: str, by: str) -> str:
-    return f"{what} ({by})" if by else what
+def _scaled(software: str, scaler: str) -> str:
+    return f"{software} ({scaler})" if scaler else software
 
 
 def _has(labels: Mapping[str, str], keys: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The objects of a live cluster, read with GET requests alone, and the kinds that the reader may not read."""
+"""The objects of a live cluster, read with GET requests only, and the kinds that the reader may not read."""
 
 from __future__ import annotations
 
@@ -81,16 +81,18 @@ class Cluster:
         return [document.manifest for document in self.documents if document.manifest["kind"] == kind]
 
     def of_nodes(self, selection: Selection, selector: str) -> Cluster:
-        """Return the cluster without the nodes that are not wanted, their pods and their NodeClaims.
+        """Return the cluster without the unselected nodes, their pods and their NodeClaims.
 
-        Raises Rejected if no node is left; `selector` is what selects them.
+        Raises Rejected if no node is selected. `selector` is the text of the selection.
         """
         nodes = self.of_kind("Node")
-        left = [node for node in nodes if not selection.has((node.get("metadata") or {}).get("labels") or {})]
-        if len(left) == len(nodes):
+        unselected = [
+            node for node in nodes if not selection.has((node.get("metadata") or {}).get("labels") or {})
+        ]
+        if len(unselected) == len(nodes):
             raise Rejected(f"-l {selector[:80]}: matches none of the cluster's {len(nodes):,} nodes")
-        names = {str(node["metadata"]["name"]) for node in left}
-        ids = {provider_id(node) for node in left} - {""}
+        names = {str(node["metadata"]["name"]) for node in unselected}
+        ids = {provider_id(node) for node in unselected} - {""}
         return replace(self, documents=tuple(d for d in self.documents if not _is_of(d.manifest, names, ids)))
 
 
@@ -193,5 +195,5 @@ def _used(items: Iterable[Manifest]) -> Iterator[tuple[str, Resources]]:
         try:
             parts = [parse_resources(container.get("usage")) for container in item.get("containers") or ()]
         except (QuantityError, AttributeError, TypeError):
-            continue  # one unreadable sample is like none
+            continue  # an unreadable sample counts as missing
         yield f"{metadata.get('namespace')}/{metadata.get('name')}", total(parts) if parts else NOTHING

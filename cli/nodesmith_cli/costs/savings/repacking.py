@@ -82,13 +82,15 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
             homeless = dict.fromkeys(priced - staying.keys(), "the pods on it found no other place together")
             plan = Plan()
         staying |= homeless
-    rest = fsum(
+    staying_hourly_usd = fsum(
         price_of(claim, node, inputs.catalog) for claim, node in _pairs(inputs) if claim.node_name in staying
     )
-    rest -= covered_hourly_usd(_without(inputs, priced - staying.keys()))
+    staying_hourly_usd -= covered_hourly_usd(_without(inputs, priced - staying.keys()))
     bound = min(plan.bound_hourly_usd, plan.price_hourly_usd)
     priced_staying = {name: reason for name, reason in staying.items() if name in priced}
-    return Repacked(plan.price_hourly_usd + rest, bound + rest, plan.nodes, priced_staying)
+    return Repacked(
+        plan.price_hourly_usd + staying_hourly_usd, bound + staying_hourly_usd, plan.nodes, priced_staying
+    )
 
 
 def _freed(pod: Pod) -> Callable[[Shape], Shape]:
@@ -156,9 +158,9 @@ class Reached:
 
 
 def reached(inputs: Inputs, has_time: Callable[[], bool] = lambda: True) -> Reached:
-    """Carry out on paper what the search of disruption finds, pass by pass, until it finds nothing.
+    """Simulate the moves that the search of disruption finds, pass by pass, until it finds none.
 
-    The price includes the allowance `SCHEDULING`. `has_time` is asked before every pass but the first.
+    The price includes the allowance `SCHEDULING`. `has_time` is called before every pass but the first.
     """
     moves, blocked = list[Proposal](), dict[str, Blocker]()
     is_finished = False
@@ -182,7 +184,7 @@ def reached(inputs: Inputs, has_time: Callable[[], bool] = lambda: True) -> Reac
 def fleet_hourly_usd(inputs: Inputs, only: Collection[str] | None = None) -> float:
     """Return what the nodes with a NodeClaim cost, USD an hour, or only those with these names.
 
-    Nodes that commitments pay for are left out, except named ones: which of them would be covered is open.
+    Nodes that commitments pay for are left out, except named ones: it is not known which of them would be covered.
     """
     paid = covered_hourly_usd(inputs) if only is None else 0.0
     pairs = ((c, node) for c, node in _pairs(inputs) if only is None or node.name in only)
@@ -190,28 +192,30 @@ def fleet_hourly_usd(inputs: Inputs, only: Collection[str] | None = None) -> flo
 
 
 def after(inputs: Inputs, done: Iterable[Proposal], now: datetime, decision: str) -> Inputs:
-    """Return the inputs of a later look at a cluster in which exactly these moves have been carried out."""
+    """Return the inputs of a later decision, after exactly these moves have been carried out."""
     done = list(done)
-    gone = {name for proposal in done for name in proposal.sources}
+    removed = {name for proposal in done for name in proposal.sources}
     places = {pod: at for proposal in done for pod, at in proposal.destinations.items()}
     types, pools = types_of(inputs), parsed_nodepools(inputs.snapshot.nodepools)
-    come = [launched(node, types, inputs.now) for proposal in done for node in proposal.replacements]
-    left = {claim.node_name for claim in inputs.ledger.claims if claim.name in gone}
+    launches = [launched(node, types, inputs.now) for proposal in done for node in proposal.replacements]
+    vacated = {claim.node_name for claim in inputs.ledger.claims if claim.name in removed}
     touched = set(places.values())
     nodes = [
         replace(node, last_pod_event_at=inputs.now) if node.name in touched else node
         for node in inputs.snapshot.nodes
-        if node.name not in left
+        if node.name not in vacated
     ]
     pods = tuple(
         replace(pod, node=places[pod.key]) if pod.key in places else pod
         for pod in inputs.snapshot.pods
-        if pod.key in places or pod.node not in left
+        if pod.key in places or pod.node not in vacated
     )
-    snapshot = replace(inputs.snapshot, pods=pods, nodes=(*nodes, *(node for node, _ in come)), taken_at=now)
+    snapshot = replace(
+        inputs.snapshot, pods=pods, nodes=(*nodes, *(node for node, _ in launches)), taken_at=now
+    )
     claims = (
-        *(claim for claim in inputs.ledger.claims if claim.name not in gone),
-        *(lasting_claim(node, pool, pools) for node, pool in come),
+        *(claim for claim in inputs.ledger.claims if claim.name not in removed),
+        *(lasting_claim(node, pool, pools) for node, pool in launches),
     )
     ledger = replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name)))
     return replace(inputs, snapshot=snapshot, ledger=ledger, now=now, decision=decision)

@@ -198,29 +198,29 @@ def _repacked(analysis: Analysis) -> Repacked:
 
 def _owners(nodes: Iterable[PricedNode]) -> list[Owner]:
     groups: dict[tuple[str, str, bool], list[PricedNode]] = {}
-    for each in nodes:
-        key = each.owner.software, each.owner.group, each.owner.is_ours
-        groups.setdefault(key, []).append(each)
+    for node in nodes:
+        key = node.owner.software, node.owner.group, node.owner.is_ours
+        groups.setdefault(key, []).append(node)
     owners: list[Owner] = [
         {
             "software": software,
             "group": group,
-            "nodes": len(mine),
-            "unpriced": sum(node.price is None for node in mine),
-            "monthly": _cents(monthly(fsum(node.hourly_usd for node in mine))),
+            "nodes": len(members),
+            "unpriced": sum(node.price is None for node in members),
+            "monthly": _cents(monthly(fsum(node.hourly_usd for node in members))),
             "canTakeOver": ours,
         }
-        for (software, group, ours), mine in groups.items()
+        for (software, group, ours), members in groups.items()
     ]
-    return sorted(owners, key=lambda each: (-each["monthly"], each["software"], each["group"]))
+    return sorted(owners, key=lambda row: (-row["monthly"], row["software"], row["group"]))
 
 
 def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
     """Return the kinds of nodes by zone, the most expensive first; `hourly` is the price of all nodes of a kind."""
     kinds: dict[tuple[str, str, str], list[PricedNode]] = {}
-    for each in nodes:
-        kinds.setdefault((each.zone, each.instance_type, each.capacity_type), []).append(each)
-    found: list[Kind] = [
+    for node in nodes:
+        kinds.setdefault((node.zone, node.instance_type, node.capacity_type), []).append(node)
+    rows: list[Kind] = [
         {
             "zone": zone,
             "instanceType": kind,
@@ -230,7 +230,7 @@ def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
         }
         for (zone, kind, sold), members in sorted(kinds.items())
     ]
-    return sorted(found, key=lambda each: -each["hourly"])
+    return sorted(rows, key=lambda row: -row["hourly"])
 
 
 def _spending(parts: Mapping[str, Parts]) -> Spending:
@@ -299,7 +299,7 @@ def _alike(kinds: Iterable[str]) -> list[Alike]:
 
 
 def _caveats(analysis: Analysis, spot: str) -> list[str]:
-    """Return what the reader must know to judge the figures, each in a sentence."""
+    """Return what the reader must know to judge the figures, as sentences."""
     return [
         text
         for texts in (_of_prices(analysis, spot), _of_plans(analysis), _of_objects(analysis))

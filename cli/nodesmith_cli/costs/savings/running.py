@@ -82,7 +82,7 @@ def run(request: SavingsRequest, output: str) -> int:
             ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     with progress("comparing", to=side, key="savings", size=len(nodes)):
         analysis = analysed(ready, usage, lambda: for_seconds(request.seconds))
-    written = report(
+    savings_report = report(
         analysis,
         cluster,
         usage,
@@ -92,14 +92,14 @@ def run(request: SavingsRequest, output: str) -> int:
         at=at,
         selector=request.selector,
     )
-    written["faults"] = [*faults, *written["faults"]]
-    for fault in written["faults"][:_SHOWN]:
+    savings_report["faults"] = [*faults, *savings_report["faults"]]
+    for fault in savings_report["faults"][:_SHOWN]:
         side.print(printable(fault), style="yellow")
-    if len(written["faults"]) > _SHOWN:
-        side.print(f"and {len(written['faults']) - _SHOWN} more: see -o json", style="yellow")
+    if len(savings_report["faults"]) > _SHOWN:
+        side.print(f"and {len(savings_report['faults']) - _SHOWN} more: see -o json", style="yellow")
     if request.nodepools_file is not None:
         _write_nodepools(request.nodepools_file, ready, side)
-    _print(written, output)
+    _print(savings_report, output)
     return OK
 
 
@@ -148,13 +148,13 @@ def has_credentials() -> bool:
 
 
 def current_spot_prices(region: str) -> Mapping[tuple[str, str], float]:
-    """Return current spot prices by type and zone. Raises Rejected or Transient if EC2 does not say."""
+    """Return current spot prices by type and zone. Raises Rejected or Transient if EC2 does not return them."""
     from botocore.exceptions import BotoCoreError
 
     from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith_cli.access.awsclients import aws_client
 
-    # Says at once how to log in if there are no credentials.
+    # Without credentials, this fails at once and explains how to log in.
     aws_client("ec2", region)
     try:
         return aws_market(region).spot_prices(datetime.now(UTC))
@@ -179,14 +179,14 @@ def _write(file: Path, text: str) -> None:
         raise Rejected(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def _print(written: Mapping[str, Any], output: str) -> None:
+def _print(savings_report: Mapping[str, Any], output: str) -> None:
     match output:
         case "html":
-            deliver(savings_page(written), "savings")
+            deliver(savings_page(savings_report), "savings")
         case "table":
-            show(_console(sys.stdout), written)
+            show(_console(sys.stdout), savings_report)
         case _:
-            print_data(written, output, "savings")
+            print_data(savings_report, output, "savings")
 
 
 def _console(file: Any) -> Console:

@@ -270,7 +270,7 @@ def _assumed(manifests: Sequence[Report]) -> Table:
     for manifest in manifests:
         if manifest["kind"] == "NodePool":
             template = manifest["spec"]["template"]
-            asked = [
+            requirements = [
                 f"{r['key'].rpartition('/')[2]} {r['operator']} {', '.join(r['values'])}"
                 for r in template["spec"]["requirements"]
             ]
@@ -278,7 +278,7 @@ def _assumed(manifests: Sequence[Report]) -> Table:
             taints = [f"{t['key']}:{t['effect']}" for t in template["spec"].get("taints", ())]
             table.add_row(
                 manifest["metadata"]["name"],
-                "\n".join(_cell(text, 38) for text in asked),
+                "\n".join(_cell(text, 38) for text in requirements),
                 "\n".join(_cell(text, 26) for text in (*labels, *taints)),
             )
     return table

@@ -22,9 +22,9 @@ PAGE = "nodesmith-shadow.html"
 
 
 def kept(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
-    """Return what is kept of a cluster; `read` returns an object by its key.
+    """Return the stored shadow of a cluster. `read` returns an object by its key.
 
-    Raises Rejected if the cluster is not observed, or nothing was kept yet.
+    Raises Rejected if the cluster is not observed, or nothing is stored yet.
     """
     key = shadow_key(cluster)
     data = read(key)
@@ -39,12 +39,12 @@ def kept(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
 def print_shadow(
     shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_audited: bool = False
 ) -> int:
-    """Print what is kept, and return the exit status. Raises Rejected, Transient."""
-    written = report(shadow, days)
+    """Print the report, and return the exit status. Raises Rejected, Transient."""
+    shadow_report = report(shadow, days)
     if is_audited:
         with progress("checking the shadow against the cluster", key="shadow-audit"):
-            written["audit"] = _audited(shadow, kubeconfig)
-    _print(written, output)
+            shadow_report["audit"] = _audited(shadow, kubeconfig)
+    _print(shadow_report, output)
     return OK
 
 
@@ -66,16 +66,16 @@ def _audited(shadow: Shadow, kubeconfig: str) -> dict[str, Any]:
     return checked(fleet, [document.manifest for document in cluster.documents], catalog)
 
 
-def _print(written: dict[str, Any], output: str) -> None:
+def _print(shadow_report: dict[str, Any], output: str) -> None:
     match output:
         case "json":
-            print_data(written, output, "shadow")
+            print_data(shadow_report, output, "shadow")
         case "csv":
-            sys.stdout.write(as_csv(written))
+            sys.stdout.write(as_csv(shadow_report))
         case "html" if sys.stdout.isatty():
-            Path(PAGE).write_text(page(written), encoding="utf-8")
+            Path(PAGE).write_text(page(shadow_report), encoding="utf-8")
             print(f"written to {PAGE}")
         case "html":
-            sys.stdout.write(page(written))
+            sys.stdout.write(page(shadow_report))
         case _:
-            show(console(), written)
+            show(console(), shadow_report)

@@ -125,7 +125,7 @@ def _effect(effect: Report) -> str:
 
 
 def audited(audit: Report) -> str:
-    """Return what the audit says, in a sentence."""
+    """Return the result of the audit in a sentence."""
     violations: Sequence[str] = audit["violations"]
     checked = f"The audit checked where the shadow has {counted(audit['pods'], 'pod')} now"
     if not violations:

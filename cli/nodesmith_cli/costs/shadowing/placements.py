@@ -35,14 +35,14 @@ _OF_PLACES = frozenset(
         Kind.ANTI_AFFINITY,
     }
 )
-"""The rules that hold for pods on nodes at any time. Spreads hold only when pods are bound: later others may leave."""
+"""The rules that always hold for pods on nodes. A spread only holds at the time of binding: pods may leave later."""
 _NOT_ASKED = ("Node", "NodeClaim")
 
 
 def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> dict[str, Any]:
     """Return how many pods were checked, and the violations. Pods that came or went since the last look are left out.
 
-    Copies of the cluster's own nodes are left out as well: nothing has decided about them.
+    Copies of the cluster's own nodes are left out as well: no decision placed their pods.
     """
     claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
     pods = {pod_key(manifest): manifest for manifest in manifests if manifest.get("kind") == "Pod"}

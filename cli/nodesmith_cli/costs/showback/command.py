@@ -1,4 +1,4 @@
-"""`nodesmith ledger`: read what is booked, group it, print or write it."""
+"""`nodesmith ledger`: read the booked costs, group them, and print or write them."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def run(request: ShowbackRequest, view: str, output: str, now: datetime) -> int:
     _, blobs = request.where.records()
     books = BookedCosts(blobs, request.cluster)
     with progress("reading hours of nodes", key="ledger-reading"):
-        found = books.moves(month) if view == "moves" else ()
+        moves = books.moves(month) if view == "moves" else ()
         rows = books.month(month, now) if view != "moves" else ()
-    text: str | bytes = _moves(found, output) if view == "moves" else _costs(request, rows, output, month)
+    text: str | bytes = _moves(moves, output) if view == "moves" else _costs(request, rows, output, month)
     _put(
         request,
         text,
@@ -110,7 +110,7 @@ def _table(groups: Sequence[Group], rows: Sequence[Allocation], by: str) -> Iter
     start, end = min(row.window_start for row in rows), max(row.window_end for row in rows)
     yield f"from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, in USD"
     whole = Group("total", tuple(rows))
-    width = min(_MOST_NAME, max(len(each.name) for each in (*groups, whole, Group(by, ()))))
+    width = min(_MOST_NAME, max(len(group.name) for group in (*groups, whole, Group(by, ()))))
     titles = ("cost", "share", "paid already", "CPU", "memory", "GPU", "DaemonSets")
     yield by.ljust(width) + "".join(title.rjust(14) for title in titles)
     for group in (*groups, whole):

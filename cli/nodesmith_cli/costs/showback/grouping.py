@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.costs.allocations import NANO, Allocation, Kind
 
 UNALLOCATED = "__unallocated__"
-"""The name of what has no such label; OpenCost calls it the same."""
+"""The group of allocations without the label. OpenCost uses the same name."""
 PROPERTIES: Mapping[str, Callable[[Allocation], str]] = {
     "namespace": lambda row: row.owner.namespace,
     "workload": lambda row: f"{row.owner.namespace}/{row.owner.workload}".removesuffix("/"),
@@ -38,7 +38,7 @@ class Group:
         return total
 
     def of_daemonsets(self) -> int:
-        """Return which part DaemonSets and static pods cost."""
+        """Return the cost of DaemonSets and static pods."""
         return sum(row.nano_usd for row in self.rows if row.owner.kind is Kind.DAEMONSET)
 
     def to_item(self) -> dict[str, object]:

@@ -30,7 +30,7 @@ _MONTH_LENGTH, _SUFFIX = len("2026-11"), ".jsonl.gz"
 
 
 def read_month(text: str, now: datetime) -> datetime:
-    """Return when a month begins, the current one for no text. Raises Rejected for a future one, and for no month."""
+    """Return the beginning of a month, by default the current one. Raises Rejected for a future or invalid month."""
     this = hour_of(now).replace(day=1, hour=0)
     if not text:
         return this
@@ -44,7 +44,7 @@ def read_month(text: str, now: datetime) -> datetime:
 
 @dataclass(slots=True)
 class BookedCosts:
-    """What is booked of a cluster. `faults` are sentences about objects that are missing or damaged."""
+    """The booked costs of a cluster. `faults` are sentences about objects that are missing or damaged."""
 
     blobs: Blobs
     cluster: str

@@ -46,12 +46,12 @@ def group_rows(cluster: str, groups: Iterable[Group]) -> list[Row]:
 
 def to_csv(rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> str:
     """Return rows as CSV with a header. A text that a spreadsheet would run as a formula begins with an apostrophe."""
-    written = io.StringIO()
-    writer = csv.writer(written)  # the default line ends make it quote carriage returns, too
+    text = io.StringIO()
+    writer = csv.writer(text)  # the default line ends make it quote carriage returns, too
     writer.writerow([name for name, _ in columns])
     for row in rows:
         writer.writerow([_cell(row[name]) for name, _ in columns])
-    return written.getvalue()
+    return text.getvalue()
 
 
 def _cell(value: object) -> str:
@@ -126,7 +126,7 @@ def _opencost(cluster: str, group: Group) -> dict[str, Any]:
 
 def _common(group: Group) -> dict[str, Any]:
     """Return the properties that all rows of a group share, under OpenCost's names."""
-    first, found = group.rows[0], dict[str, Any]()
+    first, properties = group.rows[0], dict[str, Any]()
     values: Mapping[str, Callable[[Allocation], str]] = {
         "node": lambda row: row.node,
         "providerID": lambda row: row.instance_id,
@@ -137,7 +137,7 @@ def _common(group: Group) -> dict[str, Any]:
     for name, value_of in values.items():
         value = value_of(first)
         if value and all(value_of(row) == value for row in group.rows):
-            found[name] = value
+            properties[name] = value
     labels = first.owner.labels
     shared = {k: v for k, v in labels.items() if all(row.owner.labels.get(k) == v for row in group.rows)}
-    return {**found, "labels": dict(sorted(shared.items()))} if shared else found
+    return {**properties, "labels": dict(sorted(shared.items()))} if shared else properties
