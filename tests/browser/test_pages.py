@@ -67,7 +67,7 @@ def test_each_of_the_six_questions_is_answered_on_screen(busy: Scene, visiting: 
         "now": ("an hour", "Fleet"),
         "why": ("label 'team' does not have known values",),
         "next": ("its budget of 0",),
-        "proof": ("All on demand", "Purchases beside the cheapest possible"),
+        "proof": ("All on demand", "Purchases compared with the cheapest possible"),
         "health": (),
         "history": ("The fleet at this time",),
     }
@@ -90,7 +90,7 @@ def test_a_pending_pod_a_node_and_a_decision_are_explained(busy: Scene, visiting
     page = visit.go("why")
     page.locator(".reason a", has_text="reports").first.click()  # the only pods that never get a node
     page.wait_for_selector("h2:has-text('State and Events')")
-    assert "In its way" in page.inner_text("main")
+    assert "Why it waits" in page.inner_text("main")
     visit.go("why").locator(".decisions a").first.click()
     page.wait_for_selector("h2:has-text('In words')")
     assert "inputs" in page.inner_text("main")
