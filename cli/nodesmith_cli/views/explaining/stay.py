@@ -48,22 +48,24 @@ def why_it_stays(
     if claim.is_ending:
         return None
     inputs = observed_inputs(claims, snapshot, catalog, now)
-    held = next((each for each in held_for_buffers(inputs) if each.claim.name == claim.name), None)
+    held = next((node for node in held_for_buffers(inputs) if node.claim.name == claim.name), None)
     if held is not None and not claim.drift:
-        whose = f"CapacityBuffer {', '.join(held.buffers)}"
+        buffers = f"CapacityBuffer {', '.join(held.buffers)}"
         price = f"{estimate_mark(held.estimated)}${held.price_hourly_usd:.4f}/hour"
-        message = f"it runs no pods and has room for {whose}, which costs {price}"
+        message = f"it runs no pods and has room for {buffers}, which costs {price}"
         return StayReason("CapacityBuffer", message, f"NodeClaim/{claim.name}")
-    look = Pass(with_room_taken(inputs), _STEPS)
-    pause, blocker = inputs.ledger.paused, look.blocked.get(claim.name)
+    search = Pass(with_room_taken(inputs), _STEPS)
+    pause, blocker = inputs.ledger.paused, search.blocked.get(claim.name)
     if blocker is not None:
         return _stay(blocker, pause.since if pause and blocker.rule == "Paused" else None)
-    pool = look.survey.pools.get(claim.nodepool)
-    if pool is not None and not pool.is_static and (why := closed_obstacle(pool, now)):
-        message = f"{why}: it ends as soon as the budgets of its NodePool allow"
+    pool = search.survey.pools.get(claim.nodepool)
+    if pool is not None and not pool.is_static and (obstacle := closed_obstacle(pool, now)):
+        message = f"{obstacle}: it ends as soon as the budgets of its NodePool allow"
         return StayReason("ScheduleClosed", message, f"NodePool/{pool.name}", leaves=True)
-    one = next((each for each in look.survey.candidates if each.name == claim.name), None)
-    return _of_candidate(one, look) if one is not None else None
+    candidate = next(
+        (candidate for candidate in search.survey.candidates if candidate.name == claim.name), None
+    )
+    return _of_candidate(candidate, search) if candidate is not None else None
 
 
 def observed_inputs(
@@ -80,15 +82,15 @@ def observed_inputs(
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain")
 
 
-def _of_candidate(one: Candidate, look: Pass) -> StayReason:
-    drift = look.drift.get(one.name) or one.claim.drift
-    reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if one.pods else Reason.EMPTY
-    blocker = None if drift else look.blocker(one)
-    blocker = blocker or look.allowed.kept([one], reason).get(one.name)
-    since = one.claim.drifted_at if drift else quiet_since(one.claim, one.node)
+def _of_candidate(candidate: Candidate, search: Pass) -> StayReason:
+    drift = search.drift.get(candidate.name) or candidate.claim.drift
+    reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if candidate.pods else Reason.EMPTY
+    blocker = None if drift else search.blocker(candidate)
+    blocker = blocker or search.allowed.kept([candidate], reason).get(candidate.name)
+    since = candidate.claim.drifted_at if drift else quiet_since(candidate.claim, candidate.node)
     if blocker is not None:
         return _stay(blocker, since)
-    on = f"NodeClaim/{one.name}"
+    on = f"NodeClaim/{candidate.name}"
     if drift:
         return StayReason(
             drift,
@@ -97,15 +99,15 @@ def _of_candidate(one: Candidate, look: Pass) -> StayReason:
             since,
             True,
         )
-    if not one.pods:
+    if not candidate.pods:
         return StayReason("Empty", "it is empty, and is removed in one of the next passes", on, since, True)
-    if may_rebalance(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
+    if may_rebalance(candidate, search) and isinstance(rebalanced(candidate, search)[0], Proposal):
         message = "its zone has too many of its pods: it is due to be replaced in another zone"
         return StayReason("Unbalanced", message, on, since, True)
-    found = look.judge.consolidation([one], look.try_without([one]))
-    if isinstance(found, str):
-        return StayReason("Consolidation", f"on its own, {found}", on, since)
-    saving = f"${found.saving_hourly_usd:.4f}/hour"
+    outcome = search.judge.consolidation([candidate], search.try_without([candidate]))
+    if isinstance(outcome, str):
+        return StayReason("Consolidation", f"on its own, {outcome}", on, since)
+    saving = f"${outcome.saving_hourly_usd:.4f}/hour"
     return StayReason(
         "Underutilized",
         f"its pods fit on cheaper capacity, which saves {saving}: it is due to be consolidated",
