@@ -191,7 +191,7 @@ def test_a_nodepool_whose_nodeclass_is_being_deleted_is_not_ready_and_buys_nothi
     system.kubectl("delete", "ec2nodeclass", "held", "--wait=false")
     system.until("the NodePool shows it", lambda: says("NodeClassTerminating"))
     system.apply(pod("held", **of("held")))
-    event_of(system, "held", "FailedScheduling", said="is missing, being deleted")
+    event_of(system, "held", "FailedScheduling", said="is being deleted")
     assert claims_of(system, "held") == []
     system.kubectl("patch", "ec2nodeclass", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     system.until("the NodePool shows that it is gone", lambda: says("NodeClassNotFound"))
