@@ -90,7 +90,9 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     if keeps_off(template, shape):
         return _WINDOWS
     admission = Admission(template, (demand,))
-    admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    is_known = _unknown_value(shape, template) is None
+    choices = template.choices if is_known else ()
+    admitted = [choice for choice in choices if any(admission.mask(choice, o) for o in choice.offerings)]
     if not admitted:
         return _nothing_admitted(demand, template, admission)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 _OWN_DOMAIN = "nodesmith.dev/"
@@ -18,10 +19,13 @@ _NEAR = 0.75
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     """Return the words in `known` that are closest to `word`, at most `most` of them; empty if none is close."""
-    if len(word) > _LONGEST_TYPO:
-        return []
-    alike = [candidate for candidate in sorted(known) if candidate.lower() == word.lower()]
-    return alike[:most] or get_close_matches(word, sorted(known), most, _NEAR)
+    return [] if len(word) > _LONGEST_TYPO else [*_closest(word, tuple(sorted(known)), most)]
+
+
+@lru_cache(maxsize=64)  # the search takes milliseconds, and several NodePools ask for the same
+def _closest(word: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
+    alike = [candidate for candidate in known if candidate.lower() == word.lower()]
+    return tuple(alike[:most] or get_close_matches(word, known, most, _NEAR))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

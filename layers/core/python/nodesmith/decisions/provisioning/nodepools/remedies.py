@@ -6,7 +6,7 @@ Only a selection that is impossible on its own is explained.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from nodesmith.decisions.scheduling.compatibility import (
@@ -138,18 +138,13 @@ def _of_system(requirement: Requirement, template: Template) -> _Explanation:
 
 
 def _of_type(requirement: Requirement, template: Template) -> _Explanation:
-    alone = Requirements.of(requirement)
-    all_types = template.every.types
-    if (
-        requirement.key in OFFERING_KEYS
-        or requirement.tolerates_absence
-        or not _values(requirement.key, all_types)
-    ):
+    values = _values(requirement.key, template.every.types)
+    if requirement.key in OFFERING_KEYS or requirement.tolerates_absence or not values:
         return None
-    if not any(_has(kind, requirement, alone) for kind in all_types):
-        return _of_none(requirement, all_types)
+    if not any(map(requirement.allows, values)):
+        return _of_none(requirement, values)
     name = template.nodeclass.name
-    having = [kind for kind in template.types.types if _has(kind, requirement, alone)]
+    having = [kind for kind in template.types.types if _meets(kind, requirement)]
     if not having:
         reason = f"needs {requirement}, but no image of EC2NodeClass {name} boots such instance types"
         return (
@@ -158,7 +153,7 @@ def _of_type(requirement: Requirement, template: Template) -> _Explanation:
         )
     pool_requirements = {k: r for k, r in template.requirements.items() if k not in OFFERING_KEYS}
     if any(
-        _has(kind, requirement, alone)
+        _meets(kind, requirement)
         for kind in matching_types(template.types, Requirements(pool_requirements)).types
     ):
         return None
@@ -176,8 +171,7 @@ def _of_type(requirement: Requirement, template: Template) -> _Explanation:
 
 def unknown_value(requirement: Requirement, template: Template) -> Exclusion | None:
     """Return why no instance type of the region meets a requirement, and the remedy; None if some type does."""
-    all_types = template.every.types
-    values = _values(requirement.key, all_types)
+    values = _values(requirement.key, template.every.types)
     if (
         requirement.key in OFFERING_KEYS
         or requirement.complement
@@ -185,11 +179,10 @@ def unknown_value(requirement: Requirement, template: Template) -> Exclusion | N
         or not values.isdisjoint(requirement.values)
     ):
         return None
-    return Exclusion(requirement, *_of_none(requirement, all_types))
+    return Exclusion(requirement, *_of_none(requirement, values))
 
 
-def _of_none(requirement: Requirement, types: Sequence[InstanceType]) -> tuple[str, str]:
-    values = _values(requirement.key, types)
+def _of_none(requirement: Requirement, values: Collection[str]) -> tuple[str, str]:
     numbers = sorted(int(value) for value in values if value.isdecimal())
     reason = f"no instance type has {requirement}"
     if not requirement.complement:
@@ -200,8 +193,9 @@ def _of_none(requirement: Requirement, types: Sequence[InstanceType]) -> tuple[s
     return reason, f"loosen or remove {requirement.key} in the pods"
 
 
-def _has(kind: InstanceType, requirement: Requirement, alone: Requirements) -> bool:
-    return requirement.key in kind.labels and type_refusal(alone, kind) is None
+def _meets(kind: InstanceType, requirement: Requirement) -> bool:
+    value = kind.labels.get(requirement.key)
+    return value is not None and requirement.allows(value)
 
 
 def _values(key: str, types: Iterable[InstanceType]) -> set[str]:
