@@ -125,13 +125,13 @@ def strictest(
     """
     nodes, _ = _counts(pool, ledger, going, snapshot)
     active = [
-        (_count(each, nodes), number, each)
-        for number, each in enumerate(pool.disruption.budgets)
-        if (each.reasons is None or reason in each.reasons) and is_active(each, now)
+        (_count(budget, nodes), number, budget)
+        for number, budget in enumerate(pool.disruption.budgets)
+        if _limits(budget, reason, now)
     ]
     if not active:
         return ""
-    most, number, budget = min(active, key=lambda one: one[:2])
+    most, number, budget = min(active, key=lambda row: row[:2])
     parts = [f"nodes {budget.nodes}"]
     parts += [f"reasons {', '.join(sorted(budget.reasons))}"] if budget.reasons is not None else []
     until = holds_until(budget, now)
@@ -222,12 +222,12 @@ def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: dat
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:
     """Return how many more of `nodes` may be disrupted for a reason, None if no budget limits them."""
-    limits = [
-        _count(budget, nodes)
-        for budget in budgets
-        if (budget.reasons is None or reason in budget.reasons) and is_active(budget, now)
-    ]
+    limits = [_count(budget, nodes) for budget in budgets if _limits(budget, reason, now)]
     return max(0, min(limits) - disrupted) if limits else None
+
+
+def _limits(budget: Budget, reason: str, now: datetime) -> bool:
+    return (budget.reasons is None or reason in budget.reasons) and is_active(budget, now)
 
 
 def is_open(pool: NodePool, now: datetime) -> bool:

@@ -100,6 +100,11 @@ class Snapshot:
         """Return a claim's Node, None if it has none; of several with its provider id, the one that registered."""
         return self._claimed.of(claim)
 
+    def host_of(self, claim: NodeClaim) -> str:
+        """Return the name by which plans know a claim's node: that of its Node, or of the claim until it has one."""
+        node = self.node_of(claim)
+        return claim.name if node is None else node.name
+
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Return all Nodes with a claim's provider id and a name that its instance may have: usually at most one."""
         return self._claimed.all_of(claim)

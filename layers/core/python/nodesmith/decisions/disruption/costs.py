@@ -192,7 +192,7 @@ def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
     held_nodes = []
     for claim in living_claims(inputs):
         node = snapshot.node_of(claim)
-        name = claim.name if node is None else node.name
+        name = snapshot.host_of(claim)
         awaited = node is None and not all(map(is_room, claim.nominated))
         if name in buffers and name not in names_in_use and not awaited:
             price, is_estimated = claim.price_hourly_usd, False

@@ -316,8 +316,7 @@ def _room_bought(
         owner = names.controller_of(pod)
         for claim in ledger.claims:
             if claim.attempts and owner in map(controller, claim.attempts):
-                node = snapshot.node_of(claim)
-                existing = by_name.get(claim.name if node is None else node.name)
+                existing = by_name.get(snapshot.host_of(claim))
                 if existing is not None:
                     yield pod, claim, existing
 

@@ -84,7 +84,7 @@ def _owned(
     for buffer_pods in by_buffer.values():
         keys = {pod.key for pod in buffer_pods}
         claims = (claim for claim in ledger.claims if not keys.isdisjoint(claim.nominated))
-        names = {claim.name if (node := snapshot.node_of(claim)) is None else node.name for claim in claims}
+        names = {snapshot.host_of(claim) for claim in claims}
         yield buffer_pods, [existing for existing in free if existing.name in names]
 
 
@@ -104,10 +104,7 @@ def within_dollars(
     if not limits:
         return {}, []
     idle = {e.name for e in free if not any(map(runs_something, (*e.hosted, *e.expected)))}
-    prices = dict[str, float]()
-    for claim in ledger.claims:
-        node = snapshot.node_of(claim)
-        prices[claim.name if node is None else node.name] = most_hourly_usd(claim)
+    prices = {snapshot.host_of(claim): most_hourly_usd(claim) for claim in ledger.claims}
     spent, beyond = dict[str, float](), list[str]()
     for resolution in requested:
         if resolution.key not in limits:
