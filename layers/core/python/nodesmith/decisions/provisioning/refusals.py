@@ -27,7 +27,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import DECIDED, NODEPOOL, OS, WELL_KNOWN, ZONE, restriction
-from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean, suggestion
 from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
     Resources,
@@ -94,7 +94,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     choices = template.choices if is_known else ()
     admitted = [choice for choice in choices if any(admission.mask(choice, o) for o in choice.offerings)]
     if not admitted:
-        return _nothing_admitted(demand, template, admission)
+        return _nothing_admitted(demand, template, admission, is_known=is_known)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
     if not fitting:
         sold_out = is_sold_out(demand, template, admitted)
@@ -163,7 +163,7 @@ def _no_such(filter_: Filter, name: str, amount: int) -> Refusal:
     if name in ACCELERATOR_RESOURCES or name.startswith("vpc.amazonaws.com/"):
         fix = f"allow instance types with {name}"
     else:
-        hint = did_you_mean(name, ACCELERATOR_RESOURCES).removeprefix(", ")
+        hint = suggestion(name, ACCELERATOR_RESOURCES)
         fix = hint or "no instance type of EC2 has it: correct the name, or declare it on a NodeOverlay"
     return Refusal(filter_, text, f"resource {name}", fix)
 
@@ -217,18 +217,18 @@ def _misspelt(wanted: Requirement, offered: Requirement) -> str:
     return did_you_mean(value, [v for v in offered.values if _DIGITS.sub("", v) != _DIGITS.sub("", value)])
 
 
-def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
+def _nothing_admitted(demand: Demand, template: Template, admission: Admission, *, is_known: bool) -> Refusal:
+    """Return why none of the NodePool's offerings is for the pods; `is_known` if types have what they select."""
     if admission.port_holders:
         owner = admission.port_holders[0].owner
         text = f"{owner} uses the pods' host port on every suitable node"
         return Refusal(Filter.HOST_PORT, text, f"host port of {owner}", "use another host port")
-    if _unknown_value(demand.shape, template) is None and all(
-        image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
-    ):
-        mismatch = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
-        return Refusal(
-            Filter.OFFERING, f"{NO_IMAGE}: {mismatch}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
-        )
+    images = template.status.images
+    terms = demand.shape.terms if is_known else ()
+    mismatches = [image_conflict(images, term.union(template.requirements)) for term in terms]
+    if mismatches and all(mismatches):
+        text, fix = f"{NO_IMAGE}: {mismatches[0]}", of_obstacle(NO_IMAGE)
+        return Refusal(Filter.OFFERING, text, "images of the EC2NodeClass", fix)
     impossible = exclusions(demand.shape, template)
     if impossible:
         text = "; and ".join(exclusion.reason for exclusion in impossible)

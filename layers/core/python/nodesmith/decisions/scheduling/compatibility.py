@@ -31,7 +31,7 @@ from nodesmith.model.apimachinery.labels import (
     Effect,
     Taint,
 )
-from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.problems import suggestion
 from nodesmith.model.apimachinery.quantities import amount_text, rounded_down_text, total
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
@@ -268,9 +268,8 @@ def _typo(types: TypeSet, requirement: Requirement) -> str:
     values = {kind.labels[requirement.key] for kind in types.types if requirement.key in kind.labels}
     if requirement.complement or not requirement.values or not values.isdisjoint(requirement.values):
         return ""
-    return "".join(
-        f" ({hint.removeprefix(', ')})" for hint in [did_you_mean(min(requirement.values), values)] if hint
-    )
+    hint = suggestion(min(requirement.values), values)
+    return f" ({hint})" if hint else ""
 
 
 def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:

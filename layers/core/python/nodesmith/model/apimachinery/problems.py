@@ -28,9 +28,15 @@ def _closest(word: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
     return tuple(alike[:most] or get_close_matches(word, known, most, _NEAR))
 
 
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean 'x'?` for the closest word in `known`, empty if none is close."""
+    return "".join(f"did you mean {candidate!r}?" for candidate in meant(word, known))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean 'x'?` for the closest word in `known`, empty if none is close."""
-    return "".join(f", did you mean {candidate!r}?" for candidate in meant(word, known))
+    """Return the suggestion as the end of a sentence: `, did you mean 'x'?`, empty if no word is close."""
+    hint = suggestion(word, known)
+    return f", {hint}" if hint else ""
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -132,7 +138,7 @@ class Report:
 
 def nearest(name: object, known: tuple[str, ...]) -> str:
     """Suggest a replacement for a name that is not known."""
-    hint = did_you_mean(name, known).removeprefix(", ") if isinstance(name, str) else ""
+    hint = suggestion(name, known) if isinstance(name, str) else ""
     return hint or (f"use one of {', '.join(known)}" if len(known) <= _FEW else "leave it out")
 
 

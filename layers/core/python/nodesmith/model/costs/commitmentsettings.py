@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.problems import Problem, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import Problem, did_you_mean, shown, suggestion
 from nodesmith.model.apimachinery.times import is_time, parse_time
 from nodesmith.model.ledger.commitments import Commitment, CommitmentKind, family_of, quarter_units
 
@@ -60,7 +60,7 @@ class ListedCommitment:
         valid = families if self.kind is CommitmentKind.EC2_INSTANCE else sorted(prices)
         if self.scope and self.scope not in valid:
             field = "family" if self.kind is CommitmentKind.EC2_INSTANCE else "instanceType"
-            hint = did_you_mean(self.scope, valid).removeprefix(", ") or "write one of the region's"
+            hint = suggestion(self.scope, valid) or "write one of the region's"
             return Problem(self.name, field, repr(self.scope), hint)
         if not self.kind.is_plan:
             units = quarter_units(self.scope, vcpus.get(self.scope, 0))
@@ -137,12 +137,12 @@ def _entry_problems(name: str, entry: Any, now: datetime | None) -> Iterator[Pro
         return
     kind = _KINDS.get(str(entry.get("kind")))
     if kind is None:
-        hint = did_you_mean(str(entry.get("kind")), _KINDS).removeprefix(", ")
+        hint = suggestion(str(entry.get("kind")), _KINDS)
         yield Problem(name, "kind", shown(entry.get("kind")), hint or f"write one of {', '.join(_KINDS)}")
         return
     fields = (*_COMMON, *_FIELDS[kind])
     for key in sorted(set(entry) - set(fields)):
-        hint = did_you_mean(key, fields).removeprefix(", ")
+        hint = suggestion(key, fields)
         yield Problem(name, key, shown(entry[key]), hint or f"a {kind} has {', '.join(fields)}")
     for key in _FIELDS[kind]:
         remedy = _remedy(key, entry.get(key))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, shown, suggestion
 from nodesmith.model.apimachinery.quantities import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -226,7 +226,7 @@ def _limits(limits: object, report: Report) -> Iterator[tuple[str, int]]:
             report.add(path, "a limit over a month", remedy)
             continue
         if not isinstance(name, str) or not is_limited(name):
-            hint = did_you_mean(str(name), LIMITED).removeprefix(", ")
+            hint = suggestion(str(name), LIMITED)
             report.add(
                 path,
                 "an unknown resource",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DECIDED, NODECLASS, NODEPOOL
-from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.problems import Report, at, shown, suggestion
 from nodesmith.model.apimachinery.quantities import NODES, Resources
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
@@ -121,7 +121,7 @@ def read_spending_limit(name: str, raw: Any) -> tuple[SpendingLimit, tuple[str, 
     elif spec.get("format") != LIMIT_FORMAT:
         report.add("format", shown(spec.get("format")), f"must be {LIMIT_FORMAT}")
     for key in sorted(set(map(str, spec)) - set(LIMIT_KEYS)):
-        hint = did_you_mean(key, LIMIT_KEYS).removeprefix(", ")
+        hint = suggestion(key, LIMIT_KEYS)
         report.add(key, "an unknown field", hint or f"use {', '.join(LIMIT_KEYS)}")
     parts = list(selected(_checked_selector(spec.get("selector"), report), report, "selector"))
     limits = dict(_dollars(spec, parts, report))
@@ -172,7 +172,7 @@ def _check_expression(expression: object, path: str, report: Report) -> None:
         report.add(path, shown(expression), f"must have a key and an operator: {', '.join(_OPERATORS)}")
         return
     for key in sorted(set(map(str, expression)) - set(_OF_EXPRESSIONS)):
-        hint = did_you_mean(key, _OF_EXPRESSIONS).removeprefix(", ")
+        hint = suggestion(key, _OF_EXPRESSIONS)
         report.add(at(path, key), "an unknown field", hint or f"use {', '.join(_OF_EXPRESSIONS)}")
     values = expression.get("values")
     if values is not None and not (isinstance(values, list) and all(isinstance(v, str) for v in values)):
