@@ -19,7 +19,7 @@ FORWARDER_SERVICE_ACCOUNT = "nodesmith-forwarder"
 def access_entries(scope: Construct, region: str, cluster: str, vpc: str) -> None:
     """Grant the functions that call the API server access to it, as users that RBAC binds; `vpc` is where they run."""
     for concern in CLUSTER_CONCERNS:
-        if concern.talks:
+        if concern.calls_api_server:
             eks.CfnAccessEntry(
                 scope,
                 f"AccessEntry-{concern.name}",

@@ -111,7 +111,7 @@ def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
         _function_graphs(concern.name, vpc)
         for vpc in ("", *vpcs)
         for concern in CLUSTER_CONCERNS
-        if concern.talks or not vpc
+        if concern.calls_api_server or not vpc
     ]
     rows += [_function_graphs(concern) for concern in ("catalog", "dispatch")]
     routed = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]

@@ -171,7 +171,7 @@ class Forwarder:
         if self._written is None:
             return False
         taken_at, digest = self._written
-        data = self._recorder.again(taken_at, part)
+        data = self._recorder.rewritten(taken_at, part)
         return data is not None and sha256(data).digest() == digest
 
     def _deliver(self, now: datetime, part: Part | None) -> NodesmithError | None:
@@ -209,7 +209,7 @@ class Forwarder:
         changed = self._written[0] if self._written else now
         is_overdue = self._reported_change is None or changed - self._reported_change > QUIET_AFTER / 2
         if self.last_beat is None or is_overdue or now - self.last_beat >= self._intervals.heartbeat:
-            self._heartbeats.beat(now, changed)
+            self._heartbeats.write_heartbeat(now, changed)
             self.last_beat, self._reported_change = now, changed
 
     def _send_owed(self, now: datetime) -> NodesmithError | None:

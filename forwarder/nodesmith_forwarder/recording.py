@@ -115,7 +115,7 @@ class Recorder:
             context=snapshot.context,
             index_of={kind: index for index, (kind, _) in enumerate(snapshot.pods.groups)},
             kinds=[kind for kind, _ in snapshot.pods.groups],
-            tied=snapshot.pods.tied,
+            tied=snapshot.pods.bound_by_volumes,
             sections=small_sections,
             offered={name: places for name, places in offered if places},
             current=snapshot.context,
@@ -127,7 +127,7 @@ class Recorder:
             compressed(self._document(self._base, taken_at, empty_part) or {}), data, self._base.digest
         )
 
-    def again(self, taken_at: datetime, part: Part | None) -> bytes | None:
+    def rewritten(self, taken_at: datetime, part: Part | None) -> bytes | None:
         """Return the object to compare with the one that was written, or None if a new base is due."""
         return self.encoded(taken_at, part).head if self._base is None else self.delta(taken_at, part)
 

@@ -39,7 +39,7 @@ class Concern:
     registrations: tuple[str, ...] = (PARAMETERS,)
 
     @property
-    def talks(self) -> bool:
+    def calls_api_server(self) -> bool:
         """Whether the function calls the API server."""
         return self.name in TALKING
 
@@ -136,6 +136,9 @@ def function_names(vpcs: Iterable[str]) -> list[str]:
     """Return the names of all functions of a region with these VPCs."""
     names = [function_name(concern.name) for concern in CLUSTER_CONCERNS]
     names += [
-        function_name(concern.name, vpc) for vpc in vpcs for concern in CLUSTER_CONCERNS if concern.talks
+        function_name(concern.name, vpc)
+        for vpc in vpcs
+        for concern in CLUSTER_CONCERNS
+        if concern.calls_api_server
     ]
     return [*names, *map(function_name, REGION_TICK_MINUTES)]

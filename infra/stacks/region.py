@@ -74,7 +74,7 @@ class RegionStack(Stack):
                 value=Trial(trial.clusters, self._platform.release).to_json(),
             )
         for concern in CLUSTER_CONCERNS:
-            for vpc in ("", *region.vpcs) if concern.talks else ("",):
+            for vpc in ("", *region.vpcs) if concern.calls_api_server else ("",):
                 self._add_function(concern, vpc)
         self._shared()
         self._limit()

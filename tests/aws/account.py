@@ -33,7 +33,7 @@ from nodesmith.model.nodeclasses.nodeclasses import (
     SubnetSelectorTerm,
 )
 from nodesmith.settings import Settings
-from nodesmith_local.aws.account import Endpoint, Network, furnish, publish_images
+from nodesmith_local.aws.account import Endpoint, Network, create_resources, publish_images
 from nodesmith_local.aws.seam import Ec2Seam
 from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
@@ -84,7 +84,9 @@ def _furnished() -> tuple[Network, bytes]:
     """Furnish an account once a process, by calls that take as long as many a test; return moto's state of it."""
     with strict_aws():
         endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
-        network = furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role)
+        network = create_resources(
+            client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role
+        )
         return network, pickle.dumps([dict(each[DEFAULT_ACCOUNT_ID]) for each in _FURNISHED])
 
 

@@ -134,9 +134,9 @@ class Connectable:
         """Act as the forwarder: write a snapshot."""
         client("s3").put_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER), Body=b"")
 
-    def beat(self, at: datetime, changed: datetime) -> None:
+    def write_heartbeat(self, at: datetime, changed: datetime) -> None:
         """Act as the forwarder while nothing changes: write a heartbeat."""
-        DynamoHeartbeats(client("dynamodb"), TABLE, CLUSTER).beat(at, changed)
+        DynamoHeartbeats(client("dynamodb"), TABLE, CLUSTER).write_heartbeat(at, changed)
 
     def put_forwarder(self, *, has_credentials: bool = True, **status: Any) -> None:
         """Act as the Deployment's controller, EKS Pod Identity and a kubelet: add a running pod."""

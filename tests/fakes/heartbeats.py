@@ -16,7 +16,7 @@ class FakeHeartbeats:
     beats: list[Heartbeat] = field(default_factory=list)
     down: bool = False
 
-    def beat(self, at: datetime, changed: datetime) -> None:
+    def write_heartbeat(self, at: datetime, changed: datetime) -> None:
         self._check()
         self.beats.append(Heartbeat(at, changed))
 

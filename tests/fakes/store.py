@@ -303,7 +303,7 @@ class FakeStore:
         self.moves.pop(move.id, None)
         self.raise_after("forget_move")
 
-    def known(self, claims: Collection[str]) -> Collection[str]:
+    def existing_claims(self, claims: Collection[str]) -> Collection[str]:
         self.raise_before("known")
         found = {name for name in claims if name in self.claims}
         self.raise_after("known")

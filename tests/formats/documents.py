@@ -145,7 +145,7 @@ def _write_table() -> Any:
     with table() as dynamodb:
         _write_ledger(DynamoStore(dynamodb, TABLE, CLUSTER, lambda: NOW))
         DynamoRegionNotices(dynamodb, TABLE, lambda: NOW).keep(CLUSTER, "e-1", "{}", builders.ACCOUNT)
-        DynamoHeartbeats(dynamodb, TABLE, CLUSTER).beat(NOW, NOW - timedelta(minutes=1))
+        DynamoHeartbeats(dynamodb, TABLE, CLUSTER).write_heartbeat(NOW, NOW - timedelta(minutes=1))
         HealthWriter(dynamodb, TABLE, CLUSTER, "lifecycle", lambda: NOW).ran(
             True, SYMPTOMS, NOW + timedelta(minutes=3)
         )
@@ -227,7 +227,7 @@ def _read_table(document: Any) -> object:
             "heartbeat": DynamoHeartbeats(dynamodb, TABLE, CLUSTER).last(),
             "records": records.of(CLUSTER),
             "since": dict(since),
-            "findings": [(each, each.said) for each in sorted(found)],
+            "findings": [(each, each.message) for each in sorted(found)],
             "unbooked": _unbooked(store),
         }
 
@@ -353,7 +353,7 @@ def _table() -> object:
         "heartbeat": Heartbeat(NOW, NOW - timedelta(minutes=1)),
         "records": [Record(CLUSTER, "lifecycle").after(True, SYMPTOMS, WHOLE, WHOLE)],
         "since": {CLUSTER: WHOLE},
-        "findings": [(FINDING, FINDING.said)],
+        "findings": [(FINDING, FINDING.message)],
         "unbooked": ([to_book(replace(GONE, revision=1), NOW)], [replace(ENDED_MOVE, revision=1)]),
     }
 

@@ -77,7 +77,7 @@ FULL_CLAIM = NodeClaim(
     nominated=("default/web-1", "default/web-2"),
     attempts=FrozenMap({"a1b2c3d4-e5f6a7b8": 3, "a1b2c3d4-00000000": 1}),
     use="Used",
-    again=1,
+    removals_before=1,
     served=("a1b2c3d4-e5f6a7b8",),
     launched_at=NOW + timedelta(seconds=3),
     registered_at=NOW + timedelta(seconds=40),

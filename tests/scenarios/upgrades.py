@@ -287,7 +287,7 @@ class UpgradedWorld(World):
         version, key = self.version_of(None), snapshot_key(builders.CLUSTER)
         self.blobs.objects[key] = written_snapshot(self.blobs.objects[key], version)
         client = VersionedClient(self._dynamodb, version, self._beats)
-        DynamoHeartbeats(client, TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
+        DynamoHeartbeats(client, TABLE, builders.CLUSTER).write_heartbeat(self.now, self._changed_at)
 
     def pass_time(self) -> None:
         """Let one step of time pass, and record events."""

@@ -568,7 +568,7 @@ class World:
         report = handle_notices(run)
         if report.rejected:
             raise AssertionError(f"interruption rejected its input: {report.rejected}")
-        if report.again:
+        if report.retries_soon:
             self._again.append((self.now + RETRY, Concern.INTERRUPTION))
         return report.due
 

@@ -13,7 +13,7 @@ from nodesmith.errors import Transient
 from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, PODS, WATCHED, WatchedKind
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith.observation.workloads import watched_kinds
-from nodesmith_cli.access.kubeconfigs import connection, loaded
+from nodesmith_cli.access.kubeconfigs import connection, load_configuration
 from nodesmith_cli.access.preconditions import require_kubeconfig, usual_kubeconfig
 from nodesmith_formats.localsystem.contexts import kubeconfig_file
 from nodesmith_formats.manifests.manifests import Document
@@ -91,9 +91,9 @@ def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
 
 def _connection(context: str, kubeconfig: str) -> Connection:
     if kubeconfig:
-        return connection(loaded(kubeconfig, context, f"--kubeconfig {kubeconfig}"))
+        return connection(load_configuration(kubeconfig, context, f"--kubeconfig {kubeconfig}"))
     require_kubeconfig(context)
     file = kubeconfig_file(context)
     if file:
-        return connection(loaded(file, "", f"--kubeconfig {file}"))
-    return connection(loaded("", context, f"kubeconfig {usual_kubeconfig()}"))
+        return connection(load_configuration(file, "", f"--kubeconfig {file}"))
+    return connection(load_configuration("", context, f"kubeconfig {usual_kubeconfig()}"))

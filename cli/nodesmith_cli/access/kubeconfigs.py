@@ -45,10 +45,12 @@ def configuration(kubeconfig: str, context: str) -> Configuration:
         raise Rejected(f"--kubeconfig {kubeconfig}: no such file")
     options = {"--kubeconfig": kubeconfig, "--context": context}
     named = " ".join(f"{option} {value}" for option, value in options.items() if value)
-    return loaded(str(Path(kubeconfig).expanduser()) if kubeconfig else "", context, named or "kubeconfig")
+    return load_configuration(
+        str(Path(kubeconfig).expanduser()) if kubeconfig else "", context, named or "kubeconfig"
+    )
 
 
-def loaded(file: str, context: str, named: str) -> Configuration:
+def load_configuration(file: str, context: str, named: str) -> Configuration:
     """Load a kubeconfig as `configuration` does. `named` is what a message about a fault in it begins with."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config

@@ -164,12 +164,12 @@ def shadow_command(
     A cluster is observed after `nodesmith connect CLUSTER --observe`. This changes nothing.
     """
     from nodesmith_cli.access.awsclients import aws_client
-    from nodesmith_cli.costs.shadowing.command import kept, print_shadow
+    from nodesmith_cli.costs.shadowing.command import print_shadow, stored_shadow
     from nodesmith_formats.decisions.records import Bucket
 
     kubeconfig = chosen_kubeconfig(kubeconfig, context)
     found = bucket or _bucket_of(region)
-    shadow = kept(Bucket(aws_client("s3", region), found).get, cluster)
+    shadow = stored_shadow(Bucket(aws_client("s3", region), found).get, cluster)
     raise typer.Exit(print_shadow(shadow, days, output, kubeconfig, is_audited=audit))
 
 

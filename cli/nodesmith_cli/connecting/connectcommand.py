@@ -11,7 +11,7 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.inspection import Environment, Inspection, look
+from nodesmith_cli.connecting.inspection import Environment, Inspection, inspect_cluster
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.reading.cluster import without_credentials
 from nodesmith_cli.connecting.request import ConnectRequest, registration
@@ -48,7 +48,7 @@ def connect(request: ConnectRequest, environment: Environment, options: ConnectO
 
 def _connect(request: ConnectRequest, environment: Environment, options: ConnectOptions) -> int:
     with printing.working("reading the account and the cluster"):
-        seen = look(request, environment)
+        seen = inspect_cluster(request, environment)
     if options.output in IS_TEXT:
         printing.print_rows(seen.rows, seen.findings, is_wide=options.output == WIDE)
     if seen.is_blocked or options.is_dry:
@@ -56,7 +56,7 @@ def _connect(request: ConnectRequest, environment: Environment, options: Connect
     if seen.due and options.is_asked:
         _confirm(request.cluster, seen.due, options)
     if options.push is not None:
-        seen = look(replace(request, image=options.push()), environment)
+        seen = inspect_cluster(replace(request, image=options.push()), environment)
     snapshots = _snapshots(seen.account, environment)
     before = snapshots.newest()
     if not seen.due and before is not None and environment.clock() - before.at < FRESH:

@@ -13,7 +13,7 @@ from nodesmith_cli.connecting.checks.capacity import QuotaReading, quota_finding
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, of_observed, warning, worst_first
 from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.connecting.inspection import Environment, Inspection, look
+from nodesmith_cli.connecting.inspection import Environment, Inspection, inspect_cluster
 from nodesmith_cli.connecting.reading.cluster import forwarders_pods
 from nodesmith_cli.connecting.request import ConnectRequest, is_observed, readable, registration
 from nodesmith_cli.connecting.steps.actions import ResourceState
@@ -41,7 +41,7 @@ def doctor(cluster: str, environment: Environment, output: str) -> int:
     """
     request = ConnectRequest(cluster, observes=None)
     with printing.working("examining the account and the cluster"):
-        seen = look(request, environment, is_to_keep_image=True)
+        seen = inspect_cluster(request, environment, is_to_keep_image=True)
         further = list(_further(request, seen, environment))
         if is_observed(request, seen.account):
             further = of_observed(further, cluster)

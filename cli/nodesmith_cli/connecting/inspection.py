@@ -74,7 +74,9 @@ class Inspection:
         return [row for row in self.rows if row.action is not None]
 
 
-def look(request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool = False) -> Inspection:
+def inspect_cluster(
+    request: ConnectRequest, environment: Environment, *, is_to_keep_image: bool = False
+) -> Inspection:
     """Read account and cluster, and return problems and actions. Changes nothing. Raises Rejected, Transient.
 
     With `is_to_keep_image`, an installed forwarder may have any image.

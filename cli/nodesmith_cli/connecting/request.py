@@ -76,7 +76,7 @@ def is_observed(request: ConnectRequest, account: Account) -> bool:
     return request.observes
 
 
-def talking(*, observed: bool) -> tuple[Concern, ...]:
+def concerns_with_api_access(*, observed: bool) -> tuple[Concern, ...]:
     """Return the concerns whose functions call the API server of a cluster; of an observed one, only the reader."""
     return tuple(concern for concern in TALKING if not observed or concern in _READER)
 
@@ -85,7 +85,7 @@ def function_entries(account: Account, reached_from: str, *, observed: bool = Fa
     """Return the Kubernetes usernames of the functions, by the ARNs of their roles."""
     return {
         account.role_arn(role_name(concern, account.region, reached_from)): username(concern)
-        for concern in talking(observed=observed)
+        for concern in concerns_with_api_access(observed=observed)
     }
 
 

@@ -15,7 +15,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.manifests.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.manifests.validating.objects import version_findings
 from nodesmith_cli.output.printing import aligned, print_data
-from nodesmith_cli.sharing.foreign import said_of
+from nodesmith_cli.sharing.foreign import owner_message
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 from nodesmith_formats.wording import printable
 
@@ -54,7 +54,9 @@ def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
     else:
         print_data([entry._asdict() for entry in hashes], output)
     notes = [
-        candidate.fault(said_of(candidate.manifest)) for candidate in read if _is_foreign_nodepool(candidate)
+        candidate.fault(owner_message(candidate.manifest))
+        for candidate in read
+        if _is_foreign_nodepool(candidate)
     ]
     for fault in (*faults, *faults_of(documents, conversion), *notes, *wrong):
         print(printable(str(fault)), file=sys.stderr)

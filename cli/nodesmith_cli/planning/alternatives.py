@@ -44,12 +44,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Other choices for all pods, and plans without one constraint each, of which `examined` of `found` were made."""
+    """Other choices for all pods, and plans without one constraint each: `examined` of `possible` ones."""
 
     choices: tuple[Alternative, ...] = ()
     relaxed: tuple[Alternative, ...] = ()
     examined: int = 0
-    found: int = 0
+    possible: int = 0
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:

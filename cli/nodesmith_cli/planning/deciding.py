@@ -12,7 +12,7 @@ from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacl
 from nodesmith.decisions.provisioning.plan import Unplaced
 from nodesmith.model.apimachinery.quantities import total
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.kubernetes.provisioningrequests import Gang, said
+from nodesmith.model.kubernetes.provisioningrequests import Gang, title
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_formats.wording import counted
 
@@ -51,13 +51,13 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     placed = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for request in inputs.snapshot.requests:
         if is_ours(request, ledger, shared=shared) and (reason := obstacle(request, inputs.snapshot)):
-            messages += [f"{said(request.key)} gets no room: {reason}"] if request.lacking != 0 else []
+            messages += [f"{title(request.key)} gets no room: {reason}"] if request.lacking != 0 else []
     for number, key in enumerate(turns(inputs.snapshot, ledger, inputs.now, shared=shared)):
         decision = f"{inputs.decision}-{number}"  # the names of its NodeClaims derive from it
         decided = decide_gang(replace(inputs, ledger=ledger, decision=decision), key)
         if decided is None or not decided.reserves:
             refused[key] = decided.gang.message if decided else ""
-            messages.append(f"{said(key)} gets no room: {refused[key]}")
+            messages.append(f"{title(key)} gets no room: {refused[key]}")
             continue
         pods_by_place = _members(decided.gang, inputs.snapshot)
         nodes += [_nominated(node, pods_by_place.pop(node.claim.name, ())) for node in decided.nodes]
@@ -66,7 +66,7 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
         bought = tuple(node.claim for node in decided.nodes)
         ledger = replace(ledger, claims=(*ledger.claims, *bought), gangs=(*ledger.gangs, decided.gang))
         existing = counted(len(decided.gang.places) - len(bought), "existing node")
-        messages.append(f"{said(key)} gets room on {existing} and {counted(len(bought), 'new node')}")
+        messages.append(f"{title(key)} gets room on {existing} and {counted(len(bought), 'new node')}")
     on_nodes = {key: tuple(pods) for key, pods in placed.items()}
     served = {key for pods in (*on_nodes.values(), *(node.claim.nominated for node in nodes)) for key in pods}
     waiting = (_without(group, served) for group in plan.ignored)
@@ -101,7 +101,8 @@ def _without(group: Unplaced, pods: Collection[str]) -> Unplaced:
 def _with_outcome(group: Unplaced, refused: Mapping[str, str]) -> Unplaced:
     """Return the pods of a group. If they wait for the group's room and it gets none, their reason says why."""
     state = next(
-        (reason for key, reason in refused.items() if group.reason.startswith(f"{said(key)} gets ")), ""
+        (reason for key, reason in refused.items() if group.reason.startswith(f"{title(key)} gets ")),
+        "",
     )
     if not state or not group.reason.endswith(NO_TURN_YET):
         return group

@@ -105,7 +105,7 @@ def unlaunchable(document: Document) -> Fault | None:
         return None
     message = obstacle.message.removeprefix(f"{obstacle.field}: ").removeprefix(f"{obstacle.field} ")
     fault = document.fault(f"cannot launch nodes: {message}", obstacle.field)
-    node = node_at(document.node, obstacle.field) if document.was is None else None
+    node = node_at(document.node, obstacle.field) if document.original is None else None
     is_block = isinstance(node, ScalarNode) and node.style == "|"
     return replace(fault, line=fault.line + obstacle.line) if is_block else fault
 

@@ -100,7 +100,7 @@ def _constraints(price: float, others: Alternatives) -> Html:
         if not cost.more and price - cost.hourly_usd > 0.00005
     ]
     title = "What each constraint costs"
-    text = f"Plans without one constraint each: {others.examined} of {others.found} examined."
+    text = f"Plans without one constraint each: {others.examined} of {others.possible} examined."
     drawn = figure(bars(title, paid), name=title) if paid else ""
     listed = table(("Constraint", "Of", "#$/hour", "Without it"), rows, title)
     return section(title, paragraph(text), drawn, listed) if rows else Html("")

@@ -25,7 +25,7 @@ from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import gang_names, plan_json, without_room
-from nodesmith_cli.sharing.foreign import said_of
+from nodesmith_cli.sharing.foreign import owner_message
 from nodesmith_formats.catalogfiles import read_catalog_file
 from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.places import region_of
@@ -99,7 +99,9 @@ def run(request: PlanRequest, output: str) -> int:
     names_for_pods = {node.claim.name for node in for_pods.nodes}
     of_gangs = {node.claim.name for node in plan.nodes} - names_for_pods
     report = plan_json(plan, seconds, _held(inputs) if plan.rooms else (), of_gangs)
-    foreign = [f"NodePool {name_of(pool)} {said_of(pool)}" for pool in inputs.snapshot.foreign_nodepools]
+    foreign = [
+        f"NodePool {name_of(pool)} {owner_message(pool)}" for pool in inputs.snapshot.foreign_nodepools
+    ]
     _print_findings(messages, [*foreign, *_problems(manifests, plan)], style="yellow")
     _print_findings(messages, requests, style="cyan")
     match output:

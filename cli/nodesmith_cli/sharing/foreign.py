@@ -9,7 +9,7 @@ from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith_formats.kubernetes.objects import name_of
 
 
-def said_of(nodepool: Mapping[str, Any]) -> str:
+def owner_message(nodepool: Mapping[str, Any]) -> str:
     """Return which software serves a NodePool, as the end of a sentence about it."""
     group = nodeclass_group(nodepool)
     return f"is served by {server_of(group)} (nodeClassRef.group {group}): nodesmith leaves it alone"

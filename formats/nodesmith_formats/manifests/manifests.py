@@ -67,7 +67,7 @@ class Document:
     first_line: int = 1
     text: str = field(default="", repr=False, compare=False)
     """The source text; for an item of a List, that of the whole List."""
-    was: Document | None = field(default=None, repr=False, compare=False)
+    original: Document | None = field(default=None, repr=False, compare=False)
     """The document that this one was converted from."""
     field_of_old: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
     """Maps a field to its path in the old object, or to "" for a field that did not exist there."""
@@ -98,10 +98,10 @@ class Document:
 
         For a converted object, the fault names the old field, which is the one in the file.
         """
-        if self.was is not None and self.field_of_old is not None:
+        if self.original is not None and self.field_of_old is not None:
             old = self.field_of_old(field)
             current_name = f" (today's {_shortened(field)})" if field != old else ""
-            return self.was.fault(message + current_name, old)
+            return self.original.fault(message + current_name, old)
         line = line_of(self.node, field, self.first_line) if self.node else 0
         return Fault(message, self.file, self.number, line, self.object, _shortened(field))
 

@@ -222,7 +222,7 @@ def put_parameter(region: str, path: str, image_id: str) -> None:
     ]
 
 
-def furnish(
+def create_resources(
     client: Callable[[str], Any],
     cluster: str,
     region: str,

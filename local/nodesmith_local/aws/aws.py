@@ -27,7 +27,7 @@ from nodesmith.model.nodeclasses.status import Unresolved
 from nodesmith.registration import default_node_role
 from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role
+from nodesmith_local.aws.account import Endpoint, Network, create_resources, make_instance_profile, make_role
 from nodesmith_local.aws.attributevalues import attribute_values_in_one_go
 from nodesmith_local.aws.instances.eventbus import PublishedEvents, announce_state
 from nodesmith_local.aws.instances.kubelet import Kubelets
@@ -142,7 +142,7 @@ class LocalAws:
         self.roles[cluster] = role
         self._endpoints[cluster] = endpoint
         self.strict.shifts.register(cluster, self.region)
-        self.networks[cluster] = furnish(
+        self.networks[cluster] = create_resources(
             self.client, cluster, self.region, self.zones, self.version, endpoint, role, self.ip_family
         )
 

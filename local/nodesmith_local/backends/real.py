@@ -18,7 +18,7 @@ from nodesmith_local.backends.objects import Objects
 from nodesmith_local.backends.serverobjects import ServerObjects
 from nodesmith_local.composite import Started
 from nodesmith_local.controlplane import ControlPlane, User, find_binaries
-from nodesmith_local.controlplane.authenticator import Authenticate, nobody
+from nodesmith_local.controlplane.authenticator import Authenticate, no_user
 from nodesmith_local.controlplane.plane import Stage
 
 _CRD = "customresourcedefinitions.apiextensions.k8s.io"
@@ -54,7 +54,7 @@ class RealCluster(Started):
         self,
         folder: Path,
         *,
-        authenticate: Authenticate = nobody,
+        authenticate: Authenticate = no_user,
         rights: str = "",
         port: int = 0,
         ip_family: str = "ipv4",

@@ -29,7 +29,9 @@ MESSAGES = ("", "[]", "{", "null", '{"concern": "none", "vpc": "", "payload": {}
 """Messages of the queue that cannot be read. SQS refuses an empty one, so it is sent as a space."""
 
 
-def poison(lambdas: Lambdas, client: Client, queue_url: str, region: str) -> Callable[[Fault], int]:
+def send_unreadable_events(
+    lambdas: Lambdas, client: Client, queue_url: str, region: str
+) -> Callable[[Fault], int]:
     """Return an action that sends unreadable events to each function and to the queue, different ones each time."""
     sent = 0
 

@@ -23,7 +23,7 @@ class User:
 Authenticate = Callable[[str], User | None]
 
 
-def nobody(token: str) -> User | None:
+def no_user(token: str) -> User | None:
     """Accept no token."""
     del token
     return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from nodesmith_local.controlplane import commands
 from nodesmith_local.controlplane.access import ca_bundle, kubeconfig, write_access
-from nodesmith_local.controlplane.authenticator import Authenticate, Authenticator, nobody
+from nodesmith_local.controlplane.authenticator import Authenticate, Authenticator, no_user
 from nodesmith_local.controlplane.certificates import write_certificates
 from nodesmith_local.controlplane.folders import claimed
 from nodesmith_local.controlplane.ports import Ports, free_ports
@@ -43,7 +43,7 @@ class ControlPlane:
         folder: Path,
         *,
         port: int = 0,
-        authenticate: Authenticate = nobody,
+        authenticate: Authenticate = no_user,
         data: Path | None = None,
         ip_family: str = "ipv4",
         pod_groups: bool = False,

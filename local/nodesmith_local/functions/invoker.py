@@ -30,7 +30,7 @@ from nodesmith_local.functions.deployment import (
 )
 from nodesmith_local.functions.eventsource import EventSource, QueueMapping
 from nodesmith_local.functions.invocable import Feed
-from nodesmith_local.functions.lambdas import Lambdas, bury
+from nodesmith_local.functions.lambdas import Lambdas, send_to_dead_letters
 from nodesmith_local.functions.loading import Function
 from nodesmith_local.functions.queues import PolledQueues
 
@@ -66,7 +66,7 @@ class Feeds:
         self._stopping = stopping
         self._threads: list[threading.Thread] = []
 
-    def complaints(self) -> list[str]:
+    def failures_by_function(self) -> list[str]:
         """Return the functions that failed, with the number of failures and the last error."""
         return [
             f"function {name} failed {feed.failures} times, last with {feed.last_error}"
@@ -138,7 +138,7 @@ class Invoker(Feeds):
                     recursive_loop=spec.recursive_loop,
                 )
                 invocations = AsyncInvocations(
-                    arn, functions[spec.name], clock, config, partial(bury, region)
+                    arn, functions[spec.name], clock, config, partial(send_to_dead_letters, region)
                 )
                 events[spec.name] = invocations
                 lambdas.know(invocations)

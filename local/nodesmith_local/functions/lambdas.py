@@ -135,7 +135,7 @@ class Lambdas:
         return _invoked(invocations, kind, payload, response.headers.get(loopdetection.HEADER, ""))
 
 
-def bury(region: str, arn: str, body: str) -> None:
+def send_to_dead_letters(region: str, arn: str, body: str) -> None:
     """Put a message into the queue with this ARN, as Lambda does for the destination on failure."""
     sqs_backends[DEFAULT_ACCOUNT_ID][region].send_message(arn.rpartition(":")[2], body)
 

@@ -30,7 +30,7 @@ class ClusterState:
 
     Called only if nothing else is under way, since it reads the ledger.
     """
-    calm: timedelta = CALM
+    quiet_for: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()
     nodepools: Iterable[View] = ()
@@ -109,7 +109,7 @@ def _starting(pods: Iterable[View]) -> str:
 
 def _ending(state: ClusterState) -> str:
     """Return an object whose deletion is in progress; if nothing happens for a while, something blocks it."""
-    if state.now - state.last_change < state.calm:
+    if state.now - state.last_change < state.quiet_for:
         for kind, objects in (("NodeClaim", state.nodeclaims), ("Pod", state.pods)):
             for obj in objects:
                 if obj["metadata"].get("deletionTimestamp"):
@@ -132,7 +132,7 @@ def _undecided(state: ClusterState) -> str:
     proof, since on a slow machine a decision may still be due.
     """
     waiting = list(filter(_is_waiting, state.pods))
-    settled, refused = state.last_change + state.calm, state.refused() if waiting else {}
+    settled, refused = state.last_change + state.quiet_for, state.refused() if waiting else {}
     for pod in waiting:
         looked = refused.get(pod_key(pod))
         if looked is None:

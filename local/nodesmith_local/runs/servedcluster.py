@@ -97,7 +97,7 @@ class ServedCluster:
             now=self.clock.now(),
             last_change=self.last_change(),
             refused=lambda: self.decisions.refused(self._heartbeats.last()),
-            calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
+            quiet_for=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),
             nodepools=[nodepool for kind in _DECIDED_UPON for nodepool in self.objects.list(kind)],

@@ -21,7 +21,7 @@ from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.backends.clusters import LocalCluster, RunningCluster
 from nodesmith_local.backends.embedded import EmbeddedCluster
-from nodesmith_local.chaos.actions import interrupt, poison
+from nodesmith_local.chaos.actions import interrupt, send_unreadable_events
 from nodesmith_local.chaos.active import ActiveFaults
 from nodesmith_local.chaos.calls import FaultyCalls
 from nodesmith_local.chaos.control import controlling
@@ -231,7 +231,7 @@ class LocalSystem(Started):
         aws, region = self.aws, self.place.region
         aws.lambdas.deliveries = partial(self.faults.deliveries, Service.EVENTS)
         self.faults.acts = {
-            FaultKind.POISONED: poison(aws.lambdas, aws.client, deployment.queue_url, region),
+            FaultKind.POISONED: send_unreadable_events(aws.lambdas, aws.client, deployment.queue_url, region),
             FaultKind.INTERRUPTED: interrupt(aws.client, region, self.clock.now),
         }
 

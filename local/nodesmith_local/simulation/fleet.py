@@ -45,7 +45,7 @@ class Fleet:
     chances: Chances
     later: Later
     wake: Callable[[str, datetime], None]
-    lose: Callable[[str], None]
+    recreate_pod: Callable[[str], None]
     """called with the key of a pod that must end now and be recreated elsewhere"""
     place: Callable[[str, str], None]
     """called with the key of a pod that may wait, and the Node that has room for it"""
@@ -237,7 +237,7 @@ class Fleet:
         time = self.cluster.now + min(STOPS_AFTER, timedelta(seconds=grace))
         self.cluster.pods[pod.key] = replace(pod, deleting=True, deletion_at=time)
         self._count(claim, pod.key)
-        self.lose(pod.key)
+        self.recreate_pod(pod.key)
 
     def _count(self, claim: NodeClaim, key: str) -> None:
         run = self.cluster.runs.get(key)
@@ -255,7 +255,7 @@ class Fleet:
             if not pod.deleting:
                 self._count(claim, key)
                 cluster.pods[key] = replace(pod, deleting=True, deletion_at=now)
-                self.lose(key)
+                self.recreate_pod(key)
         if claim.phase is not Phase.TERMINATED:
             claim = replace(claim, phase=Phase.TERMINATED, phase_since=now, terminated_at=now)
         self._save([claim])
@@ -267,7 +267,7 @@ class Fleet:
             return
         self.cluster.bill(claim)
         for key in self.cluster.movable(claim.node_name):
-            self.lose(key)
+            self.recreate_pod(key)
         self.cluster.remove_node(claim.node_name)
         departure = departure_of(claim)
         if departure is not None:

@@ -140,7 +140,7 @@ def _linear_usd(given: Inputs, waiting: Sequence[Pod]) -> float:
     demands = planner.assign(waiting, (), PreferenceMode.RULE).demands
     offered = packing_problem(offers.tiers[0], demands, pricing=Pricing.PRICE)
     plain = [
-        replace(one, price=one.price - one.dual_cost, dual_cost=0.0, instead=None) for one in offered.bins
+        replace(one, price=one.price - one.dual_cost, dual_cost=0.0, substitute=None) for one in offered.bins
     ]
     bins = undominated(usable(offered.items, filled(offered.items, plain)))
     found = mix(offered.items, bins, offered.limits.vectors, (), _STEPS)

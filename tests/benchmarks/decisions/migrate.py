@@ -14,7 +14,7 @@ from tests.benchmarks.figures import Figure
 
 def figures() -> list[Figure]:
     """Convert thirty groups of all kinds, each to a NodePool of its own."""
-    found = GroupReading(Clients(), REGION).found(CLUSTER)
+    found = GroupReading(Clients(), REGION).groups_of(CLUSTER)
     began = time.process_time()
     done = migrated(found, apart=True)
     took = time.process_time() - began

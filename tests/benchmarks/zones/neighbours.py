@@ -233,7 +233,7 @@ class Cluster:
                 ports = store, self._cloud, self._blobs, self, notices
                 return handle_notices(
                     Interruption(builders.CLUSTER, *ports, self._provision, self._kernel.now)
-                ).again
+                ).retries_soon
             case Concern.TERMINATION if self._terminates:
                 self._kernel.wait(TURNED_AWAY_SECONDS)
             case Concern.TERMINATION:

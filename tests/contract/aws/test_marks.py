@@ -45,7 +45,7 @@ def heartbeats(request: pytest.FixtureRequest) -> Heartbeats:
 def test_last_returns_the_latest_heartbeat(heartbeats: Heartbeats) -> None:
     assert heartbeats.last() is None
     for minute in range(3):
-        heartbeats.beat(NOW + minute * MINUTE, NOW)
+        heartbeats.write_heartbeat(NOW + minute * MINUTE, NOW)
     assert heartbeats.last() == Heartbeat(NOW + 2 * MINUTE, NOW)
 
 
@@ -189,7 +189,7 @@ def test_marks_and_versions_do_not_overwrite_each_other(ledger: Ledger) -> None:
 def test_marks_of_many_clusters_are_read_in_batches_of_a_hundred_items(dynamodb: Any) -> None:
     clusters = [f"cluster-{n}" for n in range(120)]
     for number, cluster in enumerate(clusters):
-        DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).beat(NOW + number * MINUTE, NOW)
+        DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).write_heartbeat(NOW + number * MINUTE, NOW)
     ledger = Ledger(dynamodb)
 
     found = DynamoMarks(dynamodb, TABLE_NAME).of(clusters)
@@ -223,7 +223,7 @@ class Sluggish:
 
 def test_unprocessed_keys_are_retried_a_limited_number_of_times(dynamodb: Any) -> None:
     for cluster in ("east", "west"):
-        DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).beat(NOW, NOW)
+        DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).write_heartbeat(NOW, NOW)
 
     found = DynamoMarks(Sluggish(dynamodb, 4), TABLE_NAME).of(["east", "west"])
     assert {cluster: marks.heartbeat for cluster, marks in found.items()} == dict.fromkeys(

@@ -204,7 +204,7 @@ def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
         store.forget(claim)
     kept = FULL_CLAIM.attempts, FULL_CLAIM.served
     moments = NOW, FULL_CLAIM.bought_at, FULL_CLAIM.initialized_at
-    cause, use, again = FULL_CLAIM.cause, FULL_CLAIM.use, FULL_CLAIM.again
+    cause, use, again = FULL_CLAIM.cause, FULL_CLAIM.use, FULL_CLAIM.removals_before
     departure = Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept, cause, use, again)
     assert store.load().departures == (departure,)
 
@@ -549,8 +549,8 @@ def test_known_returns_the_existing_ones_of_many_claims(store: Store) -> None:
     store.commit(1, there[60:], "d2")
     store.forget(replace(there[7], revision=1))
     asked = {*(claim.name for claim in there), *(f"other-{n}" for n in range(120))}
-    assert set(store.known(asked)) == {claim.name for claim in there} - {"default-007"}
-    assert not store.known(set())
+    assert set(store.existing_claims(asked)) == {claim.name for claim in there} - {"default-007"}
+    assert not store.existing_claims(set())
 
 
 def test_claims_that_dynamodb_left_unprocessed_are_requested_again(
@@ -568,7 +568,7 @@ def test_claims_that_dynamodb_left_unprocessed_are_requested_again(
             }
 
     dynamodb.meta.events.register("after-call.dynamodb.BatchGetItem", leave_one)
-    assert set(store.known({"default-a", "default-b"})) == {"default-a", "default-b"}
+    assert set(store.existing_claims({"default-a", "default-b"})) == {"default-a", "default-b"}
     assert len(asked) == 2
 
 

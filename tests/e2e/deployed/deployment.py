@@ -17,7 +17,7 @@ from nodesmith_local.composite import Started
 from nodesmith_local.functions.asynchronous import AsyncInvocations
 from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.invoker import Feeds, Schedule
-from nodesmith_local.functions.lambdas import bury
+from nodesmith_local.functions.lambdas import send_to_dead_letters
 from nodesmith_local.functions.queues import PolledQueues
 from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
@@ -274,7 +274,7 @@ class Deployed(Started):
         """Send a function's finally failed event to its queue with the function's role, which must allow it."""
         context = {"aws:RequestedRegion": self._aws.region}
         self._calls.record(Principal(concern), [Call("sqs:SendMessage", arn, context)])
-        bury(self._aws.region, arn, body)
+        send_to_dead_letters(self._aws.region, arn, body)
 
     def _polled(self, concern: str) -> PolledQueues:
         """Return the queues as Lambda polls them, with the function's role, which must allow it."""

@@ -20,7 +20,7 @@ from nodesmith_local.functions.asynchronous import AsyncInvocations, Deliveries,
 from nodesmith_local.functions.eventsource import EventSource
 from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.invoker import LONGEST_POLL_SECONDS, Feeds
-from nodesmith_local.functions.lambdas import Lambdas, bury
+from nodesmith_local.functions.lambdas import Lambdas, send_to_dead_letters
 from nodesmith_local.functions.queues import PolledQueues
 from nodesmith_local.functions.sqsclock import queues_run_on
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept
@@ -156,7 +156,7 @@ class Played:
 
     def _bury(self, concern: str, arn: str, body: str) -> None:
         self.buried.append(concern)
-        bury(REGION, arn, body)
+        send_to_dead_letters(REGION, arn, body)
 
     def feeds(self, *names: str) -> dict[str, Feed]:
         """Return the feeds that invoke functions: the queue's, and those of the named concerns."""

@@ -96,7 +96,7 @@ class Region:
     def findings(self) -> Mapping[str, str]:
         """Return what dispatch has found wrong, by kind."""
         _, found = HealthRecords(self.tried.aws.client("dynamodb"), "nodesmith").state()
-        return {each.kind: each.said for each in found}
+        return {each.kind: each.message for each in found}
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.infra.universe import ATTACHING
 
 TAGS = {"nodesmith-cluster": "alpha", "nodesmith-vpc": VPC}
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
-TALKING = [concern.name for concern in CLUSTER_CONCERNS if concern.talks]
+TALKING = [concern.name for concern in CLUSTER_CONCERNS if concern.calls_api_server]
 VARIABLE = "${aws:PrincipalTag/"
 
 

@@ -584,7 +584,7 @@ def test_a_heartbeat_shows_that_an_unchanged_cluster_is_served(
     cluster.run()
     begun = datetime.now(UTC) + timedelta(minutes=20)
     cluster.now = lambda: begun + timedelta(seconds=cluster.waited)
-    cluster.meanwhile = lambda: cluster.beat(cluster.now(), begun - timedelta(minutes=20))
+    cluster.meanwhile = lambda: cluster.write_heartbeat(cluster.now(), begun - timedelta(minutes=20))
     cluster.calls.clear()
 
     assert cluster.run() == 0

@@ -168,7 +168,7 @@ def test_an_old_snapshot_with_a_recent_heartbeat_is_fine(
     cluster.now = lambda: later
     assert "snapshot" in found(cluster, capsys)
 
-    cluster.beat(later - timedelta(minutes=1), later - timedelta(minutes=20))
+    cluster.write_heartbeat(later - timedelta(minutes=1), later - timedelta(minutes=20))
     assert "snapshot" not in found(cluster, capsys)
 
 

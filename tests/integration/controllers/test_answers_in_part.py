@@ -72,13 +72,13 @@ def test_unprocessed_keys_of_a_batch_are_read_by_the_next_calls(world: Account, 
     store.commit(0, claims, "d1")
     world.strict.answers.change("BatchGetItem", answers.unprocessed_keys(3), times=2)
     names = {claim.name for claim in claims}
-    assert set(store.known([*names, "nobody"])) == names
+    assert set(store.existing_claims([*names, "nobody"])) == names
 
 
 def test_repeatedly_unprocessed_keys_are_transient(world: Account, store: DynamoStore) -> None:
     world.strict.answers.change("BatchGetItem", answers.unprocessed_keys(100), times=20)
     with pytest.raises(Transient, match="BatchGetItem left 1 items unread"):
-        store.known(["default-1"])
+        store.existing_claims(["default-1"])
 
 
 @pytest.mark.parametrize(

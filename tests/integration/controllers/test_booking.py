@@ -329,7 +329,7 @@ def test_two_runs_at_once_book_an_hour_once() -> None:
     world.run(boundaries)
     assert not boundaries.visits
     assert cost(world.rows()) == nano_usd(PRICE)
-    assert State.from_json(world.blobs.objects[booked_key(CLUSTER)]).through == START + HOUR
+    assert State.from_json(world.blobs.objects[booked_key(CLUSTER)]).booked_until == START + HOUR
 
 
 def test_a_bucket_that_fails_is_tried_again_by_the_next_run() -> None:

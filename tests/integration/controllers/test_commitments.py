@@ -115,5 +115,7 @@ def test_a_report_follows_the_nodes_that_are_gone() -> None:
     keeper = UsageKeeper(store, here.clock)
     here.cluster.pods.clear()
     here.observe()
-    provision(replace(here.provisioning(), commitments=store, afterwards=keeper.keep, rehearse=keeper.keep))
+    provision(
+        replace(here.provisioning(), commitments=store, when_nothing_bought=keeper.keep, rehearse=keeper.keep)
+    )
     assert store.load().reported[CLUSTER].usage == {}

@@ -166,7 +166,7 @@ def test_a_notice_whose_claim_could_not_be_written_is_not_deleted() -> None:
 
     world.store.raise_before = refuse
     world.notices.keep_all(builders.spot_warning(claim.instance_id, world.now))
-    assert handle_notices(interruption(world)).again
+    assert handle_notices(interruption(world)).retries_soon
     assert len(world.notices.pending()) == 1
     assert Counted(world.metrics).counter("interruption_deleted_messages_total") == []
 

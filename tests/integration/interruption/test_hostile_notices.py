@@ -57,7 +57,7 @@ def test_ten_thousand_foreign_events_are_dropped_and_do_not_delay_ours() -> None
     for start in range(0, EVENTS, BATCH):
         world.notices.keep_all(*events[start : start + BATCH])
         report = handle_notices(run)
-        assert (report.again, world.notices.pending()) == (False, [])
+        assert (report.retries_soon, world.notices.pending()) == (False, [])
         rejected += len(report.rejected)
         counts += report.counts
         if report.counts["NodeClaimsLaunched"]:

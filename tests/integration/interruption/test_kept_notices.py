@@ -95,7 +95,7 @@ def test_a_concurrent_run_leaves_the_notices_to_the_first() -> None:
     report = here.run()
     assert (here.ending(), len(here.world.notices.pending())) == ([], 1)
     assert here.world.store.release_lock(Concern.INTERRUPTION, until), "the holder of the lock is notified"
-    assert (report.again, report.due) == (False, until)
+    assert (report.retries_soon, report.due) == (False, until)
 
 
 def test_notices_of_a_run_that_died_are_handled_after_its_lock_expires() -> None:
@@ -141,7 +141,7 @@ def test_a_second_pass_that_fails_is_retried_and_rejected_notices_are_still_repo
 
     here.while_planning.append(more)
     report = here.run()
-    assert (report.again, len(report.rejected), len(here.ending())) == (True, 1, 1)
+    assert (report.retries_soon, len(report.rejected), len(here.ending())) == (True, 1, 1)
 
 
 def test_a_run_with_ever_new_notices_ends_and_requests_another() -> None:
@@ -157,8 +157,8 @@ def test_a_run_with_ever_new_notices_ends_and_requests_another() -> None:
 
     here.while_planning += [one_more(number) for number in range(1, LOOKS + 1)]
     report = here.run()
-    assert (here.plans(), len(here.ending()), report.again) == (LOOKS, LOOKS, True)
-    assert not here.run().again
+    assert (here.plans(), len(here.ending()), report.retries_soon) == (LOOKS, LOOKS, True)
+    assert not here.run().retries_soon
     assert len(here.ending()) == LOOKS + 1
 
 
@@ -169,7 +169,7 @@ def test_an_unreadable_notice_is_reported_and_deleted_and_the_others_are_handled
     assert len(report.rejected) == 2
     assert "found 'no JSON'" in report.rejected[0]
     assert (len(here.ending()), here.world.notices.pending()) == (2, [])
-    assert not report.again
+    assert not report.retries_soon
 
 
 def test_a_notice_is_kept_until_its_result_is_committed() -> None:
@@ -193,9 +193,9 @@ def test_only_a_notice_whose_claim_cannot_be_written_is_kept_and_retried() -> No
             raise Transient("the table is away")
 
     here.world.store.raise_before = refuse_once
-    assert here.run().again
+    assert here.run().retries_soon
     assert (len(here.ending()), len(here.world.notices.pending())) == (1, 1)
-    assert not here.run().again
+    assert not here.run().retries_soon
     assert (len(here.ending()), len(here.world.notices.pending())) == (2, 0)
 
 
@@ -222,7 +222,7 @@ def test_if_ec2_does_not_respond_it_is_polled_again_at_the_next_tick() -> None:
 
     here.world.cloud.raise_before = refuse
     report = here.run()
-    assert (report.counts["SweepsFailed"], report.again, report.due) == (1, False, here.world.now)
+    assert (report.counts["SweepsFailed"], report.retries_soon, report.due) == (1, False, here.world.now)
 
 
 def test_a_scheduled_change_that_budgets_postpone_is_due_shortly_before_its_date() -> None:

@@ -109,7 +109,7 @@ def test_from_an_empty_account_to_a_ready_node_that_goes_with_its_instance(
     assert [str(s.offering) for s in outcome.shortfalls] == ["spot m5.large in us-east-1a"]
     kubelets.step(start)
     kubelets.step(start + timedelta(seconds=60))
-    assert kubelets.troubles() == {}
+    assert kubelets.failures() == {}
     (node,) = store.list("nodes")
     assert node["spec"]["providerID"] == outcome.instance.provider_id
     assert node["metadata"]["labels"]["karpenter.sh/capacity-type"] == "spot"

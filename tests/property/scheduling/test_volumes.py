@@ -11,7 +11,7 @@ from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, Mirror, observed
-from nodesmith.observation.reduction.volumes import both, either, read_terms
+from nodesmith.observation.reduction.volumes import common_terms, either, read_terms
 from tests.builders import NOW
 from tests.objects.storage import ZONE, Manifest, claim, pod_with, storage_class, volume
 from tests.samples import sampled
@@ -122,5 +122,5 @@ def test_terms_combine_like_sets_of_nodes(some: list[Any], others: list[Any]) ->
     one, other = text(some), text(others)
     for _, zone, rack in NODES:
         here = takes(one, zone, rack), takes(other, zone, rack)
-        assert takes(both(one, other), zone, rack) == all(here)
+        assert takes(common_terms(one, other), zone, rack) == all(here)
         assert takes(either([one, other]), zone, rack) == any(here)

@@ -51,7 +51,7 @@ AROUND = GroupContext(CLUSTER, "1.34", "sg-0c", embedded_catalog(REGION), {"subn
 
 
 def done(groups: list[Json], *, apart: bool = True, **fault: Any) -> Migration:
-    found = GroupReading(Clients(groups, **fault), REGION).found(CLUSTER)
+    found = GroupReading(Clients(groups, **fault), REGION).groups_of(CLUSTER)
     return migrated(found, apart=apart)
 
 
@@ -480,7 +480,7 @@ def unknown_fields(group: Group) -> list[str]:
 
 def test_a_field_that_no_one_accounts_for_is_told_as_unknown() -> None:
     account = Account({NODEGROUP: {"known": {"a": 1, "b": None}, "newer": {"deep": ["x"]}}})
-    account.kept((NODEGROUP, "known"), "something")
+    account.record_kept((NODEGROUP, "known"), "something")
     assert [(each.field, each.outcome) for each in account.all()] == [
         ("nodegroup.known", Outcome.KEPT),
         ("nodegroup.newer.deep", Outcome.NO_EQUAL),

@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith.adapters.aws.registrations import LAST_USE, READ_AGAIN, SsmRegistrations
 from nodesmith.composition import handlers, parts
-from nodesmith.composition.handlers import Handler, looking
+from nodesmith.composition.handlers import Handler, concern_handler
 from nodesmith.composition.parts import ClusterParts, Parts
 from nodesmith.composition.telemetry import Telemetry
 from nodesmith.controllers.runs import Report
@@ -99,7 +99,7 @@ class Looks:
             self.seen.append(cluster)
             if cluster in self.errors:
                 raise self.errors[cluster]
-            return Report(again=cluster in self.parts)
+            return Report(retries_soon=cluster in self.parts)
 
         return look
 
@@ -109,7 +109,7 @@ class Looks:
             made.invocations = cast("LambdaInvocations", invoked)
         made.telemetry = self.telemetry
         made.delayed = cast("SqsDelayedInvocations", self.delayed)
-        return looking(made, self)
+        return concern_handler(made, self)
 
 
 def test_each_cluster_of_an_event_is_served_once() -> None:
@@ -364,7 +364,7 @@ def test_a_cluster_is_served_with_the_settings_of_its_registration(monkeypatch: 
         found.append(own)
         return Report
 
-    looking(Parts(Concern.READINESS), composed)(hints("east"), None)
+    concern_handler(Parts(Concern.READINESS), composed)(hints("east"), None)
 
     (own,) = found
     assert own.settings.default_node_role == "first"

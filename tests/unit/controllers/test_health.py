@@ -276,7 +276,7 @@ def test_dead_letters_and_unreadable_registrations_are_findings() -> None:
         ("", "", "GivenUp"),
         ("west", "", "Unreadable"),
     ]
-    assert found[0].said == "2 messages wait in nodesmith-dead"
+    assert found[0].message == "2 messages wait in nodesmith-dead"
 
 
 def test_a_cluster_is_known_from_the_first_check_after_registration_until_it_is_deregistered() -> None:
@@ -503,7 +503,7 @@ def test_a_trial_ends_if_its_release_fails_for_a_cluster_and_is_reported_until_t
     check = HealthCheck(Kept([*others, record]), Waiting(), PublishedEvents(), on_trial)
 
     for _ in range(2):
-        found = [each.said for each in check_health(check, [EAST], {}, NOW) if each.kind == "TrialEnded"]
+        found = [each.message for each in check_health(check, [EAST], {}, NOW) if each.kind == "TrialEnded"]
         said = "release 2-b failed for 10 minutes: lifecycle of east"
         assert found == ([said] if ended else [])
         assert on_trial.trial.clusters == (frozenset() if ended else {"east"})
@@ -560,4 +560,4 @@ def test_the_findings_of_an_outage_in_many_clusters_are_kept() -> None:
     assert set(since) == set(clusters)
     assert kept == frozenset(found)
     records.keep({"east": NOW}, found[:1])
-    assert [each.said for each in records.state()[1]] == [said]
+    assert [each.message for each in records.state()[1]] == [said]

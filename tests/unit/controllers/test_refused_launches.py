@@ -555,8 +555,11 @@ def test_a_replacement_continues_the_longest_row_of_nodes_replaced_soon_before_i
     run, (node,) = Buying(), planned(1)
     for number, (name, minutes) in enumerate({"younger": 5, "old": 120, "young": 10}.items()):
         at = NOW - timedelta(minutes=minutes)
-        run.store.claims[name] = builders.claim(name, created_at=at, again=number)
+        run.store.claims[name] = builders.claim(name, created_at=at, removals_before=number)
     name = node.claim.name
     move = Move("m1", MoveReason.UNDERUTILIZED, sources, Stage.REPLACING, NOW, NOW, (name,))
     buy(run, [node], run.store.load(), lambda *_: None, "d-1", move)
-    assert (saved(run, name).again, saved(run, name).annotations[CREATED_FOR]) == (again, "underutilized")
+    assert (saved(run, name).removals_before, saved(run, name).annotations[CREATED_FOR]) == (
+        again,
+        "underutilized",
+    )

@@ -25,8 +25,8 @@ from nodesmith.decisions.allocations.nodes import (
     billed_usage,
     ended_at,
     followed,
+    new_outcome,
     nodes_of,
-    opened,
     price_key,
     priced,
     prices_of,
@@ -326,7 +326,7 @@ MOVE = Move(
 
 def test_a_move_is_booked_with_what_it_promised_and_settled_a_day_later() -> None:
     claims = {"default-a": bought(), "default-b": bought("default-b", price_hourly_usd=0.04)}
-    move = opened(MOVE, claims)
+    move = new_outcome(MOVE, claims)
     assert (move.promised_hourly_nano_usd, move.sources_hourly_nano_usd) == (nano_usd(0.06), DIME)
     ended = bought(terminated_at=START + 45 * MINUTE, phase=Phase.TERMINATED)
     for hour in range(25):
@@ -344,12 +344,12 @@ def test_a_move_is_booked_with_what_it_promised_and_settled_a_day_later() -> Non
 
 def test_a_replacement_that_ends_again_within_the_day_is_reported_with_its_cause() -> None:
     again = bought("default-b", cause="Underutilized", terminating_at=START + 40 * MINUTE)
-    move = followed(opened(MOVE, {}), {}, {"default-b": again}, START)
+    move = followed(new_outcome(MOVE, {}), {}, {"default-b": again}, START)
     assert (move.moved_again, move.causes) == (("default-b",), ("Underutilized",))
 
 
 def test_a_source_that_is_no_longer_known_has_the_price_that_the_move_implies() -> None:
-    move = opened(MOVE, {"default-b": bought("default-b", price_hourly_usd=0.04)})
+    move = new_outcome(MOVE, {"default-b": bought("default-b", price_hourly_usd=0.04)})
     assert move.sources_hourly_nano_usd == DIME
 
 
@@ -362,18 +362,21 @@ def test_documents_keep_every_row() -> None:
     data = write_rows(row.to_row() for row in rows())
     assert data == write_rows(row.to_row() for row in rows())
     assert read_rows(data, "hour", Allocation.from_row) == (rows(), [])
-    move = followed(opened(MOVE, {}), {}, {}, START)
+    move = followed(new_outcome(MOVE, {}), {}, {}, START)
     assert read_rows(write_rows([move.to_row()]), "moves", MoveOutcome.from_row) == ([move], [])
 
 
 def test_rows_have_the_columns_of_the_tables() -> None:
     assert [*rows()[0].to_row()] == [name for name, _ in ALLOCATION_COLUMNS]
-    assert [*opened(MOVE, {}).to_row()] == [name for name, _ in MOVE_COLUMNS]
+    assert [*new_outcome(MOVE, {}).to_row()] == [name for name, _ in MOVE_COLUMNS]
 
 
 def test_the_types_of_the_columns_are_those_of_the_rows() -> None:
     types = {"string": str, "bigint": int, "boolean": bool, "map<string,string>": dict, "array<string>": list}
-    for row, columns in ((rows()[0].to_row(), ALLOCATION_COLUMNS), (opened(MOVE, {}).to_row(), MOVE_COLUMNS)):
+    for row, columns in (
+        (rows()[0].to_row(), ALLOCATION_COLUMNS),
+        (new_outcome(MOVE, {}).to_row(), MOVE_COLUMNS),
+    ):
         for name, type_ in columns:
             assert type(row[name]) is types[type_], name
 

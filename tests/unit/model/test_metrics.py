@@ -67,11 +67,11 @@ def test_unknown_series_and_labels_are_refused(name: str, labels: dict[str, str]
 
 def test_the_shortest_patience_of_the_recorded_metrics_applies() -> None:
     metrics = Metrics()
-    assert metrics.patience is None
+    assert metrics.delay is None
     metrics.show(ELIGIBLE, {labelled(reason="empty"): 1}, NOW)
-    assert metrics.patience == SOON
+    assert metrics.delay == SOON
     metrics.count(DECISIONS, **EMPTY)
-    assert metrics.patience == AT_ONCE
+    assert metrics.delay == AT_ONCE
 
 
 def test_a_launch_is_written_immediately_and_a_description_may_wait() -> None:
@@ -79,7 +79,7 @@ def test_a_launch_is_written_immediately_and_a_description_may_wait() -> None:
     for method, patience in (("List", SELDOM), ("Create", AT_ONCE)):
         about = {"controller": "disruption", "provider": "aws"}
         metrics.observe("cloudprovider_duration_seconds", 1.0, **about, method=method)
-        assert metrics.patience == patience
+        assert metrics.delay == patience
 
 
 def test_adding_processes_keeps_all_counts_and_the_newest_gauges() -> None:

@@ -155,7 +155,7 @@ def test_an_unchanged_cluster_gives_the_same_delta() -> None:
     first = scene.write()
     taken = scene.world.take()
     assert taken is not None
-    assert scene.recorder.again(scene.time, taken.part) == first.head
+    assert scene.recorder.rewritten(scene.time, taken.part) == first.head
 
 
 def test_what_a_decision_keeps_of_a_snapshot_is_read_without_its_bucket() -> None:

@@ -74,7 +74,7 @@ def check_weights(
                 bought
                 and place
                 and not any(
-                    _is_rooted(pod, aversions) or id(peers.alike(pod)) in minded for pod in place.pods
+                    _is_rooted(pod, aversions) or id(peers.group_of(pod)) in minded for pod in place.pods
                 )
             ):
                 heavier = (pool for pool in by_weight if pool.weight > bought.pool.weight)
@@ -108,7 +108,7 @@ def _is_rooted(pod: Pod, aversions: AntiAffinityTerms) -> bool:
 
 
 def _affecting(result: Outcome, peers: Peers) -> set[int]:
-    """Return the identities (see `Peers.alike`) of pods that affect others in domains wider than a node."""
+    """Return the identities (see `Peers.group_of`) of pods that affect others in domains wider than a node."""
     similar_pods: dict[tuple[str, str], Sequence[EqualPods]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
         constraints = dig(pod.spec, "topologySpreadConstraints") or ()

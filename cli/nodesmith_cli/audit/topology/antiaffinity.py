@@ -60,7 +60,7 @@ class AntiAffinityTerms:
 
     def about(self, pod: Pod) -> Sequence[_AntiAffinityTerm]:
         """Return the anti-affinity terms of other pods that select a pod."""
-        return self._about.get(id(self._peers.alike(pod)), ())
+        return self._about.get(id(self._peers.group_of(pod)), ())
 
 
 def check_anti_affinity(result: Outcome, aversions: AntiAffinityTerms) -> None:

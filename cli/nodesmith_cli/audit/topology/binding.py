@@ -70,7 +70,7 @@ class Batch:
             tally.add(domain, -1)
         return self.pods.pop()
 
-    def redo(self, pod: str) -> None:
+    def put_back(self, pod: str) -> None:
         """Put a pod back."""
         self.pods.append(pod)
         self.wait(1)
@@ -146,7 +146,7 @@ class Backtracking:
         for batch in self._choices():
             pod = batch.undo()
             found = self.succeeds()
-            batch.redo(pod)
+            batch.put_back(pod)
             if found:
                 return True
         self._dead.add(state)
@@ -173,7 +173,7 @@ class BindingFailure(NamedTuple):
     why: str
 
 
-def complaints(batches: Iterable[Batch]) -> list[BindingFailure]:
+def binding_failures(batches: Iterable[Batch]) -> list[BindingFailure]:
     """Return the pods that cannot be bound as planned in any order, or nothing if there is an order.
 
     For a large plan with interdependent pods, only the quick search runs, which may report a valid plan.

@@ -52,14 +52,14 @@ class Peers:
         self._selected: dict[str, list[EqualPods]] = {}
         self._terms: dict[tuple[str, str], tuple[Term, ...]] = {}
         for pod in result.cluster.pods.values():
-            self.alike(pod)
+            self.group_of(pod)
         for place in result.places.values():
             for pod in () if place.closed else (*place.bound, *place.pods):
-                alike = self.alike(pod)
+                alike = self.group_of(pod)
                 alike.on[place.name] += 1
                 alike.staying[place.name] += not pod.deleting
 
-    def alike(self, pod: Pod) -> EqualPods:
+    def group_of(self, pod: Pod) -> EqualPods:
         """Return the group of pods with the same namespace and labels."""
         key = (pod.namespace, frozenset(pod.labels.items()))
         if key not in self._alike:

@@ -10,7 +10,7 @@ from nodesmith_cli.audit.reading.fields import Manifest, today
 from nodesmith_cli.audit.reading.places import Place
 from nodesmith_cli.audit.reading.pods import Pod
 from nodesmith_cli.audit.reading.selectors import label_refusal, taint_refusal
-from nodesmith_cli.audit.topology.binding import Batch, complaints
+from nodesmith_cli.audit.topology.binding import Batch, binding_failures
 from nodesmith_cli.audit.topology.peers import Peers, Term
 from nodesmith_cli.audit.topology.tallies import AffinityRule, Rule, SpreadRule, Tally, domains
 from nodesmith_cli.audit.violations import Kind
@@ -29,7 +29,7 @@ def check_company(result: Outcome, peers: Peers) -> None:
         batches.append(Batch(own, gives, [pod.key]))
         for tally, domain, _ in gives:
             tally.lasting[domain] -= 1
-    for kind, pod_key, reason in complaints(batches):
+    for kind, pod_key, reason in binding_failures(batches):
         result.report(kind, pod_key, reason)
 
 
@@ -115,7 +115,7 @@ class _Tallies:
 
     def gives(self, pod: Pod, place: Place) -> Iterator[tuple[Tally, str, bool]]:
         """Yield the tallies that count a pod, with its domain, and whether they are for affinities."""
-        for tally, affinity in self._counting.get(id(self._peers.alike(pod)), ()):
+        for tally, affinity in self._counting.get(id(self._peers.group_of(pod)), ()):
             domain = tally.eligible.get(place.name)
             if domain is not None and (affinity or not pod.deleting) and not place.closed:
                 yield tally, domain, affinity

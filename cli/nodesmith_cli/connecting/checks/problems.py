@@ -6,14 +6,19 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
-from nodesmith.adapters.ownedresources import bare
+from nodesmith.adapters.ownedresources import bare_role_name
 from nodesmith.registration import CLUSTER_NAME, LONGEST_ROLE_NAME, LONGEST_VALUE, default_node_role
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.manifests import ADMISSION
 from nodesmith_cli.connecting.observed import Account, ClusterReading, RegionStack
-from nodesmith_cli.connecting.request import ConnectRequest, is_observed, registration, talking
+from nodesmith_cli.connecting.request import (
+    ConnectRequest,
+    concerns_with_api_access,
+    is_observed,
+    registration,
+)
 from nodesmith_cli.sharing import findings as sharing
 from nodesmith_formats.wording import some
 
@@ -139,7 +144,7 @@ def _endpoint(request: ConnectRequest, account: Account) -> Iterator[Finding]:
     missing = missing_roles(account, vpc, observed=observed)
     if account.stack is None or not missing:
         return
-    if vpc and len(missing) == len(talking(observed=observed)):
+    if vpc and len(missing) == len(concerns_with_api_access(observed=observed)):
         detail = f"VPC {vpc!r} has no functions in this region"
         yield error(
             "vpc",
@@ -160,7 +165,7 @@ def missing_roles(account: Account, vpc: str, *, observed: bool = False) -> list
 
 def talking_roles(region: str, vpc: str, *, observed: bool = False) -> list[str]:
     """Return the roles of the functions that call the API server."""
-    return [role_name(concern, region, vpc) for concern in talking(observed=observed)]
+    return [role_name(concern, region, vpc) for concern in concerns_with_api_access(observed=observed)]
 
 
 def node_problems(request: ConnectRequest, account: Account) -> Iterator[Finding]:
@@ -200,8 +205,8 @@ def _node_roles(request: ConnectRequest, account: Account) -> Iterator[Finding]:
                 "does not trust ec2.amazonaws.com",
                 f"aws iam update-assume-role-policy --role-name {name} --policy-document …",
             )
-        elif role is not None and f"/{name}" != f"{role.path}{bare(name)}":
-            right = f"{role.path}{bare(name)}".removeprefix("/")
+        elif role is not None and f"/{name}" != f"{role.path}{bare_role_name(name)}":
+            right = f"{role.path}{bare_role_name(name)}".removeprefix("/")
             yield error(
                 "node-role",
                 f"role {name}",

@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
-from nodesmith.adapters.ownedresources import bare
+from nodesmith.adapters.ownedresources import bare_role_name
 from nodesmith.registration import LONGEST_ROLE_NAME, parameter_name
 from nodesmith_cli.access.awssession import AwsCaller, if_there
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
@@ -111,7 +111,7 @@ class AccountReading(AwsCaller):
 
     def role(self, name: str) -> Mapping[str, Any] | None:
         def read() -> Mapping[str, Any] | None:
-            answer = if_there(lambda: self.client("iam").get_role(RoleName=bare(name)))
+            answer = if_there(lambda: self.client("iam").get_role(RoleName=bare_role_name(name)))
             return None if answer is None else answer["Role"]
 
         return self.ask("iam:GetRole", f"role/{name}", read, None)
@@ -119,7 +119,9 @@ class AccountReading(AwsCaller):
     def _policies(self, role: str) -> list[str]:
         def read() -> list[str]:
             pages = (
-                self.client("iam").get_paginator("list_attached_role_policies").paginate(RoleName=bare(role))
+                self.client("iam")
+                .get_paginator("list_attached_role_policies")
+                .paginate(RoleName=bare_role_name(role))
             )
             return [policy["PolicyArn"] for page in pages for policy in page["AttachedPolicies"]]
 
@@ -128,7 +130,7 @@ class AccountReading(AwsCaller):
 
 def possible_names(names: Iterable[str]) -> dict[str, None]:
     """Return the names, each once, that IAM can have as names of roles; a path does not count."""
-    return dict.fromkeys(name for name in names if name and len(bare(name)) <= LONGEST_ROLE_NAME)
+    return dict.fromkeys(name for name in names if name and len(bare_role_name(name)) <= LONGEST_ROLE_NAME)
 
 
 def _of(vpc_id: str) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
-from nodesmith.adapters.ec2.instances import LIVING, machines, ours, where
-from nodesmith.adapters.ownedresources import bare, profile_path
+from nodesmith.adapters.ec2.instances import LIVING, describe_filter, machines, ours
+from nodesmith.adapters.ownedresources import bare_role_name, profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover
@@ -37,7 +37,7 @@ class LeftoverReading(AwsReading):
         roles = possible_names(named)
         stack, profiles = self.stack(), self._profiles(name)
         node_roles = tuple(self.node_roles(name, roles).values())
-        made = [bare(role.name) for role in node_roles if role.is_made]
+        made = [bare_role_name(role.name) for role in node_roles if role.is_made]
         return Leftovers(
             name,
             self.region,
@@ -163,7 +163,7 @@ class LeftoverReading(AwsReading):
         """Return the instance profiles of the cluster's living instances."""
 
         def read() -> frozenset[str]:
-            owned = where(f"tag:{owned_tag(cluster)}", "owned")
+            owned = describe_filter(f"tag:{owned_tag(cluster)}", "owned")
             owned_machines = machines(self.client("ec2"), owned, LIVING)
             return frozenset(machine.instance.instance_profile for machine in owned_machines)
 

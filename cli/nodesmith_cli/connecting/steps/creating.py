@@ -13,7 +13,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, error_message
-from nodesmith.adapters.ownedresources import bare
+from nodesmith.adapters.ownedresources import bare_role_name
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
 from nodesmith_cli.access.awssession import Client, asking
@@ -143,7 +143,9 @@ class ActionRunner:
 
     def _attach(self, role: str, policies: Any) -> None:
         for policy in policies:
-            self._calls.call("iam", "AttachRolePolicy", f"role/{role}", RoleName=bare(role), PolicyArn=policy)
+            self._calls.call(
+                "iam", "AttachRolePolicy", f"role/{role}", RoleName=bare_role_name(role), PolicyArn=policy
+            )
 
     def _make_entry(self, principal: str, kind: str, username: str) -> None:
         entry: dict[str, Any] = {
@@ -154,11 +156,11 @@ class ActionRunner:
         }
         if username:
             entry["username"] = username
-        self._calls.patiently("eks", "CreateAccessEntry", principal, **entry)
+        self._calls.call_until_role_exists("eks", "CreateAccessEntry", principal, **entry)
 
     def _associate(self, role: str, id_: str) -> None:
         if id_:
-            self._calls.patiently(
+            self._calls.call_until_role_exists(
                 "eks",
                 "UpdatePodIdentityAssociation",
                 id_,
@@ -167,7 +169,7 @@ class ActionRunner:
                 roleArn=role,
             )
             return
-        self._calls.patiently(
+        self._calls.call_until_role_exists(
             "eks",
             "CreatePodIdentityAssociation",
             f"{NAMESPACE}/{FORWARDER}",
@@ -208,7 +210,7 @@ class Calls:
             return self._method(service, operation)(**parameters)
         return None
 
-    def patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> None:
+    def call_until_role_exists(self, service: str, operation: str, resource: str, **parameters: Any) -> None:
         """Make a call, and retry while EKS does not know a role that IAM has just created."""
         method, waited = self._method(service, operation), 0.0
         while True:

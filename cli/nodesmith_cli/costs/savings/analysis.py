@@ -40,7 +40,7 @@ from nodesmith_cli.costs.savings.constraints import (
     protection_costs,
     spot_option,
 )
-from nodesmith_cli.costs.savings.fleet import adopted, on_demand_only, unhurried
+from nodesmith_cli.costs.savings.fleet import adopted, on_demand_only, with_accumulated_budgets
 from nodesmith_cli.costs.savings.nodeprices import PricedNode, priced_nodes, total_hourly_usd
 from nodesmith_cli.costs.savings.reading import Cluster, Usage
 from nodesmith_cli.costs.savings.repacking import Reached, Repacked, reached, repacked
@@ -153,7 +153,12 @@ def prepared(
     lacking = sorted({*map(nodeclass_name, nodepools)} - own - {""})
     assumed = [in_zones(nodeclass, priced) for nodeclass in (*nodeclasses, *map(assumed_nodeclass, lacking))]
     rest = [document for document in cluster.documents if document.manifest["kind"] not in _CUSTOM]
-    planned = [*map(unhurried, nodepools), *classes, *assumed, *others(assumed_nodeclass(OTHERS))]
+    planned = [
+        *map(with_accumulated_budgets, nodepools),
+        *classes,
+        *assumed,
+        *others(assumed_nodeclass(OTHERS)),
+    ]
     made = tuple(Document(manifest, _NOWHERE, n) for n, manifest in enumerate(planned, start=1))
     inputs = plan_inputs(Manifests((*rest, *made)), catalog, settings=settings, now=now)
     shown = {node.node.provider_id for node in priced} - {""}

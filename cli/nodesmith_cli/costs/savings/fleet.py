@@ -38,7 +38,7 @@ _PAID = (ON_DEMAND, RESERVED)
 _MANY = 1_000_000
 
 
-def unhurried(nodepool: Mapping[str, Any]) -> dict[str, Any]:
+def with_accumulated_budgets(nodepool: Mapping[str, Any]) -> dict[str, Any]:
     """Return a NodePool with budgets that allow in one step all that they would allow over time.
 
     Budgets limit how fast nodes are replaced. One that allows no node at any time is kept.

@@ -21,7 +21,7 @@ PAGE = "nodesmith-shadow.html"
 """The file that `-o html` writes if standard output is a terminal."""
 
 
-def kept(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
+def stored_shadow(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
     """Return the stored shadow of a cluster. `read` returns an object by its key.
 
     Raises Rejected if the cluster is not observed, or nothing is stored yet.

@@ -47,7 +47,7 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
     claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
     pods = {pod_key(manifest): manifest for manifest in manifests if manifest.get("kind") == "Pod"}
     held: dict[str, list[str]] = {}
-    for key, seat in sorted(fleet.seats.items()):
+    for key, seat in sorted(fleet.locations.items()):
         if seat.node in claims and key in pods:
             held.setdefault(seat.node, []).append(key)
     placed = {key for keys in held.values() for key in keys}

@@ -30,7 +30,7 @@ class Part:
     """A blob to send, from a file or another repository."""
 
     descriptor: Descriptor
-    what: str
+    description: str
     origin: Path | Repository
 
 
@@ -46,7 +46,7 @@ class Sender:
         digest = part.descriptor.digest
         if digest not in self._done:
             self._done[digest] = self._fate(part)
-        return PushedPart(part.what, digest, part.descriptor.size, self._done[digest])
+        return PushedPart(part.description, digest, part.descriptor.size, self._done[digest])
 
     def content(self, encoded: Encoded, what: str) -> PushedPart:
         """Send a document as a blob unless it exists."""
@@ -90,11 +90,11 @@ class Sender:
         if is_near and self._target.mount(part.descriptor, source):
             return "mounted"
         path = self._folder / part.descriptor.digest.replace(":", "-")
-        self._on_step(f"reading {part.what}", 0)
+        self._on_step(f"reading {part.description}", 0)
         part.origin.download(part.descriptor, path)
         return self._upload(part, path)
 
     def _upload(self, part: Part, path: Path) -> Literal["uploaded"]:
-        about = f"sending {part.what}"
+        about = f"sending {part.description}"
         self._target.upload(part.descriptor, path, lambda sent: self._on_step(about, sent))
         return "uploaded"

@@ -41,7 +41,7 @@ def _converted(documents: Sequence[Document], converted: Converted) -> Document:
         origin = converted.origin(field)
         return origin.field if origin and origin.number == converted.number else ""
 
-    return replace(document, manifest=converted.manifest, was=document, field_of_old=field_of_old)
+    return replace(document, manifest=converted.manifest, original=document, field_of_old=field_of_old)
 
 
 def as_of_a_file(converted: Converted) -> Converted:

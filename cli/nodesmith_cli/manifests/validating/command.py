@@ -22,7 +22,7 @@ from nodesmith_cli.manifests.validating.findings import Finding, in_order, warni
 from nodesmith_cli.manifests.validating.objects import object_findings
 from nodesmith_cli.manifests.validating.references import class_findings
 from nodesmith_cli.output.printing import print_data
-from nodesmith_cli.sharing.foreign import said_of
+from nodesmith_cli.sharing.foreign import owner_message
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 from nodesmith_formats.wording import counted
 
@@ -86,7 +86,7 @@ def _commitment_findings(file: str, region: str) -> Iterator[Finding]:
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     """Yield all findings about the objects, alone and together."""
     others = [document for document in documents if _is_of_others(document)]
-    yield from (warning(document.fault(said_of(document.manifest))) for document in others)
+    yield from (warning(document.fault(owner_message(document.manifest))) for document in others)
     documents = [document for document in documents if not _is_of_others(document)]
     alone, _ = object_findings(documents)
     yield from alone

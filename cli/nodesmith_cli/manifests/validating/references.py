@@ -17,7 +17,7 @@ def class_findings(pools_there: Mapping[str, Document], classes: Mapping[str, Do
         if name and name not in classes:
             hint = did_you_mean(name, frozenset(classes))
             there = hint or f"; found: {', '.join(sorted(classes)) or 'none in these files'}"
-            kinds = "EC2NodeClass or AWSNodeTemplate" if document.was else "EC2NodeClass"
+            kinds = "EC2NodeClass or AWSNodeTemplate" if document.original else "EC2NodeClass"
             message = f"is {name!r}: no such {kinds}{there}"
             yield Finding(document.fault(message, field), is_error=bool(classes))
 

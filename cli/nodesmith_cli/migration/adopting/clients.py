@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from nodesmith.adapters.ec2.instances import LIVING, Machine, machines, where
+from nodesmith.adapters.ec2.instances import LIVING, Machine, describe_filter, machines
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.cluster import karpenter_runs
 from nodesmith.errors import Conflict, Transient
@@ -82,9 +82,9 @@ class Ec2Machines:
 
     def of_cluster(self) -> Sequence[Machine]:
         """Return the living instances that Karpenter or nodesmith has launched for the cluster."""
-        owned = where(f"tag:{owned_tag(self.cluster)}", "owned")
+        owned = describe_filter(f"tag:{owned_tag(self.cluster)}", "owned")
         with asking("ec2:DescribeInstances", "*"):
-            return list(machines(self.client("ec2"), owned, where("tag-key", NODEPOOL), LIVING))
+            return list(machines(self.client("ec2"), owned, describe_filter("tag-key", NODEPOOL), LIVING))
 
     def tag(self, resources: Sequence[str], tags: Mapping[str, str]) -> None:
         """Write tags on instances and Spot Instance requests."""

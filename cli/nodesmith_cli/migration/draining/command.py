@@ -19,7 +19,15 @@ from nodesmith_cli.connecting.inspection import Environment
 from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.draining.groups import AwsGroups, Size
 from nodesmith_cli.migration.draining.objects import ServedObjects
-from nodesmith_cli.migration.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
+from nodesmith_cli.migration.draining.running import (
+    USUAL,
+    Drain,
+    Result,
+    Rules,
+    State,
+    assess_group,
+    state_of,
+)
 from nodesmith_cli.migration.draining.sequence import drain, undo
 from nodesmith_cli.output.printing import interruptible, print_data
 from nodesmith_formats.wording import counted, printable
@@ -115,7 +123,7 @@ def _done(run: Drain, action: Action, names: Sequence[str]) -> Iterator[Result]:
 
 def _looked(run: Drain, action: Action, name: str) -> Result:
     """Return how far a group is, and what keeps it from being drained."""
-    seen = look(run, name, is_planned=action is Action.DRAIN)
+    seen = assess_group(run, name, is_planned=action is Action.DRAIN)
     state = state_of(seen.group)
     if action is not Action.DRAIN or state is State.DRAINED:
         return Result(state, seen)

@@ -78,7 +78,7 @@ class Result:
     why: tuple[str, ...] = ()
 
 
-def look(run: Drain, name: str, *, is_planned: bool = True) -> GroupAssessment:
+def assess_group(run: Drain, name: str, *, is_planned: bool = True) -> GroupAssessment:
     """Return a group with what keeps it from being drained. Raises Rejected, Transient, Denied."""
     group = run.groups.read(name)
     nodes = nodes_of(group, run.objects.nodes())
@@ -113,7 +113,7 @@ def until(run: Drain, is_so: Callable[[], bool], reason: str) -> None:
         run.sleep(POLL.total_seconds())
 
 
-def patiently(run: Drain, step: Callable[[], T]) -> T:
+def with_retries(run: Drain, step: Callable[[], T]) -> T:
     """Return what a step returns. Errors that may pass are retried, some times in a row, but no missing right."""
     for _ in range(_RETRIES - 1):
         try:

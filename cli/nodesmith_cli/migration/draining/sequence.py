@@ -27,11 +27,11 @@ from nodesmith_cli.migration.draining.running import (
     Drain,
     Result,
     State,
-    look,
-    patiently,
+    assess_group,
     settled,
     state_of,
     until,
+    with_retries,
 )
 from nodesmith_cli.sharing.ownership import Manifest
 from nodesmith_formats.kubernetes.objects import name_of
@@ -40,7 +40,7 @@ from nodesmith_formats.wording import counted, some
 
 def drain(run: Drain, name: str) -> Result:
     """Drain a group. Raises Rejected, Transient, Denied; nothing is lost then, and the drain may be run again."""
-    seen = patiently(run, lambda: look(run, name))
+    seen = with_retries(run, lambda: assess_group(run, name))
     if state_of(seen.group) is State.DRAINED:
         return Result(State.DRAINED, seen)
     if seen.obstacles:
@@ -49,7 +49,7 @@ def drain(run: Drain, name: str) -> Result:
         return Result(state_of(seen.group), seen, ("not begun: you have declined",))
     waited = frozenset() if seen.group.before else frozenset(pod.key for pod in run.objects.waiting())
     progress = Progress(waited)
-    patiently(run, lambda: _begin(run, name))
+    with_retries(run, lambda: _begin(run, name))
     for batch in _batches(run, name, progress):
         names = some([_named(node, instance) for instance, node in batch.items()], SHOWN)
         if not run.ask(f"Drain {names} of group {name}?"):
@@ -107,9 +107,9 @@ def _cordon(run: Drain, name: str, nodes: Mapping[str, Manifest]) -> None:
 def _batches(run: Drain, name: str, progress: Progress) -> Iterator[dict[str, Manifest | None]]:
     """Yield the instances that are drained next, with their Nodes; those with the fewest pods come first."""
     while True:
-        group = patiently(run, lambda: run.groups.read(name))
+        group = with_retries(run, lambda: run.groups.read(name))
         _refuse_growth(group, progress)
-        nodes = nodes_of(group, patiently(run, run.objects.nodes))
+        nodes = nodes_of(group, with_retries(run, run.objects.nodes))
         left = [
             instance
             for instance in group.instances
@@ -117,7 +117,7 @@ def _batches(run: Drain, name: str, progress: Progress) -> Iterator[dict[str, Ma
         ]
         if not left:
             return
-        pods = by_node(patiently(run, partial(_cordoned, run, name, nodes)).pods)
+        pods = by_node(with_retries(run, partial(_cordoned, run, name, nodes)).pods)
         left.sort(key=lambda each: (len(pods.get(_name(nodes.get(each)), ())), each))
         size = group.before.size.desired if group.before and not group.weights else len(group.instances)
         yield {instance: nodes.get(instance) for instance in left[: run.rules.nodes_at_once(size)]}
@@ -137,7 +137,7 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
     """Evict the pods of some nodes, and end each instance once its pods run elsewhere."""
     left, end, shown = dict(batch), run.clock() + run.rules.timeout, dict[str, str]()
     while left:
-        standing = patiently(run, lambda: looked_at(run, left, progress))
+        standing = with_retries(run, lambda: looked_at(run, left, progress))
         for instance, node_found in standing.items():
             if node_found.is_held:
                 progress.held[instance] = f"{_named(left.pop(instance), instance)}: {node_found.reason}"
@@ -157,7 +157,7 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
 
 
 def _end(run: Drain, name: str, instance: str, node: Manifest | None, progress: Progress) -> None:
-    patiently(run, lambda: run.groups.end(instance))
+    with_retries(run, lambda: run.groups.end(instance))
     if progress.desired is not None:
         progress.desired -= 1  # or more, if the instance has a weight
     run.say(f"{name}: {_named(node, instance)} is empty; ended instance {instance}")
@@ -168,7 +168,7 @@ def _ended(run: Drain, name: str, progress: Progress) -> Result:
 
 
 def _left(run: Drain, name: str, reason: tuple[str, ...]) -> Result:
-    seen = patiently(run, lambda: look(run, name, is_planned=False))
+    seen = with_retries(run, lambda: assess_group(run, name, is_planned=False))
     state = state_of(seen.group)
     if state is State.DRAINED:
         run.say(f"{name}: drained; --undo makes it as large as it was")
@@ -184,7 +184,7 @@ def _rolled_back(run: Drain, name: str, progress: Progress) -> Result:
 
 def undo(run: Drain, name: str) -> Result:
     """Make a group as large as it was before its drain, and uncordon its nodes. Raises Rejected, Transient, Denied."""
-    seen = patiently(run, lambda: look(run, name, is_planned=False))
+    seen = with_retries(run, lambda: assess_group(run, name, is_planned=False))
     group = seen.group
     if group.before is None:
         return Result(State.UNTOUCHED, seen)
@@ -196,15 +196,15 @@ def undo(run: Drain, name: str) -> Result:
 
 
 def _restored(run: Drain, name: str) -> Result:
-    patiently(run, lambda: _restore(run, name))
-    group = patiently(run, lambda: run.groups.read(name))
+    with_retries(run, lambda: _restore(run, name))
+    group = with_retries(run, lambda: run.groups.read(name))
     wanted, end = group.before.size.desired if group.before else 0, run.clock() + run.rules.timeout
-    while (ready := patiently(run, lambda: _ready(run, name))) < wanted:
+    while (ready := with_retries(run, lambda: _ready(run, name))) < wanted:
         if run.clock() >= end:
             return _left(run, name, (f"nodes for {ready} of {wanted} are Ready: run the command again",))
         run.sleep(POLL.total_seconds())
-    patiently(run, lambda: run.groups.forget(group))
-    seen = patiently(run, lambda: look(run, name, is_planned=False))
+    with_retries(run, lambda: run.groups.forget(group))
+    seen = with_retries(run, lambda: assess_group(run, name, is_planned=False))
     run.say(f"{name}: restored, with {counted(len(seen.nodes), 'node')}")
     return Result(State.RESTORED, seen)
 

@@ -71,7 +71,7 @@ def run(
     """
     with progress("reading the cluster and its node groups", key="migrate-reading"):
         cluster, unread = _documents(request)
-        groups_found = GroupReading(client, region).found(request.cluster)
+        groups_found = GroupReading(client, region).groups_of(request.cluster)
     if cluster:
         from nodesmith_cli.costs.savings.assumptions import selected_labels
 

@@ -56,7 +56,7 @@ class Account:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
-    def kept(self, path: Path, became: str, reason: str = "") -> None:
+    def record_kept(self, path: Path, became: str, reason: str = "") -> None:
         """Record that a field has the same effect as before. Absent fields are ignored, here and below."""
         self._report(path, Outcome.KEPT, became, reason, is_quiet=True)
 
@@ -73,7 +73,7 @@ class Account:
         for path, what in paths.items():
             self.lost(path, f"{what}: nothing to do", is_quiet=True)
 
-    def retell(self, path: Path, outcome: Outcome, reason: str) -> None:
+    def replace_record(self, path: Path, outcome: Outcome, reason: str) -> None:
         """Replace what was recorded about a field."""
         self._reports.pop(path, None)
         self._report(path, outcome, "", reason, is_quiet=False)

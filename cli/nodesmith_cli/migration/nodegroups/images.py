@@ -70,7 +70,7 @@ def chosen(group: Group, context: GroupContext, account: Account, user_data: str
     given = str(account.get(TEMPLATE, "ImageId") or "")
     if given:
         choice = _custom(given, context, account, user_data)
-        account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiFamily: {choice.family}")
+        account.record_kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiFamily: {choice.family}")
         account.lost((NODEGROUP, "releaseVersion"), "the image's id: nothing to do", is_quiet=True)
         account.about({(NODEGROUP, "version"): "the version of Kubernetes in the image"})
         return choice
@@ -95,7 +95,7 @@ def _managed(kind: str, context: GroupContext, account: Account) -> Chosen | Non
         return Chosen({"alias": "al2023@latest"}, "AL2023", arch)
     version = _pinned(alias, context, account)
     term = f"{alias}@{version}"
-    account.kept(path, f"EC2NodeClass spec.amiSelectorTerms: {term}")
+    account.record_kept(path, f"EC2NodeClass spec.amiSelectorTerms: {term}")
     return Chosen({"alias": term}, _FAMILIES[alias], arch)
 
 
@@ -112,10 +112,10 @@ def _pinned(alias: str, context: GroupContext, account: Account) -> str:
         return "latest"
     pinned = f"v{match['version']}"
     reason = "as in the node group, newer images come when you change it; latest follows them by drift"
-    account.kept(
+    account.record_kept(
         (NODEGROUP, "releaseVersion"), f"EC2NodeClass spec.amiSelectorTerms: {alias}@{pinned}", reason
     )
-    account.kept((NODEGROUP, "version"), "the cluster's version of Kubernetes")
+    account.record_kept((NODEGROUP, "version"), "the cluster's version of Kubernetes")
     return pinned
 
 
@@ -128,9 +128,9 @@ def _windows(kind: str, account: Account) -> Chosen | None:
         reason = "aliases are of the Core edition; select a Full image by ssmParameter and amiFamily if pods need it"
         account.changed((NODEGROUP, "amiType"), alias, reason)
     else:
-        account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: {alias}")
+        account.record_kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: {alias}")
     account.changed((NODEGROUP, "releaseVersion"), alias, "aliases of Windows have no other version")
-    account.kept((NODEGROUP, "version"), "the cluster's version of Kubernetes")
+    account.record_kept((NODEGROUP, "version"), "the cluster's version of Kubernetes")
     return Chosen({"alias": alias}, f"Windows{year}", "amd64")
 
 
@@ -139,10 +139,12 @@ def _fips(kind: str, arch: str, context: GroupContext, account: Account) -> Chos
     parameter = (
         f"/aws/service/bottlerocket/{variant}/{'arm64' if arch == 'arm64' else 'x86_64'}/latest/image_id"
     )
-    account.kept((NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: ssmParameter {parameter}")
+    account.record_kept(
+        (NODEGROUP, "amiType"), f"EC2NodeClass spec.amiSelectorTerms: ssmParameter {parameter}"
+    )
     reason = "the parameter names the newest release; name a release instead of latest to stay on one"
     account.changed((NODEGROUP, "releaseVersion"), "latest", reason)
-    account.kept(
+    account.record_kept(
         (NODEGROUP, "version"), "the cluster's version of Kubernetes, which is in the parameter's name"
     )
     return Chosen({"ssmParameter": parameter}, "Bottlerocket", arch)
@@ -154,12 +156,12 @@ def _custom(given: str, context: GroupContext, account: Account, user_data: str)
     if given.startswith("resolve:ssm:"):
         parameter = given.removeprefix("resolve:ssm:")
         family = _family(None, user_data)
-        account.kept(path, "EC2NodeClass spec.amiSelectorTerms: ssmParameter")
+        account.record_kept(path, "EC2NodeClass spec.amiSelectorTerms: ssmParameter")
         return Chosen({"ssmParameter": parameter}, family)
     image = context.images.get(given)
     alias = _own_alias(image, context.version) if image and image.alias == "amazon" else ""
     if image and alias:
-        account.kept(path, f"EC2NodeClass spec.amiSelectorTerms: {alias}", f"it is {image.name}")
+        account.record_kept(path, f"EC2NodeClass spec.amiSelectorTerms: {alias}", f"it is {image.name}")
         name = alias.partition("@")[0]
         return Chosen({"alias": alias}, _FAMILIES.get(name) or name.replace("windows", "Windows"), image.arch)
     family = _family(image, user_data)
@@ -170,7 +172,7 @@ def _custom(given: str, context: GroupContext, account: Account, user_data: str)
     if note:
         account.changed(path, became, f"the family is that of the user data{note}")
     else:
-        account.kept(path, became)
+        account.record_kept(path, became)
     return Chosen({"id": given}, family, image.arch if image else "")
 
 

@@ -24,7 +24,7 @@ def subnets_of(context: GroupContext, account: Account) -> list[str]:
     ]
     ids = sorted({str(text) for text in named if text})
     for path in ((NODEGROUP, "subnets"), (SCALING_GROUP, "VPCZoneIdentifier")):
-        account.kept(path, "EC2NodeClass spec.subnetSelectorTerms")
+        account.record_kept(path, "EC2NodeClass spec.subnetSelectorTerms")
     interfaces = account.get(*_INTERFACES) or []
     ids = ids or sorted({str(interface["SubnetId"]) for interface in interfaces if interface.get("SubnetId")})
     if not ids:
@@ -32,11 +32,11 @@ def subnets_of(context: GroupContext, account: Account) -> list[str]:
         ids = [
             context.default_subnets[zone_name] for zone_name in zones if zone_name in context.default_subnets
         ]
-        account.kept((SCALING_GROUP, "AvailabilityZones"), "EC2NodeClass spec.subnetSelectorTerms")
+        account.record_kept((SCALING_GROUP, "AvailabilityZones"), "EC2NodeClass spec.subnetSelectorTerms")
     for path in ((SCALING_GROUP, "AvailabilityZones"), (SCALING_GROUP, "AvailabilityZoneIds")):
-        account.kept(path, "the zones of the subnets")
-    account.kept((TEMPLATE, "Placement", "AvailabilityZone"), "EC2NodeClass spec.subnetSelectorTerms")
-    account.kept((TEMPLATE, "Placement", "AvailabilityZoneId"), "the zones of the subnets")
+        account.record_kept(path, "the zones of the subnets")
+    account.record_kept((TEMPLATE, "Placement", "AvailabilityZone"), "EC2NodeClass spec.subnetSelectorTerms")
+    account.record_kept((TEMPLATE, "Placement", "AvailabilityZoneId"), "the zones of the subnets")
     return [subnet_id for subnet_id in ids if not zone or context.zones.get(subnet_id, zone) == zone]
 
 
@@ -47,8 +47,8 @@ def security_groups_of(context: GroupContext, account: Account) -> Iterator[dict
     first: Mapping[str, Any] = next((interface for interface in interfaces if interface.get("Groups")), {})
     ids = account.get(TEMPLATE, "SecurityGroupIds") or first.get("Groups") or []
     names = account.get(TEMPLATE, "SecurityGroups") or []
-    account.kept((TEMPLATE, "SecurityGroupIds"), became)
-    account.kept((TEMPLATE, "SecurityGroups"), became)
+    account.record_kept((TEMPLATE, "SecurityGroupIds"), became)
+    account.record_kept((TEMPLATE, "SecurityGroups"), became)
     yield from ({"id": str(item)} for item in sorted(set(ids)))
     yield from ({"name": str(name)} for name in sorted(set(names)))
     if not ids and not names:  # EKS's own choice for a group that names none
@@ -90,7 +90,7 @@ def interfaces_of(account: Account) -> dict[str, Any]:
     if notes:
         account.changed(_INTERFACES, became, "; ".join(notes))
     else:
-        account.kept(_INTERFACES, became)
+        account.record_kept(_INTERFACES, became)
     return made
 
 

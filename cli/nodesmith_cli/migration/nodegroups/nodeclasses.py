@@ -83,14 +83,14 @@ def _role(account: Account) -> dict[str, Any]:
     if arn := account.get(NODEGROUP, "nodeRole"):
         name = str(arn).rpartition("/")[2]
         reason = "the role must be one of the cluster's node roles: nodesmith connect --node-role"
-        account.kept((NODEGROUP, "nodeRole"), f"EC2NodeClass spec.role: {name}", reason)
+        account.record_kept((NODEGROUP, "nodeRole"), f"EC2NodeClass spec.role: {name}", reason)
         account.lost(
             (TEMPLATE, "IamInstanceProfile"), "the node group's role applies: nothing to do", is_quiet=True
         )
         return {"role": name}
     profile = account.get(TEMPLATE, "IamInstanceProfile") or {}
     name = str(profile.get("Name") or str(profile.get("Arn") or "").rpartition("/")[2])
-    account.kept((TEMPLATE, "IamInstanceProfile"), f"EC2NodeClass spec.instanceProfile: {name}")
+    account.record_kept((TEMPLATE, "IamInstanceProfile"), f"EC2NodeClass spec.instanceProfile: {name}")
     return {"instanceProfile": name} if name else {}
 
 
@@ -116,7 +116,7 @@ def _user_data(text: str, images: Chosen, account: Account) -> Carried:
     if notes:
         account.changed(_USER_DATA, became if user_data.text else "removed", "; ".join(notes))
     else:
-        account.kept(_USER_DATA, became)
+        account.record_kept(_USER_DATA, became)
     return user_data
 
 
@@ -133,13 +133,13 @@ def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
         if notes := [*_volume_notes(mappings, usable)]:
             account.changed(path, became, "; ".join(notes))
         else:
-            account.kept(path, became)
+            account.record_kept(path, became)
         return {"blockDeviceMappings": [_mapping(mapping) for mapping in usable]} if usable else {}
     usual = DEFAULT_BLOCK_DEVICES[images.family]
     if not size or not usual:
         account.lost((NODEGROUP, "diskSize"), "set spec.blockDeviceMappings: the image's device is unknown")
         return {}
-    account.kept((NODEGROUP, "diskSize"), f"{became}: {usual[-1].device_name} of {size}Gi")
+    account.record_kept((NODEGROUP, "diskSize"), f"{became}: {usual[-1].device_name} of {size}Gi")
     sizes = {mapping.device_name: mapping.ebs.volume_size for mapping in usual if mapping.ebs}
     sizes[usual[-1].device_name] = f"{size}Gi"
     return {"blockDeviceMappings": [_volume(device, gibibytes) for device, gibibytes in sizes.items()]}
@@ -181,12 +181,12 @@ def _metadata(group: Group, images: Chosen, account: Account) -> dict[str, Any]:
     """Return the options of the metadata service. Without any, nodes keep the defaults that they had so far."""
     given = account.get(TEMPLATE, "MetadataOptions") or {}
     for name, ours in _METADATA.items():
-        account.kept((TEMPLATE, "MetadataOptions", name), f"EC2NodeClass spec.metadataOptions.{ours}")
+        account.record_kept((TEMPLATE, "MetadataOptions", name), f"EC2NodeClass spec.metadataOptions.{ours}")
     tags = (TEMPLATE, "MetadataOptions", "InstanceMetadataTags")
     if given.get("InstanceMetadataTags") == "enabled":
         account.lost(tags, "read the tags from EC2, or pass the values in spec.userData")
     else:
-        account.kept(tags, "tags are not in the metadata")
+        account.record_kept(tags, "tags are not in the metadata")
     account.about({(TEMPLATE, "MetadataOptions", "State"): "the state of the options"})
     made = {ours: given[name] for name, ours in _METADATA.items() if given.get(name) is not None}
     is_strict = images.family in ("AL2023", "Bottlerocket")
@@ -207,13 +207,15 @@ def _reservations(account: Account) -> dict[str, Any]:
         arns = [group, *(target.get("CapacityReservationResourceGroupArns") or ())]
         if terms := [{"id": id_} for id_ in ids if id_]:
             fields["capacityReservationSelectorTerms"] = terms
-            account.kept(path, "EC2NodeClass spec.capacityReservationSelectorTerms, capacity type reserved")
+            account.record_kept(
+                path, "EC2NodeClass spec.capacityReservationSelectorTerms, capacity type reserved"
+            )
         elif any(arns):
             account.lost(
                 path, "tag the group's reservations and select them by spec.capacityReservationSelectorTerms"
             )
         elif account.get(*path, "CapacityReservationPreference") == "none":
-            account.kept(path, "no reservation is used unless it is selected")
+            account.record_kept(path, "no reservation is used unless it is selected")
         else:
             reason = "open reservations are used only if spec.capacityReservationSelectorTerms selects them"
             account.lost(
@@ -230,7 +232,7 @@ def _placement(account: Account) -> dict[str, Any]:
     became = "EC2NodeClass spec.placementGroupSelector"
     template = (TEMPLATE, "Placement")
     for path in ((*template, "GroupName"), (*template, "GroupId"), (SCALING_GROUP, "PlacementGroup")):
-        account.kept(path, became)
+        account.record_kept(path, became)
     for name_ in ("HostId", "Affinity", "SpreadDomain", "HostResourceGroupArn"):
         account.lost(
             (TEMPLATE, "Placement", name_), "dedicated hosts cannot be chosen: keep the group for them"
@@ -252,7 +254,7 @@ def _tags(account: Account) -> dict[str, Any]:
     if len(own) < len(tags):
         account.changed(path, target, "nodesmith sets the tags of cluster and owner itself", is_quiet=True)
     else:
-        account.kept(path, target)
+        account.record_kept(path, target)
     passed = {
         tag["Key"]: tag.get("Value", "")
         for tag in account.get(SCALING_GROUP, "Tags") or ()
@@ -274,16 +276,16 @@ def _is_theirs(key: str) -> bool:
 def _others(account: Account) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     monitoring = account.get(TEMPLATE, "Monitoring", "Enabled")
-    account.kept((TEMPLATE, "Monitoring", "Enabled"), "EC2NodeClass spec.detailedMonitoring")
+    account.record_kept((TEMPLATE, "Monitoring", "Enabled"), "EC2NodeClass spec.detailedMonitoring")
     account.lost((TEMPLATE, "Monitoring", "MetricCategoryIds"), "categories of metrics cannot be chosen")
     if monitoring is not None:
         fields["detailedMonitoring"] = bool(monitoring)
     nested = account.get(TEMPLATE, "CpuOptions", "NestedVirtualization")
-    account.kept((TEMPLATE, "CpuOptions", "NestedVirtualization"), "EC2NodeClass spec.cpuOptions")
+    account.record_kept((TEMPLATE, "CpuOptions", "NestedVirtualization"), "EC2NodeClass spec.cpuOptions")
     if nested:
         fields["cpuOptions"] = {"nestedVirtualization": nested}
     context = account.get(SCALING_GROUP, "Context")
-    account.kept((SCALING_GROUP, "Context"), "EC2NodeClass spec.context")
+    account.record_kept((SCALING_GROUP, "Context"), "EC2NodeClass spec.context")
     if context:
         fields["context"] = context
     return fields
@@ -318,15 +320,17 @@ def _without_equal(account: Account) -> None:
     for name, remedy in _TEMPLATE_LOSSES.items():
         is_off = account.get(TEMPLATE, name) in _OFF
         if is_off:
-            account.kept((TEMPLATE, name), "off, as by default")
+            account.record_kept((TEMPLATE, name), "off, as by default")
         else:
             account.lost((TEMPLATE, name), remedy)
-    account.kept((TEMPLATE, "EbsOptimized"), "instance types are EBS-optimized by default")
+    account.record_kept((TEMPLATE, "EbsOptimized"), "instance types are EBS-optimized by default")
     if account.get(TEMPLATE, "InstanceInitiatedShutdownBehavior") == "stop":
         reason = "a node that shuts itself down is replaced"
         account.changed((TEMPLATE, "InstanceInitiatedShutdownBehavior"), "terminate", reason, is_quiet=True)
     else:
-        account.kept((TEMPLATE, "InstanceInitiatedShutdownBehavior"), "a node that shuts down is replaced")
+        account.record_kept(
+            (TEMPLATE, "InstanceInitiatedShutdownBehavior"), "a node that shuts down is replaced"
+        )
     for name in ("ec2SshKey", "sourceSecurityGroups"):
         account.lost((NODEGROUP, "remoteAccess", name), _SSH)
     account.about({(TEMPLATE, "CreatedTime"): "when the configuration was created"})

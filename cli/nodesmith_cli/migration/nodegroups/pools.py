@@ -171,13 +171,13 @@ def _placement(account: Account) -> Iterator[dict[str, Any]]:
     path = (TEMPLATE, "Placement", "Tenancy")
     if tenancy == "dedicated":
         yield allows(TENANCY, "dedicated")
-        account.kept(path, f"NodePool requirement {TENANCY} In dedicated")
+        account.record_kept(path, f"NodePool requirement {TENANCY} In dedicated")
     elif tenancy == "host":
         account.lost(path, "dedicated hosts cannot be chosen: keep the group for them")
     else:
-        account.kept(path, "shared hardware, as by default")
+        account.record_kept(path, "shared hardware, as by default")
     number = account.get(TEMPLATE, "Placement", "PartitionNumber")
-    account.kept((TEMPLATE, "Placement", "PartitionNumber"), f"NodePool requirement {PARTITION}")
+    account.record_kept((TEMPLATE, "Placement", "PartitionNumber"), f"NodePool requirement {PARTITION}")
     if number:
         yield allows(PARTITION, str(number))
 
@@ -198,7 +198,7 @@ def _labels(
             account.lost(path, reason)
         else:
             labels[key] = str(value)
-            account.kept(path, "NodePool spec.template.metadata.labels")
+            account.record_kept(path, "NodePool spec.template.metadata.labels")
     for tag in account.get(*_TAGS) or []:
         kind, _, key = str(tag["Key"]).removeprefix(_NODE_TEMPLATE).partition("/")
         value = str(tag.get("Value") or "")
@@ -214,7 +214,7 @@ def _identity(result: Converted, key: str, value: str, context: GroupContext) ->
     path = (NODEGROUP, "labels", key)
     if key in context.selected:
         result.identity[key] = value
-        result.account.kept(path, f"NodePool requirement {key} In {value}, since pods select by it")
+        result.account.record_kept(path, f"NodePool requirement {key} In {value}, since pods select by it")
         return
     reason = (
         "new nodes do not carry it, so that the group's nodes can be selected for draining; "
@@ -243,7 +243,7 @@ def _taints(
     for taint in (*generated_nodeclass.user_data.taints, *_tagged_taints(account)):
         if taint.get("key") and taint.get("effect") in _EFFECTS.values():
             taints.setdefault((taint["key"], taint["effect"]), taint)
-    account.kept((NODEGROUP, "taints"), "NodePool spec.template.spec.taints")
+    account.record_kept((NODEGROUP, "taints"), "NodePool spec.template.spec.taints")
     starting = [taint for taint in taints.values() if _is_starting(taint["key"])]
     return [taint for taint in taints.values() if taint not in starting], starting
 
@@ -280,15 +280,15 @@ def _sizes(result: Converted) -> None:
     if least and least == most:
         result.pool["replicas"] = least
         for name in paths:
-            account.kept(paths[name], f"NodePool spec.replicas: {least}")
+            account.record_kept(paths[name], f"NodePool spec.replicas: {least}")
         return
     if most is not None:
         result.limit = int(most)
-        account.kept(paths["max"], f"NodePool spec.limits.nodes: {most}")
+        account.record_kept(paths["max"], f"NodePool spec.limits.nodes: {most}")
     if least:
         account.lost(paths["min"], f"{_MIN}; it was {least}")
     else:
-        account.kept(paths["min"], "a NodePool shrinks to no node")
+        account.record_kept(paths["min"], "a NodePool shrinks to no node")
     account.changed(paths["desired"], "", "pods decide how many nodes there are", is_quiet=True)
 
 
@@ -296,9 +296,9 @@ def _expiry(account: Account) -> str:
     seconds = int(account.get(SCALING_GROUP, "MaxInstanceLifetime") or 0)
     path = (SCALING_GROUP, "MaxInstanceLifetime")
     if not seconds:
-        account.kept(path, "NodePool spec.template.spec.expireAfter: Never")
+        account.record_kept(path, "NodePool spec.template.spec.expireAfter: Never")
         return "Never"
-    account.kept(path, f"NodePool spec.template.spec.expireAfter: {seconds}s")
+    account.record_kept(path, f"NodePool spec.template.spec.expireAfter: {seconds}s")
     return f"{seconds}s"
 
 
@@ -309,7 +309,7 @@ def _disruption(result: Converted) -> dict[str, Any]:
     nodes = f"{share}%" if share else str(count or "")
     became = f"NodePool spec.disruption.budgets: {nodes} for drift"
     for name in ("maxUnavailable", "maxUnavailablePercentage"):
-        account.kept((NODEGROUP, "updateConfig", name), became)
+        account.record_kept((NODEGROUP, "updateConfig", name), became)
     reason = "replacements are launched before nodes are drained"
     account.changed((NODEGROUP, "updateConfig", "updateStrategy"), "", reason, is_quiet=True)
     budgets = [
@@ -328,7 +328,7 @@ def _repair(result: Converted) -> None:
     enabled = account.get(NODEGROUP, "nodeRepairConfig", "enabled")
     if enabled:
         result.annotations["nodesmith.dev/node-repair"] = "On"
-    account.kept(
+    account.record_kept(
         (NODEGROUP, "nodeRepairConfig", "enabled"),
         "NodePool annotation nodesmith.dev/node-repair: On" if enabled else "off, as by default",
     )
@@ -338,7 +338,7 @@ def _repair(result: Converted) -> None:
         account.lost((NODEGROUP, "nodeRepairConfig", name), reason)
     if account.get(SCALING_GROUP, "CapacityRebalance"):
         result.annotations["nodesmith.dev/rebalance"] = "Replace"
-    account.kept((SCALING_GROUP, "CapacityRebalance"), "NodePool annotation nodesmith.dev/rebalance")
+    account.record_kept((SCALING_GROUP, "CapacityRebalance"), "NodePool annotation nodesmith.dev/rebalance")
 
 
 def _tags(result: Converted) -> None:
@@ -359,7 +359,7 @@ def _tags(result: Converted) -> None:
     if notes:
         result.account.changed(_TAGS, became, "; ".join(notes))
     else:
-        result.account.kept(_TAGS, became)
+        result.account.record_kept(_TAGS, became)
 
 
 def _resource(result: Converted, name: str, value: str) -> Sequence[str]:

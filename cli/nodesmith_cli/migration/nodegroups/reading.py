@@ -51,7 +51,7 @@ class GroupReading(AwsReading):
         super().__init__(client, region)
         self.problems: list[str] = []
 
-    def found(self, name: str) -> Found:
+    def groups_of(self, name: str) -> Found:
         """Return the groups of a cluster, sorted by kind and name. Raises Rejected if the cluster does not exist."""
         cluster = self.cluster(name)
         groups = [*self._managed(cluster.name), *self._self_managed(cluster.name)]

@@ -75,7 +75,7 @@ def _report_types(
     if notes:
         account.changed(path, became, "; ".join(notes))
     else:
-        account.kept(path, became)
+        account.record_kept(path, became)
 
 
 def _of_overrides(account: Account) -> list[str]:
@@ -140,7 +140,7 @@ def _of_attributes(
     if lost:
         account.changed(path, became, "; ".join(lost))
     else:
-        account.kept(path, became)
+        account.record_kept(path, became)
 
 
 _RANGES = {
@@ -259,8 +259,8 @@ def capacity_types(account: Account) -> list[str]:
     """Return the capacity types of a group, and account for everything that decides between them."""
     unique_types = list(dict.fromkeys(_capacity_types(account)))
     became = f"NodePool requirement {CAPACITY_TYPE} In {', '.join(unique_types)}"
-    account.kept((NODEGROUP, "capacityType"), became)
-    account.kept((TEMPLATE, "InstanceMarketOptions", "MarketType"), became)
+    account.record_kept((NODEGROUP, "capacityType"), became)
+    account.record_kept((TEMPLATE, "InstanceMarketOptions", "MarketType"), became)
     account.lost((TEMPLATE, "InstanceMarketOptions", "SpotOptions", "MaxPrice"), _MAX_PRICE)
     account.lost(
         (TEMPLATE, "InstanceMarketOptions", "SpotOptions"),
@@ -299,7 +299,7 @@ def _distribution(account: Account, became: str) -> None:
             )
             account.changed((*_DISTRIBUTION, name), became, reason)
         else:
-            account.kept((*_DISTRIBUTION, name), became)
+            account.record_kept((*_DISTRIBUTION, name), became)
     for name in (
         "OnDemandAllocationStrategy",
         "SpotAllocationStrategy",

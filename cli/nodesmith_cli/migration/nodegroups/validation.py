@@ -31,7 +31,7 @@ def proven(converted: Converted) -> Converted:
     if obstacle is not None and obstacle.field.startswith(_USER_DATA):
         converted.nodeclass.pop("userData")
         remedy = f"it cannot be merged: {obstacle.message}. Correct it and set {_USER_DATA}"
-        converted.account.retell((TEMPLATE, "UserData"), Outcome.NO_EQUAL, remedy)
+        converted.account.replace_record((TEMPLATE, "UserData"), Outcome.NO_EQUAL, remedy)
     return converted
 
 

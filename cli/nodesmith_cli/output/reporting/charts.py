@@ -32,14 +32,14 @@ def bars(title: str, rows: Sequence[Bar]) -> Html:
     value = max((width_of(row.value) for row in rows), default=0.0)
     room = max(WIDTH - _LABEL - value - _GAP, WIDTH / 4)
     parts = [_row(row, n * _ROW, room * max(0.0, row.length) / longest) for n, row in enumerate(rows)]
-    return picture(title, _alternative_text(rows), _ROW * len(rows) + 2, parts)
+    return svg_image(title, _alternative_text(rows), _ROW * len(rows) + 2, parts)
 
 
 def _row(row: Bar, top: int, width: float) -> Html:
     middle, long = top + _ROW // 2, max(width, 1.5)
     named = element("text", fitted(row.label, _LABEL - 12), x=_LABEL - 12, y=middle + 5, text_anchor="end")
     drawn = element(
-        "rect", class_=colour(row.colour), x=_LABEL, y=middle - _BAR // 2, rx=3, width=long, height=_BAR
+        "rect", class_=color_class(row.colour), x=_LABEL, y=middle - _BAR // 2, rx=3, width=long, height=_BAR
     )
     valued = element("text", row.value, class_="v", x=_LABEL + long + 8, y=middle + 5)
     return joined((named, drawn, valued))
@@ -52,17 +52,17 @@ def stack(title: str, rows: Sequence[Bar]) -> Html:
     for n, row in enumerate(rows):
         width, top = WIDTH * max(0.0, row.length) / whole, _STACK_HEIGHT + 12 + n * _KEY_ROW
         share = f"{row.label}: {row.value} ({max(0.0, row.length) / whole:.0%})"
-        name = colour(row.colour)
+        name = color_class(row.colour)
         parts += [
             element("rect", class_=name, x=left, y=0, width=max(width - 1, 0.5), height=_STACK_HEIGHT),
             element("rect", class_=name, x=0, y=top, width=13, height=13, rx=2),
             element("text", fitted(share, WIDTH - 24), x=22, y=top + 11),
         ]
         left += width
-    return picture(title, _alternative_text(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
+    return svg_image(title, _alternative_text(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
 
 
-def colour(number: int) -> str:
+def color_class(number: int) -> str:
     """Return the class of a chart's colour."""
     return f"c{number % COLOURS}"
 
@@ -72,7 +72,7 @@ def _alternative_text(rows: Sequence[Bar]) -> str:
     return "; ".join(f"{fitted(row.label, 400)} {row.value}" for row in rows[:_TOLD]) + more
 
 
-def picture(title: str, description: str, height: float, content: Sequence[Html]) -> Html:
+def svg_image(title: str, description: str, height: float, content: Sequence[Html]) -> Html:
     """Return an SVG image with a title and a text alternative, which states what the picture shows."""
     return element(
         "svg",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from nodesmith_cli.output.reporting.charts import WIDTH, picture
+from nodesmith_cli.output.reporting.charts import WIDTH, svg_image
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined, width_of
 from nodesmith_formats.wording import counted
 
@@ -51,7 +51,7 @@ def fleet_map(title: str, kinds: Iterable[Kind]) -> Html:
         parts.append(_band(zone, members, top, height))
         top += height + _GAP
     parts.append(_key(top + 14, sorted({class_of(kind.sold) for kind in priced})))
-    return picture(title, _alternative_text(found, zones), top + _KEY, parts)
+    return svg_image(title, _alternative_text(found, zones), top + _KEY, parts)
 
 
 def class_of(sold: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nodesmith_cli.output.reporting.charts import WIDTH, picture
+from nodesmith_cli.output.reporting.charts import WIDTH, svg_image
 from nodesmith_cli.output.reporting.markup import Html, element, fitted
 
 _BOX, _GAP, _HEAD, _LINE = 228, 12, 28, 17
@@ -59,7 +59,7 @@ def flow(title: str, columns: Sequence[Column], links: Iterable[Link]) -> Html:
         + ", ".join(fitted(f"{box.title} {' '.join(box.lines)}", 700) for box in column.boxes)
         for column in columns
     )
-    return picture(title, description, height, parts)
+    return svg_image(title, description, height, parts)
 
 
 def _folded(columns: Sequence[Column], links: Sequence[Link]) -> tuple[list[Column], list[Link]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodesmith_cli.output.reporting.charts import WIDTH, picture
+from nodesmith_cli.output.reporting.charts import WIDTH, svg_image
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined
 
 _LABEL, _ROW, _HEAD, _MOST, _TICKS = 250, 50, 26, 12, 4
@@ -21,7 +21,7 @@ class Choice:
     note: str = ""
 
 
-def ladder(title: str, choices: Sequence[Choice]) -> Html:
+def price_scale(title: str, choices: Sequence[Choice]) -> Html:
     """Return a row for each choice, from 0 to the highest price; the chosen price is the large mark."""
     shown = choices[:_MOST]
     highest = max((price for row in shown for price in (row.chosen, *row.prices)), default=0.0) or 1.0
@@ -32,7 +32,7 @@ def ladder(title: str, choices: Sequence[Choice]) -> Html:
     if more:
         parts.append(element("text", f"and {more:,} more choices", class_="v s", x=0, y=bottom + 14))
     description = "; ".join(f"{fitted(row.label, 400)} at {money(row.chosen)}, {row.note}" for row in shown)
-    return picture(title, description or "no choices", bottom + (22 if more else 4), parts)
+    return svg_image(title, description or "no choices", bottom + (22 if more else 4), parts)
 
 
 def money(amount: float) -> str:

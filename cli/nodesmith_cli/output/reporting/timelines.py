@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodesmith_cli.output.reporting.charts import WIDTH, picture
+from nodesmith_cli.output.reporting.charts import WIDTH, svg_image
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined
 from nodesmith_formats.wording import counted
 
@@ -46,7 +46,7 @@ def timeline(title: str, spans: Sequence[NodeSpan], longest: float, marks: Seque
     parts += [_bar(span, _HEAD + n * _ROW, scale, longest) for n, span in enumerate(shown)]
     parts += [_mark(mark, scale, bottom) for mark in marks if 0 <= mark.at <= longest]
     parts.append(_key(bottom + 18, len(spans) - len(shown)))
-    return picture(title, _alternative_text(spans, marks), bottom + _KEY, parts)
+    return svg_image(title, _alternative_text(spans, marks), bottom + _KEY, parts)
 
 
 def _axis(scale: float, longest: float, bottom: float) -> Html:

@@ -152,7 +152,7 @@ def _simulate(
             decisions = [record for record in system.first.decisions.all if record["plan"]["nodes"]]
             if not outcome.activity:
                 then(system.first)
-    for complaint in system.invoker.complaints():
+    for complaint in system.invoker.failures_by_function():
         progress_to.print(f"{complaint}; see {system.log}", style="yellow")
     return outcome, decisions
 

@@ -18,7 +18,7 @@ from nodesmith_cli.simulator.localcommands.commands import OK, place_of, show_fa
 from nodesmith_cli.simulator.localcommands.greeting import greet, page_of
 from nodesmith_cli.simulator.localcommands.kubeconfigs import CONTEXT, kubeconfig_at, merged, renamed
 from nodesmith_cli.simulator.localcommands.progress import RunProgress
-from nodesmith_cli.simulator.localcommands.view import screens
+from nodesmith_cli.simulator.localcommands.view import cluster_views
 from nodesmith_formats.decisions.records import writable_state_folder
 from nodesmith_formats.localsystem.reaching import default_kubeconfig, reachable
 from nodesmith_formats.manifests.manifests import Fault, Manifests, load_manifests
@@ -129,7 +129,7 @@ def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
     with Live(console=to, redirect_stdout=False, redirect_stderr=False, auto_refresh=False) as live:
         while not stop.wait(_REFRESH_SECONDS):
             reports = {cluster.name: cluster.report() for cluster in system.clusters}
-            live.update(screens(reports, to.width), refresh=True)
+            live.update(cluster_views(reports, to.width), refresh=True)
 
 
 @contextmanager

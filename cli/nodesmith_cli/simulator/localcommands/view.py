@@ -32,7 +32,7 @@ def screen(report: Report, width: int = WIDTH) -> RenderableType:
     return Group(*parts)
 
 
-def screens(reports: Mapping[str, Report], width: int = WIDTH) -> RenderableType:
+def cluster_views(reports: Mapping[str, Report], width: int = WIDTH) -> RenderableType:
     """Return each cluster's screen under its name; for a single cluster, without the name."""
     if len(reports) == 1:
         return screen(next(iter(reports.values())), width)

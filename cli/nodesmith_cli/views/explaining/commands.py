@@ -163,7 +163,7 @@ def show_pod(name: str, source: RecordSource, *, last: int, output: str, now: da
     search = Search(pod_key(name))
     records, _ = source.records()
     with _reading():
-        search.look(records.newest(last))
+        search.search_records(records.newest(last))
         snapshot = _decoded(records.latest_snapshot())
     report = report_of(search, snapshot, now)
     if report is None:
@@ -181,7 +181,7 @@ def show_nodepools(name: str, source: RecordSource, output: str) -> int:
     from nodesmith.decisions.provisioning.nodepools.onsale import considered
     from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
     from nodesmith.observation.decoding import decode
-    from nodesmith_cli.sharing.foreign import foreign_nodepool, said_of
+    from nodesmith_cli.sharing.foreign import foreign_nodepool, owner_message
 
     record, snapshot = records.newest_inputs()
     catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
@@ -189,7 +189,7 @@ def show_nodepools(name: str, source: RecordSource, output: str) -> int:
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
         foreign_report = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
-        foreign_lines = [f"NodePool {name} {said_of(foreign)}"]
+        foreign_lines = [f"NodePool {name} {owner_message(foreign)}"]
         print_report([foreign_report], foreign_lines, output, lambda: _nodepools([foreign_report]))
         return SAME
     pools = considered(inputs)

@@ -17,7 +17,7 @@ from nodesmith_cli.output.reporting.fleetmap import Kind, class_of, fleet_map
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, figure, section, table
 from nodesmith_cli.output.reporting.markup import Html
-from nodesmith_cli.output.reporting.pricescales import Choice, ladder, money
+from nodesmith_cli.output.reporting.pricescales import Choice, money, price_scale
 from nodesmith_formats.decisions.summaries import disregarded, in_a_sentence
 from nodesmith_formats.prices import HOURS_A_MONTH, estimate_mark
 from nodesmith_formats.wording import counted, some
@@ -235,7 +235,7 @@ def _offerings(kinds: Sequence[Kinds]) -> Iterator[Html]:
     title = "Suitable instance types, with their price"
     head = ("#Nodes", "Type", "Sold", "Zones", "NodePool", "#Pods", "#$/hour", "Alternatives a node")
     text = "Each mark is an instance type that the pods fit on, at its price in the cheapest zone."
-    drawn = figure(ladder(title, choices), text, title) if choices else ""
+    drawn = figure(price_scale(title, choices), text, title) if choices else ""
     yield section(title, drawn, table(head, rows, title))
 
 

@@ -80,7 +80,7 @@ class Search:
     claims: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     mentioned: set[str] = field(default_factory=set)
 
-    def look(self, records: Iterable[Record]) -> None:
+    def search_records(self, records: Iterable[Record]) -> None:
         """Search records, newest first. Superseded records are ignored, since they were not carried out."""
         for record in records:
             self.looked_at += 1

@@ -86,7 +86,7 @@ def _of_candidate(candidate: Candidate, search: Pass) -> StayReason:
     drift = search.drift.get(candidate.name) or candidate.claim.drift
     reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if candidate.pods else Reason.EMPTY
     blocker = None if drift else search.blocker(candidate)
-    blocker = blocker or search.allowed.kept([candidate], reason).get(candidate.name)
+    blocker = blocker or search.allowed.budget_blockers([candidate], reason).get(candidate.name)
     since = candidate.claim.drifted_at if drift else quiet_since(candidate.claim, candidate.node)
     if blocker is not None:
         return _stay(blocker, since)

@@ -17,7 +17,7 @@ from nodesmith_cli.output import printing
 from nodesmith_cli.views.top.actions import Actions
 from nodesmith_cli.views.top.fleet import Fleet
 from nodesmith_cli.views.top.plain import data, sentences
-from nodesmith_cli.views.top.updates import fed
+from nodesmith_cli.views.top.updates import kept_up_to_date
 
 OK = 0
 _FIRST_LOOK_SECONDS = 60.0
@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopRequest:
-    """What to show. `every` is the interval of plain output in seconds, `looks` their number or 0 for no end."""
+    """What to show. `every` is the interval of plain output in seconds, `refreshes` their number or 0 for no end."""
 
     kubeconfig: str = ""
     cluster: str = ""
@@ -34,7 +34,7 @@ class TopRequest:
     order: str = "name"
     words: str = ""
     every: float = 10.0
-    looks: int = 0
+    refreshes: int = 0
     compares: bool = True
     only: Selection = EVERYTHING
     """The nodes, by label, and the pending pods, by namespace, that are listed."""
@@ -45,7 +45,7 @@ def run(request: TopRequest, output: str, clock: Callable[[], datetime]) -> int:
     server = server_of(request.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
     server.get("/version")  # fails at once if the cluster cannot be reached
     fleet = Fleet(request.cluster or context_name(request.kubeconfig), request.only)
-    with fed(fleet, server, request.kubeconfig, clock, compares=request.compares):
+    with kept_up_to_date(fleet, server, request.kubeconfig, clock, compares=request.compares):
         if output == "screen":
             from nodesmith_cli.views.top.screen import TopApp
 
@@ -57,15 +57,15 @@ def run(request: TopRequest, output: str, clock: Callable[[], datetime]) -> int:
 
 def _print(fleet: Fleet, request: TopRequest, output: str, clock: Callable[[], datetime]) -> None:
     _await(fleet)
-    looks = 0
+    refreshes = 0
     while True:
         view = fleet.view(clock())
         if output == "json":
             print(json.dumps(printing.named(data(view, request.order, request.words), "top")), flush=True)
         else:
             print("\n".join(sentences(view, request.order, request.words)), end="\n\n", flush=True)
-        looks += 1
-        if looks == request.looks:
+        refreshes += 1
+        if refreshes == request.refreshes:
             return
         time.sleep(request.every)
 

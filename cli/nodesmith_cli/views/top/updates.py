@@ -45,7 +45,9 @@ _SETTLED_SECONDS = 5.0
 
 
 @contextmanager
-def fed(fleet: Fleet, server: ApiServer, kubeconfig: str, clock: Clock, *, compares: bool) -> Iterator[None]:
+def kept_up_to_date(
+    fleet: Fleet, server: ApiServer, kubeconfig: str, clock: Clock, *, compares: bool
+) -> Iterator[None]:
     """Keep a fleet up to date for the duration of the block, in threads that end with the process.
 
     With `compares`, `nodesmith savings` runs every quarter of an hour in a process of its own, at the lowest priority.

@@ -30,7 +30,7 @@ class Line:
 
 def line(points: Sequence[tuple[datetime, float]], form: str = "{:g}") -> Line | None:
     """Return the chart of values that hold until the next point, None for fewer than two points."""
-    points = thinned(points)
+    points = downsampled(points)
     if len(points) < 2:
         return None
     top = _ceiling(max(value for _, value in points))
@@ -42,7 +42,7 @@ def line(points: Sequence[tuple[datetime, float]], form: str = "{:g}") -> Line |
     return Line(path, f"{path}V100H0Z", ticks, min(values), max(values))
 
 
-def thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
+def downsampled(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
     """Return at most 600 points, with the first and the last."""
     if len(points) <= MOST_POINTS:
         return list(points)

@@ -21,7 +21,7 @@ from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_cli.views.explaining.nodecommand import catalog_of
 from nodesmith_cli.views.top.actions import Actions
 from nodesmith_cli.views.top.fleet import Fleet
-from nodesmith_cli.views.top.updates import fed
+from nodesmith_cli.views.top.updates import kept_up_to_date
 from nodesmith_cli.views.ui.access import LOOPBACK, Gate
 from nodesmith_cli.views.ui.archive import Archive
 from nodesmith_cli.views.ui.pages.kept import PageData
@@ -76,7 +76,7 @@ def serving(request: UiRequest, clock: Callable[[], datetime], used: Callable[[s
         name, sampler, Archive(sources.records), ledger, sources, Actions(api, fleet).explained
     )
     stop = Event()
-    with fed(fleet, api, request.kubeconfig, clock, compares=request.compares):
+    with kept_up_to_date(fleet, api, request.kubeconfig, clock, compares=request.compares):
         sampler.start(stop)
         page_data.archive.start(stop)
         _await(fleet)

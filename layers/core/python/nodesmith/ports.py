@@ -111,7 +111,7 @@ class Store(Protocol):
     def forget_gang(self, gang: Gang) -> None:
         """Remove a gang that is over. Raises Conflict if its revision has changed."""
 
-    def known(self, claims: Collection[str]) -> Collection[str]:
+    def existing_claims(self, claims: Collection[str]) -> Collection[str]:
         """Return the names of those of `claims` that are in the ledger. Cheaper than `load`."""
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
@@ -392,7 +392,7 @@ class VersionedBlobs(Protocol):
 class Heartbeats(Protocol):
     """The heartbeats of one cluster's forwarder (DynamoDB). Every call may raise Transient, Rejected."""
 
-    def beat(self, at: datetime, changed: datetime) -> None:
+    def write_heartbeat(self, at: datetime, changed: datetime) -> None:
         """Write a heartbeat. `changed` is when the last snapshot was taken that was written because of a change."""
 
     def last(self) -> Heartbeat | None:

@@ -28,7 +28,7 @@ class Reading:
     def get(self, target: Target, request: Request) -> Reply:
         """Answer with one object. Raises ApiError 404."""
         revision = self._store.revision(target.resource, target.name, target.namespace)
-        return Reply(target.look(request, self._store.now).one(revision))
+        return Reply(target.presentation(request, self._store.now).one(revision))
 
     def list(self, target: Target, request: Request) -> Reply:
         """Answer with the matching objects, or with a page of them. Raises ApiError 400, 410, 422 or 504."""
@@ -45,7 +45,7 @@ class Reading:
         page, metadata = self._pages.page(revisions, revision, limit)
         if labels or fields:
             metadata.pop("remainingItemCount", None)
-        return Reply(target.look(request, self._store.now).many(page, metadata))
+        return Reply(target.presentation(request, self._store.now).many(page, metadata))
 
     def watch(self, target: Target, request: Request) -> Stream:
         """Answer with a stream of changes. Raises ApiError 400, 422 or 500."""
@@ -61,7 +61,7 @@ class Reading:
         if initial_events is not None and not request.flag("sendInitialEvents") and since is None:
             since = self._store.history.revision
         options = WatchOptions(
-            presentation=target.look(request, self._store.now),
+            presentation=target.presentation(request, self._store.now),
             namespace=target.namespace,
             tests=[test for test in tests if test],
             since=since,

@@ -23,7 +23,7 @@ class Target:
     name: str = ""
     subresource: str = ""
 
-    def look(self, request: Request, now: Clock) -> Presentation:
+    def presentation(self, request: Request, now: Clock) -> Presentation:
         """Return the form in which the client requests the target."""
         include = request.query.get("includeObject", "Metadata")
         return Presentation(form_asked(request.accept), self.resource, self.version, include, now)

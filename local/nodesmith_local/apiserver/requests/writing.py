@@ -96,7 +96,7 @@ class Writing:
         """Delete one object. Raises ApiError 404 or 409."""
         last, gone = self._store.delete(target.resource, target.name, target.namespace, _deletion(request))
         if not gone or target.resource.name == "pods":
-            return reply(target.look(request, self._store.now).shaped(last))
+            return reply(target.presentation(request, self._store.now).shaped(last))
         details = {"name": target.name, "kind": target.resource.plural, "uid": last["metadata"]["uid"]}
         return _deleted(details | ({"group": target.resource.group} if target.resource.group else {}))
 
@@ -112,7 +112,7 @@ class Writing:
                 if self._store.find(target.resource, name, namespace) is not None:
                     self._store.delete(target.resource, name, namespace, options)
         metadata = {"resourceVersion": str(self._store.history.revision)}
-        return Reply(target.look(request, self._store.now).many(doomed, metadata))
+        return Reply(target.presentation(request, self._store.now).many(doomed, metadata))
 
     def _scaled(self, target: Target, scale: View, write: Write) -> Reply:
         after = scaled(self._store, target.resource, self._existing(target), scale, write)
@@ -122,7 +122,7 @@ class Writing:
         return self._store.get(target.resource, target.name, target.namespace)
 
     def _applied(self, target: Target, request: Request, obj: View, write: Write, code: int = 200) -> Reply:
-        return reply(target.look(request, self._store.now).shaped(obj), code, tuple(write.warnings))
+        return reply(target.presentation(request, self._store.now).shaped(obj), code, tuple(write.warnings))
 
 
 def _check_named(config: object) -> None:

@@ -37,7 +37,7 @@ _PRIORITIES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
 
 
-def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
+def created_object(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
     """Return the object as it is first stored. Raises ApiError 400, 403, 404 (namespace) or 422."""
     obj["metadata"] = _identity(history, served, obj, now)
     if served.status and served.kind != "Node":  # A kubelet creates its node with a status.

@@ -25,7 +25,7 @@ from nodesmith_formats.kubernetes.objects import Clock, Object, View, clone, dig
 from nodesmith_formats.kubernetes.selectors import field_matcher, label_matcher
 from nodesmith_local.apiserver.storage import crds
 from nodesmith_local.apiserver.storage.apply import applied
-from nodesmith_local.apiserver.storage.creation import born
+from nodesmith_local.apiserver.storage.creation import created_object
 from nodesmith_local.apiserver.storage.deletion import DeleteOptions, Deletions
 from nodesmith_local.apiserver.storage.drafts import Write, changed, check, decoded
 from nodesmith_local.apiserver.storage.history import History, Key, Revision, Watcher
@@ -110,7 +110,7 @@ class Store:
         """Create an object. Raises ApiError 400, 403, 404 (namespace), 409 or 422."""
         served, write = self.resource(resource), write or Write()
         with self.history.lock:
-            new = born(self.history, served, clone(dict(obj)), write, self.now)
+            new = created_object(self.history, served, clone(dict(obj)), write, self.now)
             key = (namespace_of(new), name_of(new))
             if self.history.find(served.name, key):
                 raise already_exists(served.name, key[1])

@@ -82,7 +82,7 @@ class Joining:
         """Set the node's conditions to those of a node whose network is up."""
         self._patch(name, {"status": {"conditions": conditions(True, now)}}, "status")
 
-    def beat(self, name: str, now: datetime) -> None:
+    def renew_lease(self, name: str, now: datetime) -> None:
         """Renew the node's lease, and post its status again if its Ready condition has become Unknown."""
         node = self._objects.find("nodes", name)
         if node is None:

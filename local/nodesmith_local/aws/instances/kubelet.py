@@ -47,7 +47,7 @@ class Machines(Protocol):
 class _Progress:
     """One instance's progress. `node` is empty before the instance joins and after it has left.
 
-    `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write.
+    `failure` is the reason why it will never join. `held_up` means that the API server refused its last write.
     `reported` is the last state of its end that EC2 has announced. `pull_seconds` is how long it pulls images before
     it joins. `halted_at` is when it was asked to stop.
     """
@@ -55,7 +55,7 @@ class _Progress:
     stage: Stage
     since: datetime
     node: str = ""
-    trouble: str = ""
+    failure: str = ""
     held_up: bool = False
     heartbeat: datetime | None = None
     reported: str = ""
@@ -100,12 +100,12 @@ class Kubelets:
         while not stop.wait(_LOOK_SECONDS):
             self.step(clock.now())
 
-    def troubles(self) -> dict[str, str]:
+    def failures(self) -> dict[str, str]:
         """Return the instances that will never join, each with the reason."""
         return {
-            instance_id: progress.trouble
+            instance_id: progress.failure
             for instance_id, progress in self._progress_of.items()
-            if progress.trouble
+            if progress.failure
         }
 
     def step(self, now: datetime) -> None:
@@ -151,7 +151,7 @@ class Kubelets:
                 self._beat(progress, now)
 
     def _advance(self, machine: Machine, progress: _Progress, now: datetime) -> None:
-        while progress.stage < Stage.READY and not progress.trouble:
+        while progress.stage < Stage.READY and not progress.failure:
             following = Stage(progress.stage + 1)
             due = (
                 progress.since + progress.delays.until(following, machine.id) + _pulling(following, progress)
@@ -170,7 +170,7 @@ class Kubelets:
                 try:
                     progress.node = self._joining.register(machine, now)
                 except Unusable as error:
-                    progress.trouble = str(error)
+                    progress.failure = str(error)
             case Stage.INITIALIZED:
                 self._joining.initialize(machine, progress.node)
             case Stage.READY:
@@ -182,7 +182,7 @@ class Kubelets:
 
     def _beat(self, progress: _Progress, now: datetime) -> None:
         progress.heartbeat = now
-        self._joining.beat(progress.node, now)
+        self._joining.renew_lease(progress.node, now)
 
     def _halt(self, machine: Machine, progress: _Progress, now: datetime) -> None:
         """Stop an instance: its kubelet falls silent at once, and EC2 shows it as stopped a little later."""

@@ -100,4 +100,4 @@ def test_an_empty_request_does_not_count_as_a_call() -> None:
     cloud, _, metrics = measured()
     cloud.launch([])
     cloud.terminate([])
-    assert metrics.patience is None
+    assert metrics.delay is None

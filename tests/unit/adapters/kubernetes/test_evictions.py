@@ -259,7 +259,7 @@ def test_evictions_are_counted_by_status_code(
     found = metrics.take().counters["pods_eviction_requests_total"]
     assert {code: times for ((_, code),), times in found.items()} == counted
     cluster.delete_pods(PODS[6:9])
-    assert metrics.patience is None, "a deletion is no eviction"
+    assert metrics.delay is None, "a deletion is no eviction"
 
 
 def test_each_attempt_of_a_failing_eviction_is_counted() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.access.kubeconfigs import loaded
+from nodesmith_cli.access.kubeconfigs import load_configuration
 from nodesmith_formats.localsystem.reaching import local_system
 
 CONFIG = """
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_file_that_is_no_kubeconfig_is_refused(file: Path, text: bytes, why: str) -> None:
     file.write_bytes(text)
     with pytest.raises(Rejected, match=f"--kubeconfig shop: {why}"):
-        loaded(str(file), "", "--kubeconfig shop")
+        load_configuration(str(file), "", "--kubeconfig shop")
 
 
 def test_an_exec_plugin_that_fails_is_named_before_any_request(
@@ -52,10 +52,10 @@ def test_an_exec_plugin_that_fails_is_named_before_any_request(
 ) -> None:
     file.write_text(exec_plugin("echo the session has expired >&2; exit 3"))
     with pytest.raises(Rejected, match=r"no credentials: exec: process returned 3\. the session has expired"):
-        loaded(str(file), "", "--kubeconfig shop")
+        load_configuration(str(file), "", "--kubeconfig shop")
     file.write_text(CONFIG % "{exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin}}")
     with pytest.raises(Rejected, match=r"no credentials: .*No such file or directory: 'no-such-plugin'"):
-        loaded(str(file), "", "--kubeconfig shop")
+        load_configuration(str(file), "", "--kubeconfig shop")
     assert capfd.readouterr().err == ""
 
 
@@ -64,7 +64,7 @@ def test_the_token_of_an_exec_plugin_is_used(file: Path) -> None:
     (file.parent / "credential.json").write_text(
         '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}}'
     )
-    assert loaded(str(file), "", "--kubeconfig shop").api_key == {"BearerToken": "Bearer secret"}
+    assert load_configuration(str(file), "", "--kubeconfig shop").api_key == {"BearerToken": "Bearer secret"}
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def test_a_pod_whose_nodes_were_launched_in_vain_says_so(tmp_path: Path) -> None
 def test_ages_are_shown_and_never_negative() -> None:
     _, written = decided(pods(shape()))
     search = Search("default/web-0000")
-    search.look([written])
+    search.search_records([written])
 
     later = report_of(search, None, NOW + timedelta(seconds=90))
     earlier = report_of(search, None, NOW - timedelta(seconds=90))

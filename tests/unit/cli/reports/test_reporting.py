@@ -13,7 +13,7 @@ from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.flows import Box, Column, Link, flow
 from nodesmith_cli.output.reporting.frame import Card, page, section, table
 from nodesmith_cli.output.reporting.markup import Html, element, fitted, text, width_of
-from nodesmith_cli.output.reporting.pricescales import Choice, ladder
+from nodesmith_cli.output.reporting.pricescales import Choice, price_scale
 from nodesmith_cli.output.reporting.style import DARK, LIGHT, SHAPE_ON, TEXT_ON
 from nodesmith_cli.output.reporting.timelines import NodeSpan, timeline
 
@@ -33,7 +33,7 @@ PICTURES: dict[str, Callable[[str], Html]] = {
         [Column(name, (Box("a", name, (name,)),)), Column(name, (Box("b", name, (name,)),))],
         [Link("a", "b", 1)],
     ),
-    "ladder": lambda name: ladder(name, [Choice(name, 1, (1, 2), name)]),
+    "ladder": lambda name: price_scale(name, [Choice(name, 1, (1, 2), name)]),
     "table": lambda name: table((name,), [(name,)], name),
     "page": lambda name: page(name, name, [Card(name, name, name, (name,))], [section(name, name)], name),
 }

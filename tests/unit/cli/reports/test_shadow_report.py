@@ -22,7 +22,7 @@ from nodesmith.model.costs.shadow import (
     Tally,
     write_shadow,
 )
-from nodesmith_cli.costs.shadowing.command import kept, print_shadow
+from nodesmith_cli.costs.shadowing.command import print_shadow, stored_shadow
 from nodesmith_cli.costs.shadowing.output import page
 from nodesmith_cli.costs.shadowing.placements import checked
 from nodesmith_cli.costs.shadowing.report import report
@@ -124,9 +124,9 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_cluster_that_is_not_observed_is_told_how_to_observe_it() -> None:
     blobs = FakeBlobs()
     with pytest.raises(Rejected, match="`nodesmith connect web --observe` begins to watch it"):
-        kept(blobs.get, "web")
+        stored_shadow(blobs.get, "web")
     blobs.put(shadow_key("web"), write_shadow(shadow()))
-    assert kept(blobs.get, "web").cluster == "web"
+    assert stored_shadow(blobs.get, "web").cluster == "web"
 
 
 def placed(*keys: str, kind: str = "m.large") -> Fleet:

@@ -23,7 +23,7 @@ from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.costs.commitments import with_commitments
 from nodesmith_cli.costs.savings.analysis import Analysis, analysed, parsed_nodes, prepared
 from nodesmith_cli.costs.savings.capacity import Parts, families, workload_of
-from nodesmith_cli.costs.savings.fleet import unhurried
+from nodesmith_cli.costs.savings.fleet import with_accumulated_budgets
 from nodesmith_cli.costs.savings.reading import Cluster, Usage
 from tests import builders
 from tests.builders import catalog
@@ -204,9 +204,9 @@ def test_budgets_limit_speed_unless_they_forbid_everything() -> None:
     slow = nodepool(disruption={"budgets": [{"nodes": "1"}]})
     never = nodepool(disruption={"budgets": [{"nodes": "0"}, {"nodes": "5"}]})
     at_night = nodepool(disruption={"budgets": [{"nodes": "0", "schedule": "@daily", "duration": "8h"}]})
-    assert unhurried(slow)["spec"]["disruption"]["budgets"] == [{"nodes": "100%"}]
-    assert unhurried(never)["spec"]["disruption"]["budgets"] == [{"nodes": "0"}]
-    assert unhurried(at_night)["spec"]["disruption"]["budgets"] == [{"nodes": "100%"}]
+    assert with_accumulated_budgets(slow)["spec"]["disruption"]["budgets"] == [{"nodes": "100%"}]
+    assert with_accumulated_budgets(never)["spec"]["disruption"]["budgets"] == [{"nodes": "0"}]
+    assert with_accumulated_budgets(at_night)["spec"]["disruption"]["budgets"] == [{"nodes": "100%"}]
 
 
 def test_a_frozen_nodepool_keeps_its_nodes_out_of_reach() -> None:

@@ -341,7 +341,7 @@ class TestSpendingLimits:
         }
         found = list(limit_findings(Region("", (near, over, bad), ("a", "b"), shares), NOW))
         assert [each.kind for each in found] == ["LimitNearlyReached", "LimitReached", "LimitUnreadable"]
-        assert found[1].said == "SpendingLimit over: 1 USD a month"
+        assert found[1].message == "SpendingLimit over: 1 USD a month"
 
 
 def test_a_ledger_with_spending_is_read_as_it_was_written() -> None:

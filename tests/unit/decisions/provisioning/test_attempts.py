@@ -242,13 +242,13 @@ def test_the_second_follows_at_once() -> None:
 def test_a_node_for_pods_whose_nodes_were_removed_continues_the_longest_row_of_removals() -> None:
     removed = [
         replace(
-            ended(bought(9 * MINUTE, name=f"default-{again}", again=again), "Drifted"),
+            ended(bought(9 * MINUTE, name=f"default-{again}", removals_before=again), "Drifted"),
             attempts=FrozenMap({WORKLOAD: 1}),
         )
         for again in (2, 0, 1)
     ]
     (again,) = decided(removed, [WAITING]).nodes
-    assert again.claim.again == 3
+    assert again.claim.removals_before == 3
 
 
 def test_the_third_waits_and_shows_the_reason() -> None:

@@ -196,7 +196,7 @@ def test_a_reset_that_is_no_time_is_reported_and_resets_nothing(value: str) -> N
 
 
 def test_a_third_replacement_in_a_row_stops_replacements_and_not_launches() -> None:
-    row = [bought(10 * MINUTE, USED, again=n, name=f"default-{n}") for n in range(4)]
+    row = [bought(10 * MINUTE, USED, removals_before=n, name=f"default-{n}") for n in range(4)]
     health = judged(row)
     assert (health.launches.is_tripped, health.moves.why) == (False, PurchaseFailure.MOVED_AGAIN)
     assert not judged(row[:3]).moves.is_tripped

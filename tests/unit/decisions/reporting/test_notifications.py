@@ -241,7 +241,7 @@ def test_what_the_bus_refuses_is_sent_by_the_next_run() -> None:
 
 def test_an_object_that_cannot_be_written_or_read_fails_no_run() -> None:
     scene = Scene()
-    scene.blobs.objects[notified_key(CLUSTER)] = b'{"told": 7}'
+    scene.blobs.objects[notified_key(CLUSTER)] = b'{"sent": 7}'
     assert scene.notify(bought("a")) == 1
     scene.blobs.down = True
     assert scene.notify(bought("a"), bought("b")) == 0
@@ -257,7 +257,7 @@ def test_two_processes_keep_what_each_has_sent() -> None:
     other.notify(bought("a"), bought("b"))
     scene.notify(bought("a"), bought("b"), bought("c"))
     assert [each.key for each in scene.bus.sent] == ["a", "b", "c"]
-    assert len(json.loads(scene.blobs.objects[notified_key(CLUSTER)])["told"]) == 3
+    assert len(json.loads(scene.blobs.objects[notified_key(CLUSTER)])["sent"]) == 3
 
 
 def test_runs_and_hours_have_a_limit_whatever_happens() -> None:

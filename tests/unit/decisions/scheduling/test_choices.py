@@ -12,7 +12,7 @@ def test_without_a_script_things_stay_in_order_and_all_are_taken() -> None:
     choices = Choices()
 
     assert choices.first(("domain", "web"), NAMES) == NAMES
-    assert choices.some(("capacity", "web", "node-1"), 7) == 7
+    assert choices.share_of(("capacity", "web", "node-1"), 7) == 7
 
 
 def test_a_script_puts_one_thing_first_and_leaves_the_others_in_order() -> None:
@@ -31,14 +31,14 @@ def test_a_script_does_not_affect_other_choices() -> None:
 def test_a_node_may_get_all_pods_none_all_but_one_or_one() -> None:
     name = "capacity", "web", "node-1"
 
-    assert [Choices({name: option}).some(name, 5) for option in range(4)] == [5, 0, 4, 1]
-    assert [Choices({name: option}).some(name, 2) for option in range(3)] == [2, 0, 1]
+    assert [Choices({name: option}).share_of(name, 5) for option in range(4)] == [5, 0, 4, 1]
+    assert [Choices({name: option}).share_of(name, 2) for option in range(3)] == [2, 0, 1]
 
 
 def test_an_option_that_no_longer_exists_is_not_taken() -> None:
     name = "capacity", "web", "node-1"
 
-    assert Choices({name: 3}).some(name, 1) == 1
+    assert Choices({name: 3}).share_of(name, 1) == 1
     assert Choices({("domain", "web"): 3}).first(("domain", "web"), NAMES[:2]) == NAMES[:2]
 
 
@@ -46,7 +46,7 @@ def test_a_single_option_is_not_recorded_as_a_choice() -> None:
     choices = Choices()
 
     choices.first(("domain", "web"), NAMES[:1])
-    choices.some(("capacity", "web", "node-1"), 0)
+    choices.share_of(("capacity", "web", "node-1"), 0)
     assert not choices.met
     choices.first(("domain", "web"), NAMES)
     assert choices.met == {("domain", "web"): 4}
@@ -60,9 +60,9 @@ def test_a_demand_does_without_a_source_only_if_a_script_asks_for_that() -> None
     second = Choices({name: 1})
 
     assert not first.bars("reserved", web)
-    assert first.barred == frozenset()
+    assert first.excluded == frozenset()
     assert second.bars("reserved", web)
-    assert second.barred == {name}
+    assert second.excluded == {name}
     assert not second.bars("other", web)
     assert not second.bars("reserved", db)
 
@@ -70,6 +70,6 @@ def test_a_demand_does_without_a_source_only_if_a_script_asks_for_that() -> None
 def test_a_single_attempt_takes_the_first_option_and_notes_none() -> None:
     choices = Choices(is_single=True)
 
-    assert (choices.pick(("domain", "web"), 3), choices.some(("capacity", "web"), 5)) == (0, 5)
+    assert (choices.pick(("domain", "web"), 3), choices.share_of(("capacity", "web"), 5)) == (0, 5)
     assert choices.first(("domain", "web"), NAMES) == NAMES
     assert not choices.met

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.scheduling.demands import provisionable, unserved
-from nodesmith.decisions.termination.evictions import kept
+from nodesmith.decisions.termination.evictions import not_evictable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -197,7 +197,7 @@ def test_pods_that_cannot_be_evicted_are_provided_for_only_before_the_deadline_o
     hurried = replace(ending, deadline=NOW + timedelta(minutes=1))
 
     def provided_for(ends: NodeClaim) -> bool:
-        return bool(provisionable(seen.pods, {"going"}, kept(seen, [ends], NOW))[0])
+        return bool(provisionable(seen.pods, {"going"}, not_evictable(seen, [ends], NOW))[0])
 
     assert provided_for(ending) == is_provided_for
     assert provided_for(hurried) == (annotation != "true")

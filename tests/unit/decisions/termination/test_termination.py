@@ -15,7 +15,7 @@ from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.evictions import (
     Allowances,
     drain,
-    kept,
+    not_evictable,
     protected_for,
     refuses_disruption,
 )
@@ -259,7 +259,7 @@ def test_a_pod_whose_phase_is_pending_goes_whatever_budgets_say(budgets: int) ->
     found = steps(seen(pods, budgets=guards))
     assert pods_of(found) == [pods[0].key]
     assert [pod.budget for c in found if isinstance(c, Evict) for pod in c.pods] == [""]
-    assert not kept(seen(pods, budgets=guards), [ENDING], NOW)(pods[0])
+    assert not not_evictable(seen(pods, budgets=guards), [ENDING], NOW)(pods[0])
 
 
 def test_a_node_is_no_candidate_while_a_budget_keeps_its_starting_pod() -> None:

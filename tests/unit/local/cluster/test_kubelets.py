@@ -356,7 +356,7 @@ def test_a_deleted_node_stays_deleted() -> None:
     world.after(60)
     world.after(90)
     assert world.node() is None
-    assert world.kubelets.troubles() == {}
+    assert world.kubelets.failures() == {}
 
 
 def test_kwok_handles_a_nodes_lease_and_pods_from_the_start() -> None:
@@ -444,7 +444,7 @@ def test_an_instance_with_unusable_user_data_never_joins_and_says_why(text: str,
     world.after(0)
     world.after(600)
     assert world.node() is None
-    assert why in world.kubelets.troubles()["i-0aaa"]
+    assert why in world.kubelets.failures()["i-0aaa"]
     with pytest.raises(Unusable, match=why):
         parse_user_data(text)
 
@@ -455,7 +455,7 @@ def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
     world.after(0)
     world.after(600)
     assert world.node() is None
-    assert "https://elsewhere" in world.kubelets.troubles()["i-0aaa"]
+    assert "https://elsewhere" in world.kubelets.failures()["i-0aaa"]
 
 
 def test_in_an_ipv6_cluster_a_node_shows_its_ipv6_address_and_without_one_it_never_joins() -> None:
@@ -469,14 +469,14 @@ def test_in_an_ipv6_cluster_a_node_shows_its_ipv6_address_and_without_one_it_nev
     without.after(0)
     without.after(600)
     assert without.node() is None
-    assert "Services have IPv6 addresses (fd12::/108)" in without.kubelets.troubles()["i-0aaa"]
+    assert "Services have IPv6 addresses (fd12::/108)" in without.kubelets.failures()["i-0aaa"]
 
 
 def test_an_instance_of_an_unknown_type_never_joins() -> None:
     world = World(booting(instance_type="z9.mega"))
     world.after(0)
     world.after(600)
-    assert "z9.mega" in world.kubelets.troubles()["i-0aaa"]
+    assert "z9.mega" in world.kubelets.failures()["i-0aaa"]
 
 
 def test_one_instance_in_trouble_does_not_hold_up_the_others() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith_local.controlplane import ControlPlane, User
-from nodesmith_local.controlplane.authenticator import Authenticator, nobody
+from nodesmith_local.controlplane.authenticator import Authenticator, no_user
 from nodesmith_local.controlplane.process import Died
 from tests.fakes.programs import programs
 from tests.patience import eventually
@@ -159,12 +159,12 @@ def test_only_known_tokens_authenticate_as_their_users() -> None:
         user = {"username": "nodesmith", "groups": ["observers", "writers"]}
         assert asked(authenticator, "a") == {"authenticated": True, "user": user}
         assert asked(authenticator, "b") == {"authenticated": False}
-    with Authenticator(nobody) as authenticator:
+    with Authenticator(no_user) as authenticator:
         assert asked(authenticator, "a") == {"authenticated": False}
 
 
 def test_an_authenticator_frees_its_port() -> None:
-    with Authenticator(nobody) as authenticator:
+    with Authenticator(no_user) as authenticator:
         port = int(authenticator.kubeconfig()["clusters"][0]["cluster"]["server"].split(":")[2].strip("/"))
         assert listens(port)
     assert not listens(port)

@@ -279,7 +279,7 @@ def test_an_event_that_always_fails_ends_in_the_dead_letters(
             FunctionName="nodesmith-repair", Qualifier="live", InvocationType="Event", Payload=b"{}"
         )
         eventually(lambda: waiting(deployment.dead_letters_url) == 1)
-        assert running.invoker.complaints() == [
+        assert running.invoker.failures_by_function() == [
             "function repair failed 3 times, last with RuntimeError: a bug"
         ]
     (message,) = client("sqs").receive_message(QueueUrl=deployment.dead_letters_url)["Messages"]

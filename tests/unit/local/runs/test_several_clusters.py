@@ -21,7 +21,7 @@ from nodesmith_cli.main import app
 from nodesmith_cli.simulator.localcommands.greeting import greeting
 from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
 from nodesmith_cli.simulator.localcommands.upcommand import line_of
-from nodesmith_cli.simulator.localcommands.view import screens
+from nodesmith_cli.simulator.localcommands.view import cluster_views
 from nodesmith_cli.views.explaining.commands import RecordSource
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from nodesmith_formats.manifests.places import numbered
@@ -49,7 +49,7 @@ def kubeconfig(server: str) -> dict[str, Any]:
 
 def drawn(*clusters: str) -> str:
     file = io.StringIO()
-    Console(file=file, width=120).print(screens(dict.fromkeys(clusters, NOTHING)))
+    Console(file=file, width=120).print(cluster_views(dict.fromkeys(clusters, NOTHING)))
     return file.getvalue()
 
 

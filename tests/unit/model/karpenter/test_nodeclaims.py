@@ -23,7 +23,7 @@ FULLEST = NodeClaim(
     phase=Phase.TERMINATED,
     phase_since=CREATED + timedelta(seconds=50),
     use="Used",
-    again=2,
+    removals_before=2,
     nodepool_uid="0-1",
     provisioner="legacy",
     nodepool_hash="11",

@@ -150,7 +150,7 @@ def _decided(data: PageData, key: str) -> dict[str, Any] | None:
     search = Search(key)
     newest = [decision.id for decision in data.archive.decisions[: -_SEARCHED - 1 : -1]]
     try:
-        search.look(records.read(decision) for decision in newest)
+        search.search_records(records.read(decision) for decision in newest)
         return pod_report(search, None, data.sampler.clock())
     except (NodesmithError, KeyError, TypeError, ValueError):
         return None

@@ -23,13 +23,13 @@ from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
 from nodesmith.adapters.ec2.instances import (
     LIVING,
     current_notices,
+    describe_filter,
     described,
     ours,
     parts,
     start,
     stop,
     terminate,
-    where,
 )
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -130,7 +130,7 @@ class AwsCloud:
             by_claim[instance.claim] = (*by_claim.get(instance.claim, ()), instance)
         untagged = {known[name]: name for name in claims if known.get(name) and name not in by_claim}
         for ids in parts(untagged):
-            for instance in described(self._client("ec2"), where("instance-id", *ids)):
+            for instance in described(self._client("ec2"), describe_filter("instance-id", *ids)):
                 name = untagged[instance.id]
                 by_claim[name] = (replace(instance, claim=name),)
         return by_claim
@@ -157,7 +157,7 @@ class AwsCloud:
 
     def owned_instances(self) -> list[Instance]:
         """Return the living instances that carry all tags that IAM requires for termination. Raises Transient."""
-        tagged = *ours(self._settings.cluster_name), where("tag-key", NODEPOOL)
+        tagged = *ours(self._settings.cluster_name), describe_filter("tag-key", NODEPOOL)
         return list(described(self._client("ec2"), *tagged, LIVING))
 
     def living(self, instances: Collection[str]) -> frozenset[str]:
@@ -167,7 +167,7 @@ class AwsCloud:
         """
         alive_ids: set[str] = set()
         for ids in parts(instances):
-            alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
+            alive = described(self._client("ec2"), describe_filter("instance-id", *ids), LIVING)
             alive_ids |= {instance.id for instance in alive}
         return frozenset(alive_ids)
 
@@ -259,9 +259,9 @@ class AwsCloud:
 
     def _tagged(self, key: str, values: Collection[str]) -> Iterator[Instance]:
         """Yield this cluster's instances whose tag `key` has one of these values."""
-        cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
+        cluster = describe_filter(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
         for chunk in parts(values):
-            yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *chunk))
+            yield from described(self._client("ec2"), cluster, describe_filter(f"tag:{key}", *chunk))
 
     def _looked_up(self, request: LaunchRequest) -> Sequence[Instance]:
         """Return the instances that a request already has: its whole fleet, or its claim's living instances."""

@@ -20,7 +20,7 @@ from nodesmith.adapters.aws.calls import (
     rows,
     transient_errors,
 )
-from nodesmith.adapters.ec2.instances import ours, where
+from nodesmith.adapters.ec2.instances import describe_filter, ours
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODECLASS, REGION
 from nodesmith.model.commands import Owned, OwnedKind
@@ -46,7 +46,7 @@ _GONE = frozenset(
 def listed(kind: OwnedKind, client: Client, settings: Settings) -> list[Owned]:
     """Return the cluster's resources of one kind. Raises Transient, also for a denied call."""
     made_by_us = ours(settings.cluster_name)
-    detached = [*made_by_us, where("status", "available")]
+    detached = [*made_by_us, describe_filter("status", "available")]
     with as_transient(f"listing of kind {kind}"):
         match kind:
             case OwnedKind.LAUNCH_TEMPLATE:
@@ -142,7 +142,7 @@ def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
 
     Another role has another profile, so that existing nodes keep theirs.
     """
-    identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, bare(nodeclass.role)))
+    identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, bare_role_name(nodeclass.role)))
     return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:PROFILE_HASH_LENGTH]}"
 
 
@@ -156,7 +156,7 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
 
     Raises Unresolved if the role does not exist or nodesmith may not use it.
     """
-    name, role = profile_name(nodeclass, cluster, region), bare(nodeclass.role)
+    name, role = profile_name(nodeclass, cluster, region), bare_role_name(nodeclass.role)
     if not role:
         raise Unresolved(
             "RoleNotFound", f"spec.role {nodeclass.role!r} names no role: name an IAM role of this account"
@@ -238,6 +238,6 @@ def _create(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: 
             raise
 
 
-def bare(role: str) -> str:
+def bare_role_name(role: str) -> str:
     """Return a role name without its path, as IAM accepts and returns it."""
     return role.rpartition("/")[2]

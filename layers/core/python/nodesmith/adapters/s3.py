@@ -222,7 +222,7 @@ class MetricsWriter:
 
     def _is_due(self, now: datetime) -> bool:
         """Return whether a write is due. A failed write is retried soon, but not with each run."""
-        patience = SOON if self._is_left else self._metrics.patience
+        patience = SOON if self._is_left else self._metrics.delay
         if patience is None:
             return False
         is_due = self._tried_at is None or now - self._tried_at >= patience

@@ -62,11 +62,11 @@ class Clusters:
 class _Outcome:
     """The outcome of an event: the hints to retry, and the errors of failed runs."""
 
-    again: list[Hint] = field(default_factory=list)
+    to_retry: list[Hint] = field(default_factory=list)
     errors: list[tuple[Telemetry, Exception]] = field(default_factory=list)
 
 
-def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
+def concern_handler(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
     """Return the handler of a concern, which runs once for all of a cluster's hints in an event."""
     collect_seldom()
     clusters = Clusters(parts, compose)
@@ -126,8 +126,8 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
             report = run()
         for reason in report.rejected:
             telemetry.rejected(reason)
-        if report.again:
-            outcome.again.append(hint)
+        if report.retries_soon:
+            outcome.to_retry.append(hint)
         succeeded, due = True, report.due
     except Rejected as error:
         telemetry.rejected(str(error))
@@ -135,7 +135,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         telemetry.failed(error)
     except Exception as error:  # noqa: BLE001 - retried, or raised, once the other clusters are served
         outcome.errors.append((telemetry, error))
-        outcome.again.append(hint)
+        outcome.to_retry.append(hint)
     finally:
         if cluster_parts is not None:
             cluster_parts.health.ran(succeeded, telemetry.take_symptoms(), due)
@@ -149,7 +149,7 @@ def _try_again(parts: Parts, outcome: _Outcome) -> None:
     for telemetry, error in outcome.errors:
         telemetry.failed(error)
     given_up: list[Hint] = []
-    for hint in outcome.again:
+    for hint in outcome.to_retry:
         seconds = retry_seconds(hint.attempt)
         if seconds is None:
             given_up.append(hint)

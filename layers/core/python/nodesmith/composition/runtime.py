@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from nodesmith.composition.handlers import Handler, Run, looking
+from nodesmith.composition.handlers import Handler, Run, concern_handler
 from nodesmith.composition.parts import ClusterParts, Parts, now
 from nodesmith.controllers.runs import Report
 from nodesmith.model.functions import Concern
@@ -83,7 +83,7 @@ def provisioning() -> Handler:
             if usage is not None:
                 usage.keep(inputs)
 
-        run = replace(_provisioning(parts), rehearse=rehearse, afterwards=afterwards)
+        run = replace(_provisioning(parts), rehearse=rehearse, when_nothing_bought=afterwards)
 
         def provision_once() -> Report:
             outcome = provision(run)
@@ -92,7 +92,7 @@ def provisioning() -> Handler:
 
         return provision_once
 
-    return looking(Parts(Concern.PROVISIONING, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.PROVISIONING, *LEDGER_AND_EC2), composed)
 
 
 def _provisioning(parts: ClusterParts) -> Provisioning:
@@ -139,7 +139,7 @@ def interruption() -> Handler:
 
         return lambda: _logged(parts, handle_notices(run))
 
-    return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 
 
 def disruption() -> Handler:
@@ -166,7 +166,7 @@ def disruption() -> Handler:
 
         return disrupt_once
 
-    return looking(Parts(Concern.DISRUPTION, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.DISRUPTION, *LEDGER_AND_EC2), composed)
 
 
 def lifecycle() -> Handler:
@@ -206,7 +206,7 @@ def lifecycle() -> Handler:
 
         return follow_once
 
-    return looking(Parts(Concern.LIFECYCLE, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.LIFECYCLE, *LEDGER_AND_EC2), composed)
 
 
 def termination() -> Handler:
@@ -238,7 +238,7 @@ def termination() -> Handler:
 
         return end_nodes_once
 
-    return looking(Parts(Concern.TERMINATION, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.TERMINATION, *LEDGER_AND_EC2), composed)
 
 
 def readiness() -> Handler:
@@ -253,7 +253,7 @@ def readiness() -> Handler:
 
         return make_ready_once
 
-    return looking(Parts(Concern.READINESS, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.READINESS, *LEDGER_AND_EC2), composed)
 
 
 def observation() -> Handler:
@@ -276,7 +276,7 @@ def observation() -> Handler:
         # The report has no `due`: dispatch decides when observation is due.
         return lambda: _logged(parts, Report(Counter(SnapshotsWritten=int(observe(run)))))
 
-    return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
+    return concern_handler(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
 
 def garbagecollection() -> Handler:
@@ -298,7 +298,7 @@ def garbagecollection() -> Handler:
 
         return collect_once
 
-    return looking(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
+    return concern_handler(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
 
 
 def _booking(parts: ClusterParts) -> Booking:
@@ -347,7 +347,7 @@ def repair() -> Handler:
 
         return repair_once
 
-    return looking(Parts(Concern.REPAIR, "ssm", "sts", "s3", "dynamodb"), composed)
+    return concern_handler(Parts(Concern.REPAIR, "ssm", "sts", "s3", "dynamodb"), composed)
 
 
 def shadow() -> Handler:
@@ -368,4 +368,4 @@ def shadow() -> Handler:
         )
         return lambda: _logged(parts, watch(run))
 
-    return looking(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)
+    return concern_handler(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)

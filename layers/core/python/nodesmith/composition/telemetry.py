@@ -65,7 +65,7 @@ class Telemetry:
             concern=finding.concern,
             kind=finding.kind,
             meaning=meaning,
-            said=finding.said,
+            detail=finding.message,
         )
 
     def take_symptoms(self) -> Mapping[str, str]:

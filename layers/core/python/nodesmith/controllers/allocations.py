@@ -24,8 +24,8 @@ from nodesmith.decisions.allocations.nodes import (
     billed_usage,
     ended_at,
     followed,
+    new_outcome,
     nodes_of,
-    opened,
     priced,
     prices_of,
 )
@@ -95,7 +95,7 @@ class Objects(Blobs, VersionedBlobs, Protocol):
 class BookedMemory:
     """What a process remembers: the end of the last hour that it knows to be booked."""
 
-    through: datetime | None = None
+    booked_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ class BookingReport:
 class State:
     """What the booking of the next hour needs.
 
-    Hours until `through` are booked. `prices` are those of the catalogue whose version is `catalog_tag`, for the nodes
-    of the last hour. `moves` are those whose outcome is not settled.
+    Hours until `booked_until` are booked. `prices` are those of the catalogue whose version is `catalog_tag`, for the
+    nodes of the last hour. `moves` are those whose outcome is not settled.
     """
 
-    through: datetime
+    booked_until: datetime
     catalog_tag: str = NONE_THERE
     prices: Mapping[str, Price] = field(default_factory=dict)
     moves: tuple[MoveOutcome, ...] = ()
@@ -139,7 +139,7 @@ class State:
     def to_json(self) -> bytes:
         """Write the content of the object."""
         document = {
-            "through": format_time(self.through),
+            "through": format_time(self.booked_until),
             "catalog": self.catalog_tag,
             "prices": {key: [p.hourly, p.estimated] for key, p in sorted(self.prices.items())},
             "moves": [move.to_row() for move in self.moves],
@@ -161,12 +161,12 @@ def book_hours(run: Booking) -> BookingReport:
     Another run that books at the same time is not disturbed: the one that is later stops.
     """
     report, last_hour = BookingReport(), hour_of(run.clock() - SETTLED_AFTER)
-    if run.memory.through is not None and run.memory.through >= last_hour:
+    if run.memory.booked_until is not None and run.memory.booked_until >= last_hour:
         return report
     tag, state = _state(run, last_hour, report)
-    if state.through < last_hour:
+    if state.booked_until < last_hour:
         books = _HourBooking(run, report)
-        for _ in range(min(MOST_HOURS, (last_hour - state.through) // HOUR)):
+        for _ in range(min(MOST_HOURS, (last_hour - state.booked_until) // HOUR)):
             after = books.hour(state)
             try:
                 tag = run.blobs.replace(booked_key(run.cluster_name), after.to_json(), tag)
@@ -174,8 +174,8 @@ def book_hours(run: Booking) -> BookingReport:
                 return report
             state = after
             report.hours += 1
-        books.forget(state.through)
-    run.memory.through = state.through
+        books.forget(state.booked_until)
+    run.memory.booked_until = state.booked_until
     return report
 
 
@@ -190,10 +190,12 @@ def _state(run: Booking, last_hour: datetime, report: BookingReport) -> tuple[st
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         report.faults.append(f"{key}: cannot be read ({error!r}); booking begins with the last hour")
         return version.tag, begins
-    if last_hour - state.through > LONGEST_GAP:
+    if last_hour - state.booked_until > LONGEST_GAP:
         oldest = last_hour - LONGEST_GAP
-        report.faults.append(f"{key}: the hours from {state.through} to {oldest} are too old to be booked")
-        state = replace(state, through=oldest)
+        report.faults.append(
+            f"{key}: the hours from {state.booked_until} to {oldest} are too old to be booked"
+        )
+        state = replace(state, booked_until=oldest)
     return version.tag, state
 
 
@@ -214,7 +216,7 @@ class _HourBooking:
 
     def hour(self, state: State) -> State:
         """Book the hour after the state's, write what it completes, and return the next state."""
-        run, start = self._run, state.through
+        run, start = self._run, state.booked_until
         views = list(self._views(start, start + HOUR, state))
         nodes = nodes_of(self._claims.values(), views, start, start + HOUR)
         prices, tag, known_prices = self._prices(nodes, state, start)
@@ -258,7 +260,9 @@ class _HourBooking:
             yield View(start, end, self._newest)
             return
         if self._written is None:
-            self._written = self._run.history.written(snapshot_key(self._run.cluster_name), state.through)
+            self._written = self._run.history.written(
+                snapshot_key(self._run.cluster_name), state.booked_until
+            )
         chosen = chosen_versions(self._written, start, end)
         versions = [(at, snapshot) for at, id_ in chosen if (snapshot := self._snapshot(id_)) is not None]
         if not versions and self._newest is not None:  # the nearest that is left
@@ -343,7 +347,7 @@ class _HourBooking:
         # A move may be written a little after its hour. One that is older and unknown has been settled.
         new = [m for m in self._moves if start - HOUR <= m.stage_since < start + HOUR and m.id not in ids]
         by_claim = {node.claim: node for node in nodes if node.claim}
-        moves = [*earlier, *(opened(move, self._claims) for move in new)]
+        moves = [*earlier, *(new_outcome(move, self._claims) for move in new)]
         return [followed(move, by_claim, self._claims, start) for move in moves]
 
     def _complete(self, start: datetime) -> None:

@@ -284,7 +284,7 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> N
     unwritten = Forget | Nominate | ClearNominations | Open
     written = {command.claim.name for command in commands if not isinstance(command, unwritten)}
     try:
-        deleted = written - set(run.store.known(written)) if written else ()
+        deleted = written - set(run.store.existing_claims(written)) if written else ()
     except Transient as error:
         failures.add(error)
         return

@@ -77,7 +77,7 @@ class SentNotifications:
     def merge(self, data: bytes | None) -> None:
         """Add what another process wrote. Anything unreadable is ignored, at the cost of repetitions."""
         try:
-            published = json.loads(data or b"{}").get("told", {})
+            published = json.loads(data or b"{}").get("sent", {})
             for name, (at, kind) in published.items():
                 self._at.setdefault(str(name), (datetime.fromisoformat(at), str(kind)))
         except (AttributeError, TypeError, ValueError):
@@ -88,7 +88,7 @@ class SentNotifications:
         newest = sorted(self._at.items(), key=lambda item: (item[1][0], item[0]))[-_MOST_KEPT:]
         self._at = {name: entry for name, entry in newest if now - entry[0] < _KEPT_FOR}
         published = {name: [at.isoformat(), kind] for name, (at, kind) in self._at.items()}
-        return json.dumps({"format": 1, "told": published}, separators=(",", ":")).encode()
+        return json.dumps({"format": 1, "sent": published}, separators=(",", ":")).encode()
 
 
 class _Objects(Blobs, VersionedBlobs, Protocol):

@@ -93,7 +93,7 @@ class Provisioning:
     stopwatch: Callable[[], float]
     rehearse: Callable[[Inputs], None] = _not_at_all
     """called if no pod waits"""
-    afterwards: Callable[[Inputs], None] = _not_at_all
+    when_nothing_bought: Callable[[Inputs], None] = _not_at_all
     """called with the input of the decision if nothing was bought"""
     repeats: Repeats = field(default_factory=Repeats)
     remaining_seconds: Callable[[], float] = lambda: math.inf
@@ -218,11 +218,11 @@ def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -
 
 
 def _note_outcome(run: Provisioning, outcome: Outcome) -> None:
-    """Record the metrics on waiting pods, and call `afterwards` if nothing was bought."""
+    """Record the metrics on waiting pods, and call `when_nothing_bought` if nothing was bought."""
     if (inputs := outcome.decided_from) is not None:
         note_waiting(run.metrics, inputs.snapshot.pods, outcome.counts["PodsUnplaced"], run.clock())
         if not (outcome.launched or outcome.deferred):
-            run.afterwards(inputs)
+            run.when_nothing_bought(inputs)
 
 
 def _have_repeated(run: Provisioning, outcome: Outcome, turn_until: datetime | None) -> bool:

@@ -54,7 +54,7 @@ def loop_obstacle(claim: NodeClaim, ledger: Ledger, now: datetime) -> str:
     """
     health = ledger.health.get(claim.nodepool)
     holds = health is not None and health.moves.holds(now) and now - claim.bought_at < _YOUNG
-    return health.moves.said(now) if health is not None and holds else ""
+    return health.moves.message(now) if health is not None and holds else ""
 
 
 def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:

@@ -191,7 +191,7 @@ def _symptoms(record: Record, now: datetime) -> Iterator[Finding]:
     for name, symptom in record.symptoms.items():
         lasts = symptom.seen_at - symptom.since >= SYMPTOMS.get(name, timedelta(0))
         if lasts and now - symptom.seen_at <= GOES_ON:
-            yield Finding(record.cluster, record.concern, name, symptom.said)
+            yield Finding(record.cluster, record.concern, name, symptom.message)
 
 
 def judge_trial(trial: Trial, records: Iterable[Record], now: datetime) -> Trial:

@@ -183,7 +183,7 @@ def _quoted(raw: object) -> str:
     return repr(str(raw)[:80])
 
 
-SAID_LENGTH = 500
+MESSAGE_LENGTH = 500
 SYMPTOMS: Mapping[str, timedelta] = {
     "Rejected": timedelta(minutes=10),
     "SnapshotsWritten": timedelta(minutes=10),
@@ -210,7 +210,7 @@ class Symptom:
 
     since: datetime
     seen_at: datetime
-    said: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class Record:
         }
         for name, text in errors.items():
             before = symptoms.get(name)
-            symptoms[name] = Symptom(before.since if before else now, now, text[:SAID_LENGTH])
+            symptoms[name] = Symptom(before.since if before else now, now, text[:MESSAGE_LENGTH])
         succeeded_at = now if succeeded else self.succeeded_at
         return Record(
             self.cluster, self.concern, succeeded_at, symptoms, self._due(succeeded, errors, now, due)
@@ -265,7 +265,7 @@ class Record:
             name: {
                 "since": format_time(symptom.since),
                 "seen": format_time(symptom.seen_at),
-                "said": symptom.said,
+                "message": symptom.message,
             }
             for name, symptom in sorted(self.symptoms.items())
         }
@@ -279,7 +279,7 @@ class Record:
         succeeded, due = document.get("succeeded"), document.get("due")
         symptoms = {
             name: Symptom(
-                parse_time(symptom["since"]), parse_time(symptom["seen"]), str(symptom.get("said", ""))
+                parse_time(symptom["since"]), parse_time(symptom["seen"]), str(symptom.get("message", ""))
             )
             for name, symptom in document.get("symptoms", {}).items()
         }
@@ -294,7 +294,7 @@ class Finding:
     cluster: str
     concern: str
     kind: str
-    said: str = field(default="", compare=False)
+    message: str = field(default="", compare=False)
 
 
 CLOCK_SKEW = timedelta(minutes=1)

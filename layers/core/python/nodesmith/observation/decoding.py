@@ -53,7 +53,7 @@ from nodesmith.observation.parts import (
     nodes_of,
     parts_of,
     pods_of,
-    wrong,
+    unreadable_part,
 )
 from nodesmith.observation.reduction.devices import text_of
 
@@ -242,7 +242,7 @@ class _Base:
     digest: str
     data: bytes
     parts: Parts
-    known: Namespaces | None
+    namespaces: Namespaces | None
     nodes: Mapping[str, Node | str]
     nodeclaims: Mapping[str, Manifest]
     budgets: Mapping[str, tuple[str, Any]]
@@ -256,13 +256,13 @@ class _Base:
                 digest=digest,
                 data=data,
                 parts=parts,
-                known=namespaces_of(parts.rest),
+                namespaces=namespaces_of(parts.rest),
                 nodes=dict(parts.nodes),
                 nodeclaims={str(manifest["metadata"]["name"]): manifest for manifest in parts.nodeclaims},
                 budgets={_key(manifest): (text_of(manifest), (manifest, b)) for manifest, b in parts.budgets},
             )
         except UNREADABLE as error:
-            raise wrong(error) from None
+            raise unreadable_part(error) from None
 
     def changed_by(self, delta: dict[str, Any]) -> Parts:
         """Return the parts of the snapshot that is the base with a delta. Raises Rejected."""
@@ -283,7 +283,7 @@ class _Base:
                 budgets=self._budgets(delta["poddisruptionbudgets"]),
             )
         except UNREADABLE as error:
-            raise wrong(error) from None
+            raise unreadable_part(error) from None
 
     def _groups(self, delta: Manifest) -> Iterator[Group]:
         names, moments, at = [*delta["nodeNames"], ""], dict[int, datetime](), 0
@@ -294,7 +294,7 @@ class _Base:
             yield from groups[at : changed["at"]]
             at = changed["at"]
             if "shape" in changed:
-                yield from groups_of([changed], delta["nodeNames"], self.known)
+                yield from groups_of([changed], delta["nodeNames"], self.namespaces)
                 continue
             shape, pods, problem = groups[at]
             at += 1

@@ -68,7 +68,8 @@ def written(cluster: str, taken_at: datetime, observed: Observed) -> SnapshotDoc
         "nodes": list(map(context.node, nodes)),
         "podEvents": _pod_events(observed, nodes),
         "pods": [
-            {"shape": shape_of(kind), **columns(group, index_of, pods.tied)} for kind, group in pods.groups
+            {"shape": shape_of(kind), **columns(group, index_of, pods.bound_by_volumes)}
+            for kind, group in pods.groups
         ],
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
@@ -258,7 +259,7 @@ class Groups(NamedTuple):
     """The pods of a cluster by their kind, in the order of a snapshot."""
 
     groups: list[tuple[Kind, list[ReducedPod]]]
-    tied: Mapping[str, tuple[Kind, str]]
+    bound_by_volumes: Mapping[str, tuple[Kind, str]]
     """for pods with volumes or devices, by `namespace/name`: their kind, and why volumes keep them off every node"""
 
 

@@ -55,7 +55,7 @@ def parts_of(document: dict[str, Any]) -> Parts:
             rest=document,
         )
     except UNREADABLE as error:
-        raise wrong(error) from None
+        raise unreadable_part(error) from None
 
 
 def assembled(parts: Parts) -> Snapshot:
@@ -99,10 +99,10 @@ def assembled(parts: Parts) -> Snapshot:
         groups = document.get("podgroups") or ()
         return with_pod_groups(snapshot, groups) if groups else snapshot
     except UNREADABLE as error:
-        raise wrong(error) from None
+        raise unreadable_part(error) from None
 
 
-def wrong(error: Exception) -> Rejected:
+def unreadable_part(error: Exception) -> Rejected:
     """Return the error for a document of which a part cannot be read."""
     return Rejected(f"snapshot: a part is missing or wrong ({error!r})")
 

@@ -27,7 +27,7 @@ from nodesmith.observation.reduction.volumes import (
     ReducedCsiNode,
     ReducedVolume,
     Storage,
-    both,
+    common_terms,
     either,
     node_terms,
     read_terms,
@@ -85,7 +85,7 @@ class Volumes:
         if claim.volume:
             volume = self._volumes.get(claim.volume)
             return volume.driver if volume else ""
-        storage_class = self._class_of(claim.asks) if claim.asks else None
+        storage_class = self._class_of(claim.requested_storage) if claim.requested_storage else None
         return storage_class.driver if storage_class and storage_class.provisions else ""
 
     def _class_of(self, asks: Storage) -> ReducedClass | None:
@@ -113,8 +113,8 @@ class Volumes:
             return Reach(refusal=f"{name} is being deleted: create it again")
         if claim.lost:
             return Reach(refusal=f"{name} has lost its persistentvolume {claim.volume!r}: create both again")
-        if claim.asks:
-            return self._unbound(claim, claim.asks, name)
+        if claim.requested_storage:
+            return self._unbound(claim, claim.requested_storage, name)
         volume = self._volumes.get(claim.volume)
         missing = f"persistentvolume {claim.volume!r}, to which {name} is bound, not found: create both again"
         return Reach(volume.terms) if volume else Reach(refusal=missing)
@@ -185,9 +185,9 @@ def _together(terms_by_claim: list[tuple[str, str]]) -> Reach:
             return Reach(
                 refusal=f"the node affinity of the volume of {name} allows no node: update or replace the volume"
             )
-        narrowed = both(terms, own_terms)
+        narrowed = common_terms(terms, own_terms)
         if narrowed == NOWHERE:
-            clash = (pair for pair in terms_by_claim[:index] if both(pair[1], own_terms) == NOWHERE)
+            clash = (pair for pair in terms_by_claim[:index] if common_terms(pair[1], own_terms) == NOWHERE)
             other, other_terms = next(clash, ("the others", terms))
             return Reach(
                 refusal=f"{NOT_ALL_VOLUMES}: {name} needs {_places(own_terms)}, {other} {_places(other_terms)}"

@@ -63,7 +63,7 @@ def test_a_claim_whose_instance_gets_a_warning_ends_by_the_time_that_ec2_takes_i
     (ended,) = found.changed
     assert (ended.phase, ended.cause, ended.deadline) == (Phase.TERMINATING, "SpotInterrupted", SOON)
     assert ended.message == "EC2 says so"
-    assert found.going == [ended.name]
+    assert found.terminating == [ended.name]
 
 
 @pytest.mark.parametrize("cause", [InterruptionCause.TERMINATED, InterruptionCause.STOPPED])
@@ -74,20 +74,20 @@ def test_a_claim_whose_instance_is_gone_ends_now(cause: InterruptionCause) -> No
 
 def test_an_instance_that_is_gone_before_it_joined_is_left_to_lifecycle() -> None:
     found = answered([notice(InterruptionCause.TERMINATED)], [claim(phase=Phase.LAUNCHED)])
-    assert (found.changed, found.going) == ([], [])
-    assert found.woken == {Concern.LIFECYCLE}
+    assert (found.changed, found.terminating) == ([], [])
+    assert found.to_wake == {Concern.LIFECYCLE}
 
 
 def test_termination_is_woken_when_an_instance_that_it_waits_for_is_gone() -> None:
     ending = claim(phase=Phase.TERMINATED, deadline=NOW)
     found = answered([notice(InterruptionCause.TERMINATED)], [ending])
-    assert (found.changed, found.going, found.woken) == ([], [], {Concern.TERMINATION})
-    assert answered([notice(InterruptionCause.SPOT)], [ending]).woken == set()
+    assert (found.changed, found.terminating, found.to_wake) == ([], [], {Concern.TERMINATION})
+    assert answered([notice(InterruptionCause.SPOT)], [ending]).to_wake == set()
 
 
 def test_notices_of_foreign_instances_are_only_counted() -> None:
     found = answered([notice(number=7), notice(number=8)], [claim()])
-    assert (found.changed, found.going, found.unavailable) == ([], [], {})
+    assert (found.changed, found.terminating, found.unavailable) == ([], [], {})
     assert found.counts == {"NoticesOfOthers": 2}
 
 
@@ -112,7 +112,7 @@ def test_a_termination_that_has_begun_gets_the_earlier_deadline_and_keeps_its_ca
 def test_a_repeated_notice_changes_nothing_but_has_the_replacement_checked() -> None:
     begun = claim().terminating("SpotInterrupted", "EC2 says so", NOW, SOON)
     found = answered([notice()], [begun])
-    assert (found.changed, found.unavailable, found.going) == ([], {}, [begun.name])
+    assert (found.changed, found.unavailable, found.terminating) == ([], {}, [begun.name])
 
 
 @pytest.mark.parametrize("cause", CERTAIN)
@@ -120,7 +120,7 @@ def test_a_claim_that_waits_for_ec2_to_terminate_its_instance_stays_as_it_is(
     cause: InterruptionCause,
 ) -> None:
     found = answered([notice(cause)], [claim(phase=Phase.TERMINATED)])
-    assert (found.changed, found.going) == ([], [])
+    assert (found.changed, found.terminating) == ([], [])
 
 
 def test_the_interrupted_pool_is_avoided_until_the_time_of_the_notice_and_longer_each_time() -> None:

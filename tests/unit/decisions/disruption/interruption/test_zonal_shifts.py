@@ -286,7 +286,7 @@ def test_a_failing_status_check_ends_no_node_in_the_zone_until_the_shift_ends() 
     ]
     shifted = builders.ledger(claims=(sick,), zonal_shifts=away(A))
     found = answer(shifts_to_keep, shifted, {}, None, NOW)
-    assert (found.changed, found.going, found.counts) == ([], [], {"NoticesPutOff": 1})
+    assert (found.changed, found.terminating, found.counts) == ([], [], {"NoticesPutOff": 1})
     assert [ended.cause for ended in answer(shifts_to_keep, shifted, {}, None, NOW + HOUR).changed] == [
         InterruptionCause.IMPAIRED
     ]

@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.provisioning.gangs import decide_gang, turns
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.provisioningrequests import GangStage, said
+from nodesmith.model.kubernetes.provisioningrequests import GangStage, title
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
@@ -249,7 +249,7 @@ def test_each_replica_of_a_workloads_group_is_a_group() -> None:
         ("default/Workload/train/workers/0", 2, "uid-train/workers/0"),
         ("default/Workload/train/workers/1", 2, "uid-train/workers/1"),
     ]
-    assert said("default/Workload/train/workers/1") == "Workload default/train/workers/1"
+    assert title("default/Workload/train/workers/1") == "Workload default/train/workers/1"
 
 
 def test_a_pod_group_of_the_scheduler_plugins_is_read_as_well() -> None:

@@ -202,7 +202,7 @@ def embedded_prices(region: str) -> ListPrices:
     """
     embedded = _embedded()
     by_region, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
-    elsewhere = replace(reference, hourly={**embedded.elsewhere, **reference.hourly}, estimated=True)
+    elsewhere = replace(reference, hourly={**embedded.other_prices, **reference.hourly}, estimated=True)
     return by_region.get(region) or elsewhere
 
 
@@ -259,7 +259,7 @@ class _Embedded:
     regions: Mapping[str, Mapping[str, Any]]
     """as they are written: only one of them is read"""
     prices: Mapping[str, ListPrices]
-    elsewhere: Mapping[str, float]
+    other_prices: Mapping[str, float]
     """prices of types that the reference region does not sell"""
     limits: PublishedLimits
 
@@ -276,7 +276,7 @@ def _embedded() -> _Embedded:
         facts=facts,
         regions=document["regions"],
         prices={name: ListPrices(p["hourly"], p["currency"]) for name, p in document["onDemand"].items()},
-        elsewhere=document["elsewhere"],
+        other_prices=document["elsewhere"],
         limits=PublishedLimits(
             bandwidths | unlisted["networkBandwidthMbps"], branches | unlisted["branchInterfaces"]
         ),

@@ -152,10 +152,10 @@ class HealthRecords:
     def keep(self, since: Mapping[str, datetime], findings: Iterable[Finding]) -> None:
         """Store what `state` returns, without the messages of very many findings. Raises Transient."""
         ordered = sorted(findings)
-        is_long = sum(len(json.dumps(finding.said)) for finding in ordered) > _LONGEST_MESSAGES
+        is_long = sum(len(json.dumps(finding.message)) for finding in ordered) > _LONGEST_MESSAGES
         document = {
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
-            "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.said] for e in ordered],
+            "findings": [[e.cluster, e.concern, e.kind, "" if is_long else e.message] for e in ordered],
         }
         partition = Partition(self._client, self._table, health_partition_key(""))
         partition.put(partition.item(_STATE, document))
@@ -204,7 +204,7 @@ class DynamoHeartbeats:
     def __init__(self, client: Any, table: str, cluster: str) -> None:
         self._partition = Partition(client, table, forwarder_partition_key(cluster))
 
-    def beat(self, at: datetime, changed: datetime) -> None:
+    def write_heartbeat(self, at: datetime, changed: datetime) -> None:
         """Write that the forwarder is alive, and when it last wrote a snapshot because something had changed."""
         item = {**self._partition.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
         with all_errors("dynamodb:PutItem"):

@@ -245,12 +245,12 @@ class DynamoStore:
         try:
             self._partition.delete_adding(sk, claim.revision, subject, spent_update(self._partition, spent))
         except Conflict:
-            if self._partition.there([sk]):
+            if self._partition.existing_sort_keys([sk]):
                 raise
 
-    def known(self, claims: Collection[str]) -> Collection[str]:
+    def existing_claims(self, claims: Collection[str]) -> Collection[str]:
         """Return the names of those of these claims that exist, strongly consistent."""
-        existing = self._partition.there([f"CLAIM#{name}" for name in claims])
+        existing = self._partition.existing_sort_keys([f"CLAIM#{name}" for name in claims])
         return {sk.removeprefix("CLAIM#") for sk in existing}
 
     def save_move(self, move: Move) -> Move:

@@ -141,7 +141,7 @@ class Partition:
             )
         return next(iter(answer["Items"]), {})
 
-    def there(self, sks: Collection[str]) -> set[str]:
+    def existing_sort_keys(self, sks: Collection[str]) -> set[str]:
         """Return those of these sort keys that exist, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]
         parameters = {"ProjectionExpression": "sk", "ConsistentRead": True}

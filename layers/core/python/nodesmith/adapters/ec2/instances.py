@@ -50,18 +50,18 @@ Filter = dict[str, Any]
 _DESCRIBE = "ec2:DescribeInstances"
 
 
-def where(name: str, *values: str) -> Filter:
+def describe_filter(name: str, *values: str) -> Filter:
     """Return a filter of a describe call that matches any of the values."""
     return {"Name": name, "Values": list(values)}
 
 
-LIVING = where("instance-state-name", "pending", "running", "stopping", "stopped")
+LIVING = describe_filter("instance-state-name", "pending", "running", "stopping", "stopped")
 
 
 def ours(cluster: str) -> list[Filter]:
     """Return the filters that match a cluster's resources that nodesmith created."""
     tags = {CLUSTER_TAG: cluster, MANAGED_BY_TAG: cluster, owned_tag(cluster): "owned"}
-    return [where(f"tag:{key}", value) for key, value in tags.items()]
+    return [describe_filter(f"tag:{key}", value) for key, value in tags.items()]
 
 
 def parts(values: Collection[str]) -> Iterator[list[str]]:
@@ -238,7 +238,7 @@ def current_notices(ec2: Any, cluster: str, instances: Collection[str], now: dat
 
 def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
     for ids in parts(instances):
-        for instance in described(ec2, where("instance-id", *ids)):
+        for instance in described(ec2, describe_filter("instance-id", *ids)):
             if instance.state in STATES:
                 message = f"EC2 shows the instance as {instance.state} at {format_time(now)}"
                 yield Notice(STATES[instance.state], instance.id, now, message)
@@ -246,7 +246,7 @@ def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[No
 
 def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
     """Yield the spot interruption warnings. Spot requests that this cluster did not make are not read."""
-    for request in marked_requests(ec2, where(f"tag:{MANAGED_BY_TAG}", cluster)):
+    for request in marked_requests(ec2, describe_filter(f"tag:{MANAGED_BY_TAG}", cluster)):
         if request.get("InstanceId") in instances:
             status = request["Status"]
             until = _utc(status["UpdateTime"]) + WARNING
@@ -262,7 +262,7 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
     A request stays active until its instance is gone. It carries the tags that our launch template sets on spot
     requests.
     """
-    all_filters = [where("state", "active"), where("status-code", *_MARKED), *filters]
+    all_filters = [describe_filter("state", "active"), describe_filter("status-code", *_MARKED), *filters]
     with as_transient("ec2:DescribeSpotInstanceRequests"):
         call = "describe_spot_instance_requests"
         yield from rows(ec2, call, "SpotInstanceRequests", Filters=all_filters, PaginationConfig=_PAGE)
@@ -270,7 +270,7 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
     """Yield notices for events that AWS has scheduled and neither completed nor canceled."""
-    for status in _statuses(ec2, instances, where("event.code", *_CHANGES)):
+    for status in _statuses(ec2, instances, describe_filter("event.code", *_CHANGES)):
         pending = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
         if pending:
             yield _scheduled(status["InstanceId"], pending)
@@ -279,7 +279,7 @@ def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]
 def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
     """Yield notices for instances that fail EC2's status checks. Their deadline is that of a spot warning."""
     for check, part in _CHECKS.items():
-        for status in _statuses(ec2, instances, where(check, "impaired")):
+        for status in _statuses(ec2, instances, describe_filter(check, "impaired")):
             failed = [d for d in (status.get(part) or {}).get("Details", ()) if d.get("Status") == "failed"]
             since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
             if since is not None and now - since >= IMPAIRED_FOR:
@@ -328,5 +328,5 @@ class Ec2MarkedInstances:
 
     def ids(self) -> frozenset[str]:
         """Return the ids of instances whose marked spot requests carry our tag. Raises Transient."""
-        requests = islice(marked_requests(self._ec2(), where("tag-key", MANAGED_BY_TAG)), MOST)
+        requests = islice(marked_requests(self._ec2(), describe_filter("tag-key", MANAGED_BY_TAG)), MOST)
         return frozenset(request["InstanceId"] for request in requests if request.get("InstanceId"))

@@ -89,7 +89,7 @@ class _BudgetQueue:
 
     size: int
     turn: Lock = field(default_factory=Lock)
-    asked: set[str] = field(default_factory=set)
+    requested: set[str] = field(default_factory=set)
     answered: set[str] = field(default_factory=set)
 
     @property
@@ -128,9 +128,9 @@ def _all(
         if lane is None:
             return _end(server, pod, uid, request, answered)
         with lane.turn:
-            if lane.asked and pod.pod not in lane.asked and is_late():
+            if lane.requested and pod.pod not in lane.requested and is_late():
                 return Postponed()
-            lane.asked.add(pod.pod)
+            lane.requested.add(pod.pod)
             return _end(server, pod, uid, request, answered)
 
     answers = for_each(_mixed(pods), end, failed, _AT_ONCE)

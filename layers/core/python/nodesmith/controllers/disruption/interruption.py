@@ -64,7 +64,7 @@ def handle_notices(run: Interruption) -> Report:
     """Handle all stored notices together. If there is none, ask EC2 for interruptions.
 
     Only one run works at a time; it handles the notices that arrive meanwhile before it ends. Raises Transient if
-    nothing could be done. If only a part failed, the report's `again` is True.
+    nothing could be done. If only a part failed, the report's `retries_soon` is True.
     """
     report, until = Report(), run.clock() + LOCKED_FOR
     for look in range(LOOKS):
@@ -82,7 +82,7 @@ def handle_notices(run: Interruption) -> Report:
             break  # report what the earlier looks have done
         if not run.store.release_lock(Concern.INTERRUPTION, until):
             return report
-    report.again = True
+    report.retries_soon = True
     return report
 
 
@@ -108,7 +108,7 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
     if handled:
         run.notices.done(handled)
         run.metrics.count("interruption_deleted_messages_total", len(handled))
-    report.again = report.again or bool(failed)
+    report.retries_soon = report.retries_soon or bool(failed)
 
 
 def _carry_out(
@@ -123,11 +123,11 @@ def _carry_out(
         (id_, resolved) for id_, notice in event_notices for resolved in of_instances(notice, ledger.claims)
     ]
     response, failed = _commit(run, [notice for _, notice in event_notices], ledger, snapshot, report)
-    if response.going:
-        _replace(run, response.going, report)
+    if response.terminating:
+        _replace(run, response.terminating, report)
     if response.interrupted:
         _remember(run, response, ledger, report)
-    for concern in sorted(response.woken):
+    for concern in sorted(response.to_wake):
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
     moments = (
         report.due,

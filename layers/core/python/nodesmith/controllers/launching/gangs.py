@@ -20,7 +20,7 @@ from nodesmith.errors import Conflict, Failures
 from nodesmith.keys import decision_snapshot_key
 from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.functions import Concern, Hint
-from nodesmith.model.kubernetes.provisioningrequests import said
+from nodesmith.model.kubernetes.provisioningrequests import title
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Hints
@@ -149,7 +149,7 @@ def follow_gangs(
     The ends of NodeClaims of gangs that are rolled back are among lifecycle's commands.
     """
     for gang in advanced(ledger, snapshot, now):
-        with failures.of(said(gang.request)), suppress(Conflict):
+        with failures.of(title(gang.request)), suppress(Conflict):
             saved = run.store.save_gang(gang)
             ledger = replace(
                 ledger, gangs=tuple(saved if other.id == saved.id else other for other in ledger.gangs)
@@ -162,5 +162,5 @@ def follow_gangs(
             counts["Request"] += 1
     for gang in ledger.gangs:
         if is_done(gang, snapshot):
-            with failures.of(said(gang.request)), suppress(Conflict):
+            with failures.of(title(gang.request)), suppress(Conflict):
                 run.store.forget_gang(gang)

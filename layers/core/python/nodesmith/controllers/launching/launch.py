@@ -200,9 +200,13 @@ def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
 def _created_for(claim: NodeClaim, move: Move, ledger: Ledger, now: datetime) -> NodeClaim:
     """Return a replacement with what it is for, and how many nodes in a row were replaced soon before it."""
     sources = [c for c in ledger.claims if c.name in move.sources]
-    rows = (s.again + 1 for s in sources if removed_soon(s.bought_at, now, move.reason, s.again))
+    rows = (
+        s.removals_before + 1
+        for s in sources
+        if removed_soon(s.bought_at, now, move.reason, s.removals_before)
+    )
     annotations = {**claim.annotations, CREATED_FOR: move.reason.lower()}
-    return replace(claim, annotations=annotations, again=max(rows, default=0))
+    return replace(claim, annotations=annotations, removals_before=max(rows, default=0))
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:

@@ -155,7 +155,7 @@ def publish_unplaced(
     if now - datetime.fromisoformat(written["at"]) > STALE_AFTER:
         return 0
     refused = unpublished(_of_nodeclaims(written, snapshot), published, now)
-    launched = store.known([event.name for event in refused]) if refused else ()
+    launched = store.existing_claims([event.name for event in refused]) if refused else ()
     refused = [event for event in refused if event.name not in launched]
     for event in refused:
         _show_refusal(cluster, event)
@@ -300,7 +300,7 @@ def delete_unlaunchable(
     with failures.of("NodeClaims that will not be launched"):
         nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
         current = [m for name in suspects if (m := run.cluster.nodeclaim(name)) is not None]
-        claimed = run.store.known(suspects)
+        claimed = run.store.existing_claims(suspects)
         requested = [
             manifest
             for manifest in current

@@ -236,5 +236,5 @@ def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[
                 "concern": finding.concern,
                 "kind": finding.kind,
                 "meaning": KINDS.get(finding.kind, ""),
-                "said": finding.said,
+                "message": finding.message,
             }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodesmith.decisions.allocations.nodes import BookedNode, Period, View, clipped
+from nodesmith.decisions.allocations.nodes import BookedNode, Period, View, truncated
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.apimachinery.quantities import Resources
@@ -190,12 +190,12 @@ def _owner(pod: Pod, labels: Sequence[str]) -> Owner:
     workload = shape.owner
     if (match := _OF_DEPLOYMENT.fullmatch(workload)) is not None:
         workload = f"Deployment/{match[1]}"
-    chosen_labels = {key: clipped(shape.labels[key]) for key in labels if key in shape.labels}
+    chosen_labels = {key: truncated(shape.labels[key]) for key in labels if key in shape.labels}
     kind = Kind.WORKLOAD if shape.moves else Kind.DAEMONSET
     workload = "" if shape.is_static else workload  # its owner is the node
     return Owner(
         kind,
-        clipped(shape.namespace),
-        clipped(workload),
+        truncated(shape.namespace),
+        truncated(workload),
         FrozenMap(chosen_labels) if chosen_labels else NO_ITEMS,
     )

@@ -184,7 +184,7 @@ def _of_claim(claim: NodeClaim, views: Sequence[View], start: datetime, end: dat
     ]
     observed = next((node for v in reversed(views) if (node := v.snapshot.node_of(claim)) is not None), None)
     return BookedNode(
-        name=clipped(claim.node_name or (observed.name if observed else "") or claim.name),
+        name=truncated(claim.node_name or (observed.name if observed else "") or claim.name),
         instance_id=claim.instance_id,
         provider_id=claim.provider_id,
         nodepool=claim.nodepool,
@@ -222,13 +222,13 @@ def _foreign(views: Sequence[View], known_ids: set[str]) -> Iterator[BookedNode]
         group = next((labels[key] for key in _NODE_GROUPS if key in labels), "")
         capacity_type = labels.get(CAPACITY_TYPE) or labels.get(_EKS_CAPACITY_TYPE, ON_DEMAND)
         yield BookedNode(
-            name=clipped(node.name),
-            instance_id=clipped(provider_id.rpartition("/")[2]),
+            name=truncated(node.name),
+            instance_id=truncated(provider_id.rpartition("/")[2]),
             provider_id=provider_id,
-            nodepool=clipped(labels.get(NODEPOOL) or group),
-            instance_type=clipped(labels.get(INSTANCE_TYPE, "")),
-            zone=clipped(labels.get(ZONE, "")),
-            capacity_type=clipped(capacity_type.lower().replace("_", "-")),
+            nodepool=truncated(labels.get(NODEPOOL) or group),
+            instance_type=truncated(labels.get(INSTANCE_TYPE, "")),
+            zone=truncated(labels.get(ZONE, "")),
+            capacity_type=truncated(capacity_type.lower().replace("_", "-")),
             manager=_manager(labels, group),
             product=product_of(labels),
             capacity=node.capacity,
@@ -236,7 +236,7 @@ def _foreign(views: Sequence[View], known_ids: set[str]) -> Iterator[BookedNode]
         )
 
 
-def clipped(text: str) -> str:
+def truncated(text: str) -> str:
     """Return the beginning of a text that the cluster supplies."""
     return text[:LONGEST_TEXT]
 
@@ -305,7 +305,7 @@ def billed_usage(nodes: Iterable[BookedNode]) -> dict[tuple[str, str], float]:
     return hours
 
 
-def opened(move: Move, claims: Mapping[str, NodeClaim]) -> MoveOutcome:
+def new_outcome(move: Move, claims: Mapping[str, NodeClaim]) -> MoveOutcome:
     """Return a move whose sources have begun to end, as it is first booked. `claims` are those known, by name."""
     prices = [claims[name].price_hourly_usd for name in move.sources if name in claims]
     replacement_prices = [claims[name].price_hourly_usd for name in move.replacements if name in claims]

@@ -102,7 +102,7 @@ class CandidateSelection:
         self.blocked: dict[str, Blocker] = {}
         self._cutoff = inputs.settings.expendable_priority_cutoff
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
-        self._resting, self._ledger = inputs.ledger.resting, inputs.ledger
+        self._resting, self._ledger = inputs.ledger.abandoned_by_source, inputs.ledger
         self._begun = inputs.ledger.sources
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
@@ -125,7 +125,7 @@ class CandidateSelection:
             else:
                 self.candidates.append(verdict)
 
-    def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
+    def blocked_totals(self, policy: str) -> Iterator[tuple[str, float, float]]:
         """Yield NodePool, price and eviction cost of each blocked node that is not ending.
 
         Only NodePools with this policy count.
@@ -176,7 +176,7 @@ class CandidateSelection:
         if blocker is not None and claim.termination_grace_period is None:
             return blocker
         pods = moving(all_pods)
-        may_loop = (pods or claim.again >= MOST_IN_VAIN) and claim.name not in self._begun
+        may_loop = (pods or claim.removals_before >= MOST_IN_VAIN) and claim.name not in self._begun
         if may_loop and (obstacle := loop_obstacle(claim, self._ledger, self.now)):
             return Blocker("Loop", f"NodePool/{pool.name}", obstacle)
         price = self._price(claim, node, pool)

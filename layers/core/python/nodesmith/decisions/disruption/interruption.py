@@ -54,17 +54,17 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 class Answer:
     """The decision about notices. `changed` are the claims to save.
 
-    `unavailable` must be saved before any of them. `going` are the names of all claims whose pods need another node
-    now, including those of earlier notices, since a run may have died between its commit and the launch. `woken` are
-    the concerns that handle instances that are gone. `interrupted` are the capacity pools of claims, by claim name, if
-    the pool interrupted them. `put_off_until` is the first moment at which a postponed notice no longer waits for
+    `unavailable` must be saved before any of them. `terminating` are the names of all claims whose pods need another
+    node now, including those of earlier notices, since a run may have died between its commit and the launch. `to_wake`
+    are the concerns that handle instances that are gone. `interrupted` are the capacity pools of claims, by claim name,
+    if the pool interrupted them. `put_off_until` is the first moment at which a postponed notice no longer waits for
     budgets. `counts` are reported.
     """
 
     changed: list[NodeClaim] = field(default_factory=list)
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
-    going: list[str] = field(default_factory=list)
-    woken: set[Concern] = field(default_factory=set)
+    terminating: list[str] = field(default_factory=list)
+    to_wake: set[Concern] = field(default_factory=set)
     interrupted: dict[str, OfferingKey] = field(default_factory=dict)
     put_off_until: datetime | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -194,12 +194,12 @@ def _end(response: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now
     """
     deadline = now if notice.cause.is_over else notice.until
     if notice.cause.is_over and claim.phase not in _JOINED:
-        response.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
+        response.to_wake.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
     if claim.phase in (_JOINED if notice.cause.is_over else _RUNNING):
         _begin(response, claim, notice, ledger, now, deadline)
     elif claim.is_ending and not claim.is_instance_terminating:
         if claim.phase is Phase.TERMINATING:
-            response.going.append(claim.name)
+            response.terminating.append(claim.name)
         if deadline is not None and (claim.deadline is None or deadline < claim.deadline):
             _remember(response, claim, notice, ledger, now)
             response.changed.append(replace(claim, deadline=deadline))
@@ -240,7 +240,7 @@ def _begin(
 ) -> None:
     _remember(response, claim, notice, ledger, now)
     response.changed.append(claim.terminating(notice.cause, notice.message, now, deadline))
-    response.going.append(claim.name)
+    response.terminating.append(claim.name)
     if notice.cause in _WITHDRAWN and claim.instance_type:
         response.interrupted[claim.name] = _pool(claim)
 
@@ -256,7 +256,7 @@ def _is_allowed(
     """Return whether budgets allow one more node to go. A node without a NodePool has none, and stays for now."""
     if pool is None:
         return False
-    names = frozenset(response.going)
+    names = frozenset(response.terminating)
     allowance = remaining(
         pool, notice.cause, ledger, [c for c in ledger.claims if c.name in names], snapshot, now
     )

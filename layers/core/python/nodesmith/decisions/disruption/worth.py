@@ -72,7 +72,7 @@ def totals(selection: CandidateSelection) -> dict[str, PoolTotals]:
         (candidate.pool.name, candidate.price_hourly_usd, candidate.eviction_cost)
         for candidate in selection.candidates
     )
-    for pool, price, eviction_cost in (*of_candidates, *selection.kept(BALANCED)):
+    for pool, price, eviction_cost in (*of_candidates, *selection.blocked_totals(BALANCED)):
         before = by_pool.get(pool, PoolTotals(0.0, 0.0))
         by_pool[pool] = PoolTotals(
             before.price_hourly_usd + price, before.eviction_cost + 1.0 + eviction_cost

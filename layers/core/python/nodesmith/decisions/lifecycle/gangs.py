@@ -27,7 +27,7 @@ from nodesmith.model.kubernetes.provisioningrequests import (
     Gang,
     GangStage,
     ProvisioningRequest,
-    said,
+    title,
 )
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
@@ -55,7 +55,7 @@ def endings(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Command]:
     for gang in ledger.gangs:
         if gang.stage is not GangStage.ROLLING_BACK:
             continue
-        message = f"{said(gang.request)} is rolled back: {gang.message}"
+        message = f"{title(gang.request)} is rolled back: {gang.message}"
         for name in gang.claims:
             claim = claims.get(name)
             if claim is None or _is_in_use(claim, snapshot):

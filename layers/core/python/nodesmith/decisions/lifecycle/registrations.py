@@ -43,8 +43,8 @@ from nodesmith.model.ledger.learned import (
     Ending,
     RegistrationHealth,
     basis_of,
-    lasting,
     next_backoff,
+    with_changed_basis,
 )
 from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
@@ -106,7 +106,7 @@ def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> Re
     """Return `health`, or a fresh start if the NodePool or its EC2NodeClass has changed since."""
     if health is None:
         return RegistrationHealth(basis)
-    return health if health.basis == basis else lasting(health, basis, now)
+    return health if health.basis == basis else with_changed_basis(health, basis, now)
 
 
 def _ending(command: Command) -> bool | None:
@@ -167,7 +167,7 @@ class _Purchase:
     at: datetime
     why: PurchaseFailure | None
     is_used: bool
-    again: int
+    removals_before: int
 
 
 _IN_VAIN = {IN_VAIN: PurchaseFailure.UNUSED, WITHDRAWN: PurchaseFailure.WITHDRAWN}
@@ -180,7 +180,7 @@ def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
         if not claim.is_by_hand:
             serves = not claim.nominated and claim.initialized_at is not None
             failure, is_used = _in_vain(claim, now), claim.use == USED or serves
-            purchase = _Purchase(claim.name, claim.bought_at, failure, is_used, claim.again)
+            purchase = _Purchase(claim.name, claim.bought_at, failure, is_used, claim.removals_before)
             by_pool.setdefault(claim.nodepool, []).append(purchase)
     for departure in ledger.departures:
         if departure.bought_at is not None:
@@ -188,7 +188,9 @@ def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
                 _IN_VAIN.get(departure.use) if _is_early(departure) else None,
                 departure.use == USED,
             )
-            purchase = _Purchase(departure.claim, departure.bought_at, failure, is_used, departure.again)
+            purchase = _Purchase(
+                departure.claim, departure.bought_at, failure, is_used, departure.removals_before
+            )
             by_pool.setdefault(departure.nodepool, []).append(purchase)
     return by_pool
 
@@ -220,7 +222,7 @@ def _reset(
     is_asked = pool.options.reset_launches not in ("", health.reset)
     is_watched = health.launches != CLOSED or health.moves != CLOSED
     is_new = is_watched and bool(health.specs) and spec not in health.specs
-    if not is_watched and not any(purchase.again or purchase.why for purchase in purchases):
+    if not is_watched and not any(purchase.removals_before or purchase.why for purchase in purchases):
         after = replace(health, specs=())
     else:
         specs = health.specs if spec in health.specs else (*health.specs, spec)
@@ -238,7 +240,9 @@ def _judged(health: RegistrationHealth, purchases: Iterable[_Purchase], now: dat
     purchases = [purchase for purchase in purchases if purchase.at >= since]
     in_vain = [(purchase, purchase.why) for purchase in purchases if purchase.why is not None]
     looped = [
-        (purchase, PurchaseFailure.MOVED_AGAIN) for purchase in purchases if purchase.again >= MOST_IN_VAIN
+        (purchase, PurchaseFailure.MOVED_AGAIN)
+        for purchase in purchases
+        if purchase.removals_before >= MOST_IN_VAIN
     ]
     used_at = [purchase.at for purchase in purchases if purchase.is_used]
     launches = _of_launches(health.launches.noted(_wasted(in_vain), since), used_at, now)

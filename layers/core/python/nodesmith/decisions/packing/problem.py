@@ -47,10 +47,10 @@ class Bin:
     Bit i of `admits` is set if item i may go into the bin. `limit` is the number of the limit that each purchase uses
     up by `cost` (a vector in the limit's own units); -1 means none. `key` breaks ties between bins.
 
-    If a bin has an `instead`, the amount of its limit on axis `paid_axis` pays for the bin, and its price is only the
+    If a bin has a `substitute`, the amount of its limit on axis `paid_axis` pays for the bin, and its price is only the
     `dual_cost` of taking that amount from other bins. If less than its cost remains, the amount pays for a part of one
-    more bin, and the other part is charged at `unpaid_price`. After that, `instead` is bought, which has room for the
-    same items.
+    more bin, and the other part is charged at `unpaid_price`. After that, `substitute` is bought, which has room for
+    the same items.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Bin:
     admits: int
     limit: int = -1
     cost: Vector = ()
-    instead: Bin | None = field(default=None, compare=False, repr=False)
+    substitute: Bin | None = field(default=None, compare=False, repr=False)
     paid_axis: int = field(default=0, compare=False, repr=False)
     unpaid_price: float = field(default=0.0, compare=False, repr=False)
     dual_cost: float = field(default=0.0, compare=False, repr=False)
@@ -118,8 +118,8 @@ class RemainingLimits:
         return min(paid, default=UNLIMITED)
 
     def part(self, candidate: Bin) -> Bin | None:
-        """Return the part of a bin that its limit can pay for; None if `instead` costs no more or limits forbid it."""
-        instead, limit = candidate.instead, self.limits.get(candidate.limit)
+        """Return the part of a bin that its limit pays for; None if `substitute` costs no more, or limits forbid it."""
+        instead, limit = candidate.substitute, self.limits.get(candidate.limit)
         if instead is None or limit is None:
             return None
         axis = candidate.paid_axis
@@ -130,7 +130,7 @@ class RemainingLimits:
         if share < _LEAST_PART or price >= instead.price or any(map(gt, paid, limit)):
             return None
         key, dual_cost = f"{candidate.key}{_PART}{share:.4f}", share * candidate.dual_cost
-        return replace(candidate, key=key, price=price, cost=paid, instead=None, dual_cost=dual_cost)
+        return replace(candidate, key=key, price=price, cost=paid, substitute=None, dual_cost=dual_cost)
 
     def spend(self, candidate: Bin, number: int) -> None:
         """Charge `number` of a bin to its limit; a negative number gives the amounts back."""
@@ -246,12 +246,12 @@ class PartialPlan:
         The last node may hold less than the pattern.
         """
         affordable = self.remaining.affords(candidate)
-        if affordable < repeats and candidate.instead is not None:
+        if affordable < repeats and candidate.substitute is not None:
             self.buy(candidate, counts, affordable)
             part = self.remaining.part(candidate)
             if part is not None:
                 self.buy(part, counts, 1)
-            self.buy(candidate.instead, counts, repeats - affordable - (part is not None))
+            self.buy(candidate.substitute, counts, repeats - affordable - (part is not None))
             return
         unbought = min(repeats, affordable)
         while unbought > 0 and any(counts := tuple(map(min, counts, self.left))):

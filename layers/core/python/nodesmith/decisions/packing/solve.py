@@ -137,7 +137,7 @@ def _packed_thoroughly(part: Part, limits: Limits, most_steps: int, good_enough:
                 proved, least = _proved(partial, cheapest, limits, _PROVABLE_AT_LENGTH)
         if proved is not None:
             partial, bound = min(proved, partial, key=lambda plan: plan.rank), least
-    if any(b.instead is not None for b in bins):
+    if any(b.substitute is not None for b in bins):
         partial = _without_dual_costs(partial, bins, limits, most_steps)
     elif limits and (any(partial.left) or partial.price > bound * good_enough):
         partial, bound = _better_within_limits(partial, bound, bins, limits, prices, most_steps)
@@ -361,7 +361,7 @@ def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> f
 
 def _part(whole: Bin, part: Bin) -> Bin:
     """Return a bin that its limit pays for in part, with the capacity of the original."""
-    return replace(whole, key=part.key, price=part.price, cost=part.cost, instead=None)
+    return replace(whole, key=part.key, price=part.price, cost=part.cost, substitute=None)
 
 
 def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:

@@ -193,7 +193,7 @@ class _Tree:
 
     def has_seen(self, assignment: Assignment, choices: Choices) -> bool:
         """Return whether the same assignment has been bought for already; remember it."""
-        return self._is_known((_fingerprint(assignment), choices.barred))
+        return self._is_known((_fingerprint(assignment), choices.excluded))
 
     def grow(self, attempt: Attempt, choices: Choices) -> None:
         """Note an attempt and queue its children, unless another attempt had the same outcome."""
@@ -232,7 +232,7 @@ def _corrected(
         for_good = number >= _EXACT_CORRECTIONS
         is_sound = not unavailable.learn(assignment.demands, purchase.refused, for_good=for_good)
         # Barred nodes might have been available.
-        if is_sound or choices.barred or number == _MOST_CORRECTIONS:
+        if is_sound or choices.excluded or number == _MOST_CORRECTIONS:
             break
         tried = tried or purchase
         assignment = assign(choices, unavailable)

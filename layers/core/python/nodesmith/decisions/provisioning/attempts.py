@@ -268,16 +268,16 @@ class _Removed:
         for claim in ledger.claims:
             at = claim.terminating_at or now
             cause = claim.cause if claim.is_ending else moving.get(claim.name, "")
-            if removed_soon(claim.bought_at, at, cause, claim.again):
-                by_node[claim.node_name] = claim.again + 1
+            if removed_soon(claim.bought_at, at, cause, claim.removals_before):
+                by_node[claim.node_name] = claim.removals_before + 1
                 if now - at <= _returned(cause):
-                    rows.append((claim.again + 1, claim.attempts))
+                    rows.append((claim.removals_before + 1, claim.attempts))
         for departure in ledger.departures:
             is_new = departure.bought_at is not None and now - departure.at <= _returned(departure.cause)
             if is_new and removed_soon(
-                departure.bought_at or now, departure.at, departure.cause, departure.again
+                departure.bought_at or now, departure.at, departure.cause, departure.removals_before
             ):
-                rows.append((departure.again + 1, departure.attempts))
+                rows.append((departure.removals_before + 1, departure.attempts))
         by_workload = {
             workload: row for row, attempts in sorted(rows, key=itemgetter(0)) for workload in attempts
         }

@@ -21,19 +21,19 @@ from nodesmith.decisions.scheduling.existing import (
     is_closed,
     is_going,
     nominations,
-    outside,
+    outside_zones,
     preempting_only,
     was_bought_for,
     with_cordoned,
     with_zones_cordoned,
 )
-from nodesmith.decisions.termination.evictions import kept
+from nodesmith.decisions.termination.evictions import not_evictable
 from nodesmith.model.apimachinery.labels import DISRUPTED, NODEPOOL
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, Gang, consumed, said
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, Gang, consumed, title
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
@@ -44,10 +44,10 @@ def living_claims(inputs: Inputs) -> list[NodeClaim]:
     These are all but those that were given up, and those whose node is not ready in a zone that is shifted away.
     """
     away = inputs.ledger.shifted(inputs.now)
-    return outside((c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP), away)
+    return outside_zones((c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP), away)
 
 
-def foreseen(inputs: Inputs) -> Snapshot:
+def effective_snapshot(inputs: Inputs) -> Snapshot:
     """Return the snapshot as decisions use it.
 
     Default spreads apply, claims to devices are requests, and only nominations of pods that preempt others count.
@@ -110,18 +110,18 @@ def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 class Needs:
     """The pods that need a node (`wanted`), and the others without one, with the reason why nothing is bought for them.
 
-    `going` are the Nodes that are going away; their pods are among `wanted`.
+    `leaving_nodes` are the Nodes that are going away; their pods are among `wanted`.
     """
 
     wanted: Sequence[Pod]
     ignored: Sequence[tuple[Pod, str]]
-    going: frozenset[str]
+    leaving_nodes: frozenset[str]
 
 
 def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
-    """Find the pods that need a node. `snapshot` is the one that is `foreseen`."""
+    """Find the pods that need a node. `snapshot` is the effective one."""
     going = frozenset(node.name for node in snapshot.nodes if is_going(node))
-    keeps = kept(snapshot, living_claims(inputs), inputs.now)
+    keeps = not_evictable(snapshot, living_claims(inputs), inputs.now)
     cutoff = inputs.settings.expendable_priority_cutoff
     wanted, ignored = provisionable(snapshot.pods, going, keeps, cutoff)
     early = _consuming_early([pod for pod in wanted if CONSUMES in pod.shape.annotations], inputs)
@@ -153,8 +153,8 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
         if request is not None and request.is_pod_group:
             if not request.lacking:
                 continue
-            state = "; ".join(request.faults) or messages.get(key, NO_TURN_YET)
-            reason = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
+            why = "; ".join(request.faults) or messages.get(key, NO_TURN_YET)
+            reason = f"{title(key)} gets room for {request.lacking} of its pods at once, or for none: {why}"
         elif request is None:
             reason = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
         elif not request.is_served(shared=inputs.settings.shared_provisioning_classes):

@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning.buffers.room import Remainder, with_room
 from nodesmith.decisions.provisioning.buffers.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
-    foreseen,
+    effective_snapshot,
     living_claims,
     needs,
     reserved,
@@ -89,7 +89,7 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
 
 
 def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
-    snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
+    snapshot = with_sources_closed(effective_snapshot(inputs), inputs.ledger)
     demand = needs(snapshot, inputs)
     idle = Plan(ignored=_unplaced(_with_reasons(demand.ignored)), problems=snapshot.problems)
     if not demand.wanted:

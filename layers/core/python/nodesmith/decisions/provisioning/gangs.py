@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.decisions.provisioning.clusterstate import (
     Rooms,
-    foreseen,
+    effective_snapshot,
     living_claims,
     needs,
     reserved,
@@ -300,7 +300,7 @@ class _KeptRoom(NamedTuple):
         """
         others = tuple(other for other in inputs.ledger.gangs if other.id != gang.id)
         without = replace(inputs, ledger=replace(inputs.ledger, gangs=others))
-        snapshot = with_sources_closed(foreseen(without), inputs.ledger)
+        snapshot = with_sources_closed(effective_snapshot(without), inputs.ledger)
         claims = [claim for claim in living_claims(inputs) if claim.phase in _SERVING]
         free, away = reserved(snapshot, (), without).free, inputs.ledger.shifted(inputs.now)
         rooms = Rooms((node for node in free if node.labels.get(ZONE) not in away), snapshot, claims)
@@ -341,7 +341,7 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
         return Room({}, why=problem)
     sets = _planned(request, counts, inputs)
     pods = [pod for pods_of_set in sets for pod in pods_of_set]
-    snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
+    snapshot = with_sources_closed(effective_snapshot(inputs), inputs.ledger)
     capacity = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
     state = inputs.ledger, inputs.catalog, inputs.settings, inputs.now
     offers = pools(snapshot, *state, nodes_of_trial=max(1, len(pods)))

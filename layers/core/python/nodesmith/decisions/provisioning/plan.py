@@ -61,12 +61,12 @@ class Inputs:
 class Repetition(NamedTuple):
     """How often nodes were bought for the pods of a node before.
 
-    `attempts` are the numbers of this attempt by workload, 0 for pods that run. `again` is how many nodes in a row
+    `attempts` are the numbers of this attempt by workload, 0 for pods that run. `removals` is how many nodes in a row
     nodesmith has removed from under these pods.
     """
 
     attempts: Mapping[str, int] = FrozenMap()
-    again: int = 0
+    removals: int = 0
 
 
 RepetitionOf: TypeAlias = Callable[[Iterable[Pod]], Repetition]

@@ -131,7 +131,7 @@ class _OfAllPlans:
         nodes themselves then cost at least B - n × U.
         """
         offered = packing_problem(self._templates, self._demands, pricing=Pricing.PAID)
-        fewest = self._bound(offered, [replace(bin_, price=1.0, instead=None) for bin_ in offered.bins])
+        fewest = self._bound(offered, [replace(bin_, price=1.0, substitute=None) for bin_ in offered.bins])
         node_usd = dearer_than(number, offered.bins)
         most = number * node_usd
         bound = self._bound(offered, with_node_usd(offered.bins, node_usd), _EXACT) * (1 - _FUZZ)
@@ -220,7 +220,7 @@ def _holds(template: Template, shape: Shape) -> bool:
     return any(
         all(map(le, size, offer.room)) and all(map(le, offer.cost, remaining))
         for type_options in (template.type_options, template.reserved)
-        for _, types, purchase_options in admission.alike(type_options)
+        for _, types, purchase_options in admission.by_demands(type_options)
         for offer in undominated_offers(type_options, types, purchase_options, names, limits)
     )
 

@@ -229,7 +229,7 @@ def breaker_condition(
     """Return whether nodes of a NodePool were bought in vain, and what waits for that; nothing if they never were."""
     tripped = [breaker for breaker in (health.launches, health.moves) if breaker.is_tripped] if health else []
     if tripped:
-        message = shortened("; ".join((*(breaker.said(now) for breaker in tripped), RESET_HINT)))
+        message = shortened("; ".join((*(breaker.message(now) for breaker in tripped), RESET_HINT)))
         return [StatusCondition(BOUGHT_IN_VAIN, "True", str(tripped[0].why or "NodesTried"), message)]
     current = (manifest.get("status") or {}).get("conditions") or ()
     was_shown = any(condition.get("type") == BOUGHT_IN_VAIN for condition in current)

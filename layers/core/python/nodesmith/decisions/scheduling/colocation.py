@@ -157,7 +157,7 @@ class Colocation:
             return None
         existing_nodes = self._context.available.candidates(unit.shape)
         return next(
-            (existing for existing in existing_nodes if self._units.suits(kinds, existing.labels)), None
+            (existing for existing in existing_nodes if self._units.allows(kinds, existing.labels)), None
         )
 
     def _most_on_one_node(self, queue: _Queue) -> int:
@@ -195,7 +195,7 @@ class Units:
     def make(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
         """Return the demand, without pods, for a unit of `members`; a shape that occurs n times stands for n pods."""
         shape = united(members)
-        self._context.conflicts.unite(shape, members)
+        self._context.conflicts.register_unit(shape, members)
         return Demand(shape, (), pins, unit=len(members), members=tuple(members))
 
     def place(
@@ -216,12 +216,12 @@ class Units:
             most = (context.unavailable.most(kind, unit.shape, labels) for kind in kinds)
             if any(each is not None for each in most):
                 continue
-            if all(labels[key] == value for key, value in fixed.items()) and self.suits(kinds, labels):
+            if all(labels[key] == value for key, value in fixed.items()) and self.allows(kinds, labels):
                 priced.append((context.launching.price(unit.shape, keys, domain), domain))
         chosen = context.choices.first(("unit", unit.shape), sorted(priced))
         return dict(zip(keys, chosen[0][1], strict=True)) if chosen else None
 
-    def suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
+    def allows(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
         """Return whether all these pods may be in one domain."""
         if any(self.admitted(kind, count, labels) < count for kind, count in kinds.items()):
             return False

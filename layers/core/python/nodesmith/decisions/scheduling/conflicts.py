@@ -167,7 +167,7 @@ class PodConflicts:
             self._rules[key] = Rules(tuple(sorted(groups)), tuple(sorted(caps.items())))
         return self._rules[key]
 
-    def unite(self, whole: Shape, members: Sequence[Shape]) -> None:
+    def register_unit(self, whole: Shape, members: Sequence[Shape]) -> None:
         """Register the rules of a shape that stands for several pods which come to a node together.
 
         The unit counts as one pod of each group. Where several of its pods belong to one group, that group is capped at

@@ -203,10 +203,10 @@ class Demand:
 
     `pins` are labels that their nodes must have in addition to what the shape asks; an empty value means that the nodes
     must lack the label. One node takes at most `per_node` of the pods. `groups` and `caps` limit who may share the
-    node, see `Item`; `apart` are DaemonSets that keep these pods off every node they run on. `fallback` is what to
-    demand if this demand cannot be bought because part of it is only preferred; it has no pods of its own. Pods that
-    must share a node are placed `unit` at a time, in their order: then `shape` stands for all of a unit together and
-    `members` are the shapes of its pods.
+    node, see `Item`; `excluding_daemonsets` are DaemonSets that keep these pods off every node they run on. `fallback`
+    is what to demand if this demand cannot be bought because part of it is only preferred; it has no pods of its own.
+    Pods that must share a node are placed `unit` at a time, in their order: then `shape` stands for all of a unit
+    together and `members` are the shapes of its pods.
     """
 
     shape: Shape
@@ -215,7 +215,7 @@ class Demand:
     per_node: int = UNLIMITED
     groups: tuple[int, ...] = ()
     caps: tuple[Cap, ...] = ()
-    apart: tuple[Shape, ...] = ()
+    excluding_daemonsets: tuple[Shape, ...] = ()
     fallback: Demand | None = None
     unit: int = 1
     members: tuple[Shape, ...] = ()
@@ -302,7 +302,7 @@ class Choices:
         picked = self.pick(name, len(ordered) + 1)
         return ordered[picked - 1] if picked else None
 
-    def some(self, name: Name, count: int) -> int:
+    def share_of(self, name: Name, count: int) -> int:
         """Return how many of `count` to take: all usually; by script none, all but one, or one."""
         if self.is_single or not count:
             return count
@@ -319,7 +319,7 @@ class Choices:
         return _without(source, demand) in self.script
 
     @property
-    def barred(self) -> frozenset[Name]:
+    def excluded(self) -> frozenset[Name]:
         """The names of all scripted choices that make a demand do without a source."""
         return frozenset(name for name in self.script if name[0] == _WITHOUT)
 

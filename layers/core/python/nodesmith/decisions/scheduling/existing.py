@@ -267,7 +267,7 @@ def with_cordoned(snapshot: Snapshot, is_selected: Callable[[Node], bool]) -> Sn
     return replace(snapshot, nodes=tuple(map(cordoned, snapshot.nodes)))
 
 
-def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeClaim]:
+def outside_zones(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeClaim]:
     """Return the claims without those whose node is not ready yet and is, or will be, in one of these zones."""
     if not zones:
         return list(claims)

@@ -197,7 +197,7 @@ class Placement:
 
     def _capacity(self, existing: ExistingNode, wanted: int) -> int:
         count = self._context.available.capacity(existing, self._shape, wanted)
-        return self._context.choices.some(("capacity", self._plain, existing.name), count)
+        return self._context.choices.share_of(("capacity", self._plain, existing.name), count)
 
     def _share(
         self,

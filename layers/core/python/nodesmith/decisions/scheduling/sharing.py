@@ -108,7 +108,15 @@ class _Asks:
                 shape.shuns_soft_taints,
             )
             number = self._number_of[shape] = self._numbers.setdefault(conditions, len(self._numbers))
-        return number, demand.pins, demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit
+        return (
+            number,
+            demand.pins,
+            demand.per_node,
+            demand.groups,
+            demand.caps,
+            demand.excluding_daemonsets,
+            demand.unit,
+        )
 
 
 class _Exclusions:

@@ -198,7 +198,7 @@ def one_command(inputs: Inputs) -> Proposal | None:
     candidates = under_way.consolidatable()
     empty = [candidate for candidate in candidates if not candidate.pods]
     if empty:
-        return under_way.emptied(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
+        return under_way.removal_of_empty(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
     order = sorted(
         candidates,
         key=lambda c: (-c.price_hourly_usd / (1 + c.eviction_cost), c.name),

@@ -31,7 +31,7 @@ class ShadowState:
         self._since = max(min(fleet.at, view.now), view.now - LONGEST_STEP)
         self._before = fleet
         self._claims = {claim.name: claim for claim in fleet.claims}
-        self._seats = dict(fleet.seats)
+        self._seats = dict(fleet.locations)
         self._leaving = list(fleet.leaving)
         self._ready_at, self._touched = dict(fleet.ready_at), dict(fleet.touched)
         self._rested_at, self._searched_at = fleet.rested_at, fleet.searched_at

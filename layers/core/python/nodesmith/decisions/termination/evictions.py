@@ -269,7 +269,7 @@ class Allowances:
         return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
 
 
-def kept(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Callable[[Pod], bool]:
+def not_evictable(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Callable[[Pod], bool]:
     """Return a predicate for pods that cannot be evicted for now, and therefore need no other node yet.
 
     If the node has a deadline, only a pod annotated with `true` counts: all others are replaced ahead of it.

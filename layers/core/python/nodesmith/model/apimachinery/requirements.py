@@ -287,13 +287,13 @@ class Conflict:
 
     wanted: Requirement
     offered: Requirement | None
-    known: frozenset[str] = frozenset()
+    known_keys: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         if self.offered is None and self.wanted.key == HOSTNAME:
             return f"needs {self.wanted}, but no new node has that name"
         if self.offered is None:
-            hint = did_you_mean(self.wanted.key, self.known)
+            hint = did_you_mean(self.wanted.key, self.known_keys)
             return f"label {self.wanted.key!r} does not have known values{hint}"
         return f"needs {self.wanted}, but {self.offered} is offered"
 

@@ -123,7 +123,7 @@ class Fleet:
 
     at: datetime
     claims: tuple[NodeClaim, ...] = ()
-    seats: Mapping[str, PodLocation] = field(default_factory=dict)
+    locations: Mapping[str, PodLocation] = field(default_factory=dict)
     leaving: tuple[Leaving, ...] = ()
     ready_at: Mapping[str, datetime] = field(default_factory=dict)
     touched: Mapping[str, datetime] = field(default_factory=dict)
@@ -228,7 +228,7 @@ def _times(times: Mapping[str, datetime]) -> dict[str, str]:
 def _fleet_item(fleet: Fleet) -> dict[str, Any]:
     """Write a fleet; pods are grouped by workload, whose name is long."""
     seats: dict[str, dict[str, list[str]]] = {}
-    for key, seat in sorted(fleet.seats.items()):
+    for key, seat in sorted(fleet.locations.items()):
         since = [seat.since.isoformat()] if seat.since else []
         seats.setdefault(seat.workload, {})[key] = [seat.node, *since]
     return {
@@ -257,7 +257,7 @@ def _read_fleet(item: Mapping[str, Any]) -> Fleet:
     return Fleet(
         at=_time(item["at"]),
         claims=tuple(map(claim_from_item, item["claims"])),
-        seats=seats,
+        locations=seats,
         leaving=tuple(Leaving(usd, _time(until), spot) for usd, until, spot in item["leaving"]),
         ready_at={name: _time(at) for name, at in item["readyAt"].items()},
         touched={name: _time(at) for name, at in item["touched"].items()},

@@ -164,7 +164,7 @@ class NodeClaim:
     """The workloads in `attempts` with more than one attempt whose pods stayed on its Node."""
     use: str = ""
     """What became of the purchase once its Node was ready: `USED`, `WITHDRAWN`, `IN_VAIN`; empty if not known."""
-    again: int = 0
+    removals_before: int = 0
     """How many nodes in a row, before this one, nodesmith has removed from under the same pods soon after buying it."""
     launched_at: datetime | None = None
     stopped_at: datetime | None = None

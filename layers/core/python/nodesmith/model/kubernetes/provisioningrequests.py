@@ -196,7 +196,7 @@ def _seconds(text: str) -> float | None:
     return value if 0 <= value < float("inf") else None
 
 
-def said(key: str) -> str:
+def title(key: str) -> str:
     """Return a request's kind and name for messages: `ProvisioningRequest default/train`, `PodGroup default/train`."""
     namespace, _, name = key.partition("/")
     kind, slash, short_name = name.partition("/")

@@ -110,7 +110,7 @@ class Breaker:
         )
         return f"nodes were bought in vain {times}{latest} ({_IN_WORDS[failure]})"
 
-    def said(self, now: datetime) -> str:
+    def message(self, now: datetime) -> str:
         """Return what was bought in vain, what waits for it, and until when."""
         is_loop = self.why is PurchaseFailure.MOVED_AGAIN
         consequence = "disruption of its nodes is paused" if is_loop else "its launches are paused"

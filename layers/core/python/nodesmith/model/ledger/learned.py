@@ -291,10 +291,12 @@ _LASTING = "launches", "moves", "specs", "reset", "resets", "revision"
 
 def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
     """Return the health if it was observed with `basis`, else what of it lasts; None if nothing is known."""
-    return health if health is None or health.basis == basis else lasting(health, basis)
+    return health if health is None or health.basis == basis else with_changed_basis(health, basis)
 
 
-def lasting(health: RegistrationHealth, basis: str, since: datetime | None = None) -> RegistrationHealth:
+def with_changed_basis(
+    health: RegistrationHealth, basis: str, since: datetime | None = None
+) -> RegistrationHealth:
     """Return the health of a NodePool whose basis has changed."""
     return replace(RegistrationHealth(basis, since), **{name: getattr(health, name) for name in _LASTING})
 

@@ -119,7 +119,7 @@ class Ledger:
         return frozenset(name for move in moves for name in move.replacements)
 
     @property
-    def resting(self) -> Mapping[str, Move]:
+    def abandoned_by_source(self) -> Mapping[str, Move]:
         """Claim name → the abandoned move that it was a source of. Such claims are not moved again for a while."""
         return {name: move for move in self.moves if move.is_over for name in move.sources}
 
@@ -185,7 +185,7 @@ class Departure:
     cause: str = ""
     use: str = ""
     """The claim's `use`; `IN_VAIN` if it had none yet."""
-    again: int = 0
+    removals_before: int = 0
 
     @property
     def kept_until(self) -> datetime:
@@ -200,7 +200,7 @@ def departure_of(claim: NodeClaim) -> Departure | None:
         return None
     departure = Departure(claim.name, claim.nodepool, claim.terminating_at, cause=claim.cause)
     if not (claim.attempts and counts_as_attempt(claim)):
-        return replace(departure, again=claim.again)
+        return replace(departure, removals_before=claim.removals_before)
     return replace(
         departure,
         bought_at=claim.bought_at,
@@ -208,7 +208,7 @@ def departure_of(claim: NodeClaim) -> Departure | None:
         attempts=claim.attempts,
         served=claim.served,
         use=claim.use or IN_VAIN,
-        again=claim.again,
+        removals_before=claim.removals_before,
     )
 
 
@@ -265,7 +265,7 @@ def departure_item(departure: Departure) -> dict[str, Any]:
         written |= {"boughtAt": departure.bought_at.isoformat(), "attempts": dict(departure.attempts)}
     if departure.initialized_at is not None:
         written["initializedAt"] = departure.initialized_at.isoformat()
-    details = {"cause": departure.cause, "use": departure.use, "again": departure.again}
+    details = {"cause": departure.cause, "use": departure.use, "again": departure.removals_before}
     written |= {name: value for name, value in details.items() if value}
     return written | ({"served": list(departure.served)} if departure.served else {})
 

@@ -30,7 +30,7 @@ SELDOM = timedelta(minutes=10)
 class Series:
     """One metric. `buckets` are the upper bounds of a histogram's buckets.
 
-    `patience` is how long it may wait before it is written, so that consecutive runs share a write. `by_value`
+    `delay` is how long it may wait before it is written, so that consecutive runs share a write. `by_value`
     overrides it for series that have a label with one of these values. A process that is not used again never writes
     what waits, so rare events do not wait.
     """
@@ -39,14 +39,12 @@ class Series:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = BUCKETS
-    patience: timedelta = AT_ONCE
+    delay: timedelta = AT_ONCE
     by_value: Mapping[str, timedelta] = field(default_factory=dict)
 
     def patience_of(self, values: Iterable[str]) -> timedelta:
         """Return how long a series with these label values may wait before it is written."""
-        return min(
-            (self.by_value[value] for value in values if value in self.by_value), default=self.patience
-        )
+        return min((self.by_value[value] for value in values if value in self.by_value), default=self.delay)
 
 
 _CALL = ("controller", "method", "provider")
@@ -66,7 +64,7 @@ SERIES: Mapping[str, Series] = {
         "gauge",
         "Nodes that were eligible for disruption at the last check, by reason.",
         ("reason",),
-        patience=SOON,
+        delay=SOON,
     ),
     "voluntary_disruption_failed_validations_total": Series(
         "counter", "Nodes that were chosen for disruption and failed validation.", ("consolidation_type",)
@@ -83,22 +81,22 @@ SERIES: Mapping[str, Series] = {
         "histogram",
         "Duration of searches for disruptions.",
         ("consolidation_type", "reason"),
-        patience=SOON,
+        delay=SOON,
     ),
     "scheduler_scheduling_duration_seconds": Series(
-        "histogram", "Duration of scheduling decisions, by controller.", ("controller",), patience=SOON
+        "histogram", "Duration of scheduling decisions, by controller.", ("controller",), delay=SOON
     ),
     "scheduler_unschedulable_pods_count": Series(
-        "gauge", "Pods for which no node could be bought.", ("controller",), patience=SOON
+        "gauge", "Pods for which no node could be bought.", ("controller",), delay=SOON
     ),
     "scheduler_ignored_pods_count": Series(
-        "gauge", "Pending pods that no node can be launched for, whatever the NodePools offer.", patience=SOON
+        "gauge", "Pending pods that no node can be launched for, whatever the NodePools offer.", delay=SOON
     ),
     "scheduler_pending_pods_by_effective_zone_count": Series(
         "gauge",
         "Pending pods, by the only zone that they can run in: flexible for several zones, none for no zone.",
         ("controller", "zone"),
-        patience=SOON,
+        delay=SOON,
     ),
     "pods_eviction_requests_total": Series(
         "counter",
@@ -115,7 +113,7 @@ SERIES: Mapping[str, Series] = {
         ("capacity_type", "condition", "image_id", "nodepool"),
     ),
     "nodepools_cost_total": Series(
-        "gauge", "Cost of each NodePool's nodes, in USD per hour.", ("nodepool",), patience=SOON
+        "gauge", "Cost of each NodePool's nodes, in USD per hour.", ("nodepool",), delay=SOON
     ),
     "interruption_received_messages_total": Series(
         "counter", "Notices from EC2 and AWS Health about the cluster's instances.", ("message_type",)
@@ -124,7 +122,7 @@ SERIES: Mapping[str, Series] = {
         "counter", "Notices from EC2 and AWS Health that were handled completely."
     ),
     "interruption_message_queue_duration_seconds": Series(
-        "histogram", "Time from the event of a notice until it was read.", patience=SOON
+        "histogram", "Time from the event of a notice until it was read.", delay=SOON
     ),
     "interruption_instance_status_unhealthy_total": Series(
         "counter", "Nodes that end because they failed an EC2 status check, by check.", ("category",)
@@ -281,11 +279,11 @@ class Metrics:
             self.observe(name, self._stopwatch() - began, times, **labels)
 
     @property
-    def patience(self) -> timedelta | None:
+    def delay(self) -> timedelta | None:
         """How long the recorded metrics may wait before they are written; None if there are none."""
         with self._lock:
             recorded = self._recorded
-            waits = [SERIES[name].patience for name in recorded.gauges]
+            waits = [SERIES[name].delay for name in recorded.gauges]
             keyed = [(name, labels) for name, series in recorded.counters.items() for labels in series]
             keyed += [(name, labels) for name, series in recorded.histograms.items() for labels in series]
         waits += [SERIES[name].patience_of(value for _, value in labels) for name, labels in keyed]

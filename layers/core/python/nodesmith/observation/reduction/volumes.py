@@ -74,7 +74,7 @@ def either(texts: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def both(text: str, other: str) -> str:
+def common_terms(text: str, other: str) -> str:
     """Return the terms of nodes from which two volumes can both be reached."""
     if ANYWHERE in (text, other) or text == other:
         return text or other
@@ -162,7 +162,8 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class ReducedClaim:
-    """A PersistentVolumeClaim. `key` is `namespace/name`. `asks` is None once the claim is bound to `volume`.
+    """A PersistentVolumeClaim. `key` is `namespace/name`. `requested_storage` is None once the claim is bound to
+    `volume`.
 
     `controller` is the uid of its controller. `selected_node` is the node for which the scheduler wants the volume
     created. `single` is True if only one pod at a time may use it (ReadWriteOncePod).
@@ -170,7 +171,7 @@ class ReducedClaim:
 
     key: str
     volume: str = ""
-    asks: Storage | None = None
+    requested_storage: Storage | None = None
     controller: str = ""
     selected_node: str = ""
     lost: bool = False
@@ -228,7 +229,7 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
     return ReducedClaim(
         key=f"{metadata['namespace']}/{metadata['name']}",
         volume=volume,
-        asks=None if is_bound else _storage(spec, annotations),
+        requested_storage=None if is_bound else _storage(spec, annotations),
         controller=next((str(owner["uid"]) for owner in owners), ""),
         selected_node=sys.intern(str(annotations.get(_SELECTED_NODE) or "")),
         lost=(manifest.get("status") or {}).get("phase") == "Lost",

@@ -56,7 +56,7 @@ def remove_empty(empty: Iterable[Candidate], under_way: Pass) -> None:
     """Propose to remove as many empty nodes as budgets allow, the most expensive first."""
     order = sorted(empty, key=lambda candidate: (-candidate.price_hourly_usd, candidate.name))
     for candidate in under_way.allowed.within(order, Reason.EMPTY):
-        under_way.accept([candidate], under_way.emptied([candidate]), None)
+        under_way.accept([candidate], under_way.removal_of_empty([candidate]), None)
     under_way.note_budget(order, Reason.EMPTY)
 
 
@@ -257,7 +257,7 @@ def _look_at_next(batch: _Batch, under_way: Pass) -> None:
     batch.waiting = waiting
     window = under_way.allowed.within(batch.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
-        for name, blocker in under_way.allowed.kept(batch.waiting, Reason.UNDERUTILIZED).items():
+        for name, blocker in under_way.allowed.budget_blockers(batch.waiting, Reason.UNDERUTILIZED).items():
             under_way.blocked.setdefault(name, blocker)
     under_way.examined += [candidate.name for candidate in window or batch.waiting]
     examined = {candidate.name for candidate in _best_of(window, batch, under_way) or window or batch.waiting}

@@ -141,7 +141,7 @@ def _validated(move: Move, candidates: Mapping[str, Candidate], under_way: Pass)
         return f"{missing}: {blocker.message if blocker else 'it is gone'}"
     if move.reason is Reason.EMPTY:
         return _still_empty(sources, under_way)
-    refusals = under_way.allowed.kept(sources, move.reason)
+    refusals = under_way.allowed.budget_blockers(sources, move.reason)
     if refusals:
         return next(iter(refusals.values())).message
     if move.reason is Reason.DRIFTED:
@@ -186,8 +186,8 @@ def _still_empty(sources: Sequence[Candidate], under_way: Pass) -> Proposal | st
         return f"pod {pods[0]} now runs on it" if pods else _blocked(sources, under_way)
     allowed = under_way.allowed.within(empty, Reason.EMPTY)
     if not allowed:
-        return next(iter(under_way.allowed.kept(empty, Reason.EMPTY).values())).message
-    return _accepted(allowed, under_way.emptied(allowed), None, under_way)
+        return next(iter(under_way.allowed.budget_blockers(empty, Reason.EMPTY).values())).message
+    return _accepted(allowed, under_way.removal_of_empty(allowed), None, under_way)
 
 
 def _still_drifted(candidate: Candidate, under_way: Pass) -> Proposal | str:

@@ -114,7 +114,7 @@ class Pass:
         """Try to place the pods of these nodes elsewhere, and count the steps."""
         enough = self.good_enough
         trial = self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
-        self.steps_left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
+        self.steps_left -= 1 + trial.preference_modes * sum(len(source.pods) for source in sources)
         return trial
 
     def accept(self, sources: Sequence[Candidate], move: Proposal, trial: Trial | None) -> None:
@@ -129,7 +129,7 @@ class Pass:
             if move.reason is Reason.UNBALANCED:
                 self.zones.wait_for(sources)
 
-    def emptied(self, sources: Sequence[Candidate]) -> Proposal:
+    def removal_of_empty(self, sources: Sequence[Candidate]) -> Proposal:
         """Return the move that removes nodes without pods."""
         saving = fsum(source.price_hourly_usd for source in sources)
         worth = worth_usd(sources, 0.0, self.judge.pool_totals, self.inputs.now)
@@ -149,7 +149,7 @@ class Pass:
         """Note each candidate that stays only because a budget allows no more."""
         for candidate in candidates:
             if candidate.name not in self.removed:
-                self.blocked.update(self.allowed.kept([candidate], reason))
+                self.blocked.update(self.allowed.budget_blockers([candidate], reason))
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Return the result of the pass."""
@@ -203,7 +203,7 @@ class Allowed:
         verdicts = self._verdicts(candidates, reason)
         return list(islice((candidate for candidate, keeper in verdicts if keeper is None), limit))
 
-    def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
+    def budget_blockers(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
         """Return, for each candidate that `within` leaves out, the budget that keeps it."""
         return {
             candidate.name: self._pod_budget_blocker(keeper)

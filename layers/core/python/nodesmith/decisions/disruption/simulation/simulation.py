@@ -18,7 +18,7 @@ from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, cheapest
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
-    foreseen,
+    effective_snapshot,
     living_claims,
     needs,
     reserved,
@@ -57,7 +57,7 @@ class Trial:
     displaced: tuple[str, ...]
     existing_nodes: tuple[ExistingNode, ...]
     tiers: tuple[tuple[Template, ...], ...]
-    ways: int = 1
+    preference_modes: int = 1
     """how many ways of treating the pods' preferences were tried"""
     split: str = ""
     """Which workload keeps pods off spot, and how many, if that concerns these pods."""
@@ -83,7 +83,7 @@ class Fleet:
     ) -> None:
         claims = living_claims(inputs)
         context = without(
-            foreseen(inputs), {c.provider_id for c in claims if c.name in moving and c.provider_id}
+            effective_snapshot(inputs), {c.provider_id for c in claims if c.name in moving and c.provider_id}
         )
         offers = pools(context, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
         self.promised, self._needed, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
@@ -101,7 +101,7 @@ class Fleet:
         self._planner = self.planner(inputs, offers, movable, known_shapes, for_zones=self._respects_zones)
         self._planner.tiers = tuple(tuple(map(_with_wide_lists, tier)) for tier in offers.tiers)
         self._on_their_way = frozenset(
-            p.key for p in context.pods if p.node in demand.going and not p.deleting
+            p.key for p in context.pods if p.node in demand.leaving_nodes and not p.deleting
         )
         free = self._with_pending_placed(room)
         closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
@@ -167,7 +167,7 @@ class Fleet:
 
     def open_to(self, shapes: Collection[Shape]) -> list[ExistingNode]:
         """Return the existing nodes that a trial with pods of these shapes may fill."""
-        return self._cluster_nodes.opened(shapes)
+        return self._cluster_nodes.nodes_for(shapes)
 
     def existing_nodes_of(self, nodes: Iterable[str]) -> list[ExistingNode]:
         """Return the existing nodes with these Nodes' names, in their present state."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints, Patterns, orders, shaken
+from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints, Patterns, orders, perturbed
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _SERVED_AT_ANY_PRICE = 10.0
@@ -247,7 +247,7 @@ def _closer(
         return 0, []
     closer = Patterns(items, [bins[b] for b in priced[near].tolist()], patterns.worth)
     closer.value, closer.counts = patterns.value[near], patterns.counts[:, near]
-    for order in shaken(items, bins, patterns.worth, round_):
+    for order in perturbed(items, bins, patterns.worth, round_):
         closer.search(order)
     for _ in range(2):
         for order in orders(items, bins, patterns.worth):

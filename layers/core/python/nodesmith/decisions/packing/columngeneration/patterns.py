@@ -86,7 +86,7 @@ def orders(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> list[Or
     return list(dict.fromkeys(_by_density(density, worth) for density in _densities(items, bins, worth)))
 
 
-def shaken(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: int) -> list[Order]:
+def perturbed(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: int) -> list[Order]:
     """Return such orders with every density perturbed a little, differently in every round."""
     numbers = np.arange(1, len(items) + 1) * _GOLDEN
     perturbed = []

@@ -51,7 +51,7 @@ def pack_by_columns(
     """
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.whole_key], counts) for b, counts, _ in first.bought]
-    is_paid = any(b.instead is not None for b in bins)  # by limits, which `solve_all_patterns` ignores
+    is_paid = any(b.substitute is not None for b in bins)  # by limits, which `solve_all_patterns` ignores
     if is_paid or number_of_patterns(partial.items) > _MOST_FILLINGS:
         nodes = sum(repeats for *_, repeats in first.bought)
         if len(partial.items) > _FEW_KINDS and nodes < _NODES_A_KIND * len(partial.items):
@@ -86,10 +86,10 @@ def _buy_whole(
     limits = partial.remaining.limits
     plans = [
         rounded(partial.items, bins, limits, mixed),
-        wholes(mixed),
-        wholes(within_price(partial.items, bins, limits, mixed, most_price)),
-        *dived(partial.items, bins, limits, mixed, _EPSILON),
-        *dived(partial.items, bins, limits, mixed, _NEARLY_WHOLE),
+        whole_parts(mixed),
+        whole_parts(within_price(partial.items, bins, limits, mixed, most_price)),
+        *diving_plans(partial.items, bins, limits, mixed, _EPSILON),
+        *diving_plans(partial.items, bins, limits, mixed, _NEARLY_WHOLE),
     ]
     trials = []
     for plan in plans:
@@ -148,7 +148,7 @@ def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
             for place, counts in zip(patterns.bin.tolist(), patterns.counts.T.tolist(), strict=True)
         )
     if len(columns) <= _MOST_COLUMNS:
-        bought, _ = whole(partial.items, bins, partial.remaining.limits, columns, 0.0)
+        bought, _ = integer_plan(partial.items, bins, partial.remaining.limits, columns, 0.0)
         _buy(partial, bins, bought)
 
 
@@ -171,7 +171,7 @@ def _buy_near(
     most = _MOST_WORK // states(counts)
     near = patterns.near(worth, price - bound, max(most // 4, _FEW_COLUMNS))
     if most < _FEW_COLUMNS:
-        bought, least = whole(partial.items, bins, {}, near, _NEAR_GAP)
+        bought, least = integer_plan(partial.items, bins, {}, near, _NEAR_GAP)
         proved = least if len(near) < _FEW_COLUMNS else bound
     else:
         bought, cost = _cover(counts, bins, near)
@@ -225,19 +225,19 @@ def rounded(
         Item(item.size, max(0, item.count - served), item.per_node)
         for item, served in zip(items, counts, strict=True)
     ]
-    bought, _ = whole(unserved, bins, _limits_left(bins, limits, amounts), _promising(bins, mixed))
+    bought, _ = integer_plan(unserved, bins, _limits_left(bins, limits, amounts), _promising(bins, mixed))
     for column, amount in bought:
         amounts[column] += amount
     return [(column, amount) for column, amount in amounts.items() if amount]
 
 
-def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
+def whole_parts(mixed: FractionalPlan) -> list[tuple[Column, int]]:
     """Return the whole part of each amount in the fractional plan."""
     pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
     return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
 
 
-def dived(
+def diving_plans(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, short: float
 ) -> Iterator[list[tuple[Column, int]]]:
     """Yield plans that a dive into the fractional plan's columns passes through, each with more of the items.
@@ -298,7 +298,7 @@ def _limits_left(bins: Sequence[Bin], limits: Limits, purchases: Mapping[Column,
     return {limit: tuple(amounts) for limit, amounts in left.items()}
 
 
-def whole(
+def integer_plan(
     items: Sequence[Item],
     bins: Sequence[Bin],
     limits: Limits,

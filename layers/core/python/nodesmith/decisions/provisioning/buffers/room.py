@@ -30,7 +30,7 @@ from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     warm_capacity,
     warm_demand,
 )
-from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
+from nodesmith.decisions.provisioning.clusterstate import effective_snapshot, needs, reserved
 from nodesmith.decisions.provisioning.growth import with_planned
 from nodesmith.decisions.provisioning.nodepools.tiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
@@ -90,7 +90,7 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     pods = [pod for resolution in requested for pod in resolution.pods()]
     if not pods:
         return replace(plan, rooms=tuple(map(_no_room, requested)))
-    snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
+    snapshot = _with_sources_open(effective_snapshot(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
     planner = _planner(inputs, snapshot, pods, free, remainder)
     planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
@@ -157,7 +157,7 @@ def _prepared(
     plan: Plan, remainder: Remainder, inputs: Inputs, lacking: Sequence[tuple[WarmCapacity, WarmDemand]]
 ) -> dict[str, tuple[PlannedNode, ...]]:
     """Return the instances to buy, by buffer."""
-    snapshot = foreseen(inputs)
+    snapshot = effective_snapshot(inputs)
     free = _left_by(plan, snapshot, inputs)
     for existing in free:
         existing.free = NOTHING  # they count for spreads only
@@ -356,7 +356,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
     pods = [pod for resolution in requested for pod in resolution.pods()]
     if not pods:
         return {}
-    snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
+    snapshot = _with_sources_open(effective_snapshot(inputs), inputs.ledger)
     current = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
     planner = _planner(inputs, snapshot, [*current.fresh, *pods], current.free, Remainder())
     planner.assign(current.fresh, current.free, PreferenceMode.RULE)

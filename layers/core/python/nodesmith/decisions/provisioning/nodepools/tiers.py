@@ -130,9 +130,9 @@ def pools(
         problems += parsed.problems
         pool = parsed.value
         if pool is None:
-            kind_and_name = parsed.fatal[0].object
-            message = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
-            obstacles[kind_and_name.removeprefix("NodePool/")] = message
+            reference = parsed.fatal[0].object
+            message = str(parsed.fatal[0]).removeprefix(f"{reference}: ")
+            obstacles[reference.removeprefix("NodePool/")] = message
             continue
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
@@ -362,10 +362,10 @@ def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
         return ""
     breaker = health.launches
     if breaker.holds(now):
-        return breaker.said(now)
+        return breaker.message(now)
     since = breaker.until or now
     trial = next((c.name for c in ledger.claims if c.nodepool == nodepool and _is_open(c, since)), None)
-    return f"{breaker.said(now)}, NodeClaim {trial}" if trial else ""
+    return f"{breaker.message(now)}, NodeClaim {trial}" if trial else ""
 
 
 def _is_open(claim: NodeClaim, since: datetime) -> bool:

@@ -210,7 +210,7 @@ def another(
         nominated=tuple([pod.key for pod in pods]),
         requests=like.claim.requests if requests is None else requests,
         attempts=like.claim.attempts if repetition is None else repetition.attempts,
-        again=like.claim.again if repetition is None else repetition.again,
+        removals_before=like.claim.removals_before if repetition is None else repetition.removals,
     )
     tags = dict(like.request.tags) | dict.fromkeys(claim_tags(like.claim.name, like.request.tags), name)
     request = replace(like.request, claim=name, tags=tags)

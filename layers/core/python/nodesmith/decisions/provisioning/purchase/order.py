@@ -111,12 +111,12 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The rules of a purchase. All purchases of one decision share `known`."""
+    """The rules of a purchase. All purchases of one decision share `learned`."""
 
     settings: NodeSettings
     choices: Choices = field(default_factory=Choices)
     good_enough: float = GOOD_ENOUGH
-    known: Learned = field(default_factory=Learned)
+    learned: Learned = field(default_factory=Learned)
     quick: bool = False
     """True for a quick feasibility check."""
 
@@ -179,7 +179,7 @@ def written_down(purchases: Iterable[NodePurchase], origin: Origin) -> tuple[Pla
             nodes.append(another(similar[0], purchase.pods, name, *details))
         else:
             node = planned_node(purchase.options, purchase.demands, purchase.pods, name, *about, origin.warm)
-            claim = replace(node.claim, attempts=repetition.attempts, again=repetition.again)
+            claim = replace(node.claim, attempts=repetition.attempts, removals_before=repetition.removals)
             node = replace(node, claim=claim)
             if len({subnet.zone for subnet in template.status.subnets}) < len(template.status.subnets):
                 nodes_by_kind.clear()

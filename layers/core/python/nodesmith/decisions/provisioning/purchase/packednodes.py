@@ -51,7 +51,7 @@ def filled(offered: PackingProblem, order: Order, result: Purchase, *, quick: bo
         offered.limits.vectors,
         bounded=not offered.is_settled,  # otherwise its bound does not hold for all plans
         good_enough=inf if quick or order.quick else _EXACT if offered.node_usd else order.good_enough,
-        part_plans=order.known.plans,
+        part_plans=order.learned.plans,
     )
     result.steps += packing.steps
     return _packed(offered, packing, order, result)
@@ -78,7 +78,7 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
         return packed
     offered, tolerance = packed.offered, order.settings.fragility_tolerance
     alternative = less_fragile(
-        offered, packed.packing, offered.limits.vectors, tolerance, order.good_enough, order.known.plans
+        offered, packed.packing, offered.limits.vectors, tolerance, order.good_enough, order.learned.plans
     )
     if alternative is None:
         return packed
@@ -101,7 +101,7 @@ def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> Pac
     for node_usd in (least_nodes_first(offered).node_usd, *(times * each_usd for times in _NODE_PRICES)):
         bins = with_node_usd(offered.bins, node_usd)
         alternative = pack(
-            offered.items, bins, offered.limits.vectors, bounded=False, part_plans=order.known.plans
+            offered.items, bins, offered.limits.vectors, bounded=False, part_plans=order.learned.plans
         )
         result.steps += alternative.steps
         nodes = (replace(node, bin=with_node_usd([node.bin], -node_usd)[0]) for node in alternative.nodes)
@@ -122,7 +122,7 @@ def least_nodes_first(offered: PackingProblem) -> PackingProblem:
 
     A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
     """
-    alike = [replace(bin_, price=1.0, instead=None) for bin_ in offered.bins]
+    alike = [replace(bin_, price=1.0, substitute=None) for bin_ in offered.bins]
     quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
     enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
     node_usd = dearer_than(enough, offered.bins)
@@ -138,9 +138,9 @@ def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
     """Return bins with so much added to each price, also to those of bins that take their place."""
 
     def dearer(one: Bin) -> Bin:
-        instead = dearer(one.instead) if one.instead is not None else None
+        instead = dearer(one.substitute) if one.substitute is not None else None
         price, unpaid = one.price + node_usd, one.unpaid_price + node_usd
-        return replace(one, price=price, unpaid_price=unpaid, instead=instead)
+        return replace(one, price=price, unpaid_price=unpaid, substitute=instead)
 
     return tuple(map(dearer, bins))
 
@@ -175,7 +175,7 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
             limits_left[node.bin.limit] = tuple(rest)
         entries.append((node, choice, taken))
     refused = list(dict.fromkeys(cut(offered, node) for node, choice, _ in entries if not choice.offers))
-    order.known.learn(refused)
+    order.learned.learn(refused)
     return PackedNodes(offered, packing, entries, refused)
 
 

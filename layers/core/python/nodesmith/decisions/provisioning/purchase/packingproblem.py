@@ -105,7 +105,7 @@ class TemplateOffers:
             stocked = [type_options for type_options in both if len(type_options)]
             room_vectors = [room for options in stocked for room in rooms(options, self._dimensions)[0]]
             self._levels = [sorted(set(amounts)) for amounts in zip(*room_vectors, strict=True)]
-            self._masks = tuple(sorted({mask for o in both for mask, *_ in self._admission.alike(o)}))
+            self._masks = tuple(sorted({mask for o in both for mask, *_ in self._admission.by_demands(o)}))
         admitted = tuple([mask & self._open & demands == demands for mask in self._masks])
         return (*admitted, *map(bisect_left, self._levels, size))
 
@@ -128,7 +128,7 @@ class TemplateOffers:
 
     def _best(self, type_options: TypeOptions) -> Iterator[tuple[Offer, Vector]]:
         apart = any(r.min_values for r in self._template.requirements.values())
-        for demands, types, purchase_options in self._admission.alike(type_options):
+        for demands, types, purchase_options in self._admission.by_demands(type_options):
             admits = demands & self._open
             for same in _by_capacity_type(purchase_options) if apart else (purchase_options,):
                 for offer in (
@@ -290,7 +290,7 @@ def packing_problem(
     common: list[Bin] = []
     exotic: list[Bin] = []
     for index, template in enumerate(tier):
-        barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
+        barred = _barred(template, demands, choices) if choices is not None and choices.excluded else 0
         offers_by_template[template.name] = template_offers = TemplateOffers(
             template, demands, dimensions, barred
         )
@@ -361,7 +361,7 @@ def _with_substitutes(bins: Sequence[Bin], charged: Sequence[tuple[int, int]]) -
                 for other in others
                 if not one.admits & ~other.admits and all(map(le, one.capacity, other.capacity))
             )
-            yield replace(one, instead=next(alike, None), paid_axis=paid[one.key])
+            yield replace(one, substitute=next(alike, None), paid_axis=paid[one.key])
         else:
             yield one
 

@@ -151,7 +151,7 @@ def _buy_of_tier(
     """
     few = sum(len(demand.pods) for demand in demands) <= _FEW_PODS
     is_choosy = any(r.min_values for t in tier for r in t.requirements.values())
-    cuts = list(order.known.cuts) if is_choosy else []
+    cuts = list(order.learned.cuts) if is_choosy else []
     for number in range(_MOST_PACKINGS):
         if not demands:
             break
@@ -206,7 +206,7 @@ def _bound(
     order: Order,
 ) -> float:
     """Return a lower bound on the price of nodes for the pods that are no longer in the queues."""
-    is_whole = problem is packed.offered and not packed.refused and not order.choices.barred
+    is_whole = problem is packed.offered and not packed.refused and not order.choices.excluded
     if is_whole and not any(template.is_steered for template in tier):
         return packed.packing.bound
     plain = packing_problem(

@@ -154,7 +154,7 @@ class TemplateLaunching:
         for template in self._templates:
             admission = Admission(template, (Demand(shape, ()),))
             for type_options in (template.type_options, template.reserved):
-                for _, types, purchase_options in admission.alike(type_options):
+                for _, types, purchase_options in admission.by_demands(type_options):
                     for kind, names in _labelled(type_options, types, keys):
                         domains: dict[Domain, list[PurchaseOption]] = {}
                         for purchase_option in purchase_options:
@@ -232,7 +232,13 @@ class Admission:
         alike: dict[tuple[object, ...], list[int]] = {}
         for index, demand in enumerate(demands):
             shape = demand.shape
-            key = shape.terms, shape.tolerations, shape.shuns_soft_taints, demand.pins, demand.apart
+            key = (
+                shape.terms,
+                shape.tolerations,
+                shape.shuns_soft_taints,
+                demand.pins,
+                demand.excluding_daemonsets,
+            )
             alike.setdefault(key, []).append(index)
         for indices in alike.values():
             self._note(indices, demands[indices[0]])
@@ -247,10 +253,10 @@ class Admission:
         """Record what the demands with these indices ask of a node; all ask the same as `demand`."""
         bits = sum(1 << index for index in indices)
         for term in _terms(self._template, demand.shape, demand.pins):
-            key = term, demand.apart
+            key = term, demand.excluding_daemonsets
             self._bits[key] = self._bits.get(key, 0) | bits
-        for daemon, _ in self._template.daemons if demand.apart else ():
-            if daemon in demand.apart:
+        for daemon, _ in self._template.daemons if demand.excluding_daemonsets else ():
+            if daemon in demand.excluding_daemonsets:
                 self.port_holders |= dict.fromkeys(indices, daemon)
 
     def _type_masks(self) -> dict[str, int]:
@@ -274,7 +280,7 @@ class Admission:
         """Return the demands (bit i for demand i) whose pods may run on this type with this offering."""
         return self._asking(self._types[type_option.type.name] & self._offering_mask(offering))
 
-    def alike(
+    def by_demands(
         self, type_options: TypeOptions
     ) -> Iterator[tuple[int, frozenset[str], frozenset[PurchaseOption]]]:
         """Yield the demands (bits) that a set of types and purchase options admits together, where there are any."""

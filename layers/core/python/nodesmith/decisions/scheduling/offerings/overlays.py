@@ -45,12 +45,12 @@ class Contradiction:
     """Why a NodeOverlay is left out: `other` has the same weight and sets the same, such as the price of `example`."""
 
     other: str
-    what: str
+    field: str
     example: str
 
     def __str__(self) -> str:
         return (
-            f"contradicts NodeOverlay {self.other}, which has the same weight and also sets {self.what} of "
+            f"contradicts NodeOverlay {self.other}, which has the same weight and also sets {self.field} of "
             f"{self.example}: give one of them another weight, or requirements that do not overlap"
         )
 

@@ -57,7 +57,7 @@ class ClusterNodes:
 
         They are copies, so the trial may fill them.
         """
-        opened = self.opened(shapes, frozenset(removed), most)
+        opened = self.nodes_for(shapes, frozenset(removed), most)
         apart: dict[_Profile, list[ExistingNode]] = {}
         for existing in (
             *opened,
@@ -91,7 +91,7 @@ class ClusterNodes:
         self._hosted.setdefault(profile, Counter()).update(existing.hosted)
         self._leaving.setdefault(profile, Counter()).update(existing.leaving)
 
-    def opened(
+    def nodes_for(
         self,
         shapes: Collection[Shape],
         removed: frozenset[str] = frozenset(),
