@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from nodesmith.controllers.disruption.moves.moves import carry_on
 from nodesmith.controllers.disruption.moves.runstate import (
     Disruption,
-    Memory,
     RunState,
     close,
     note_search,
@@ -39,37 +38,18 @@ from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster, Store
 
-MOST_DRIFT_WRITES = 200
-"""The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
-
-
-_TRIES = 2
-"""How often one run tries to record drift: other functions change claims at the same time."""
-
-
-def note_drift(
-    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
-) -> tuple[int, int]:
-    """Record which claims drift now or no longer do; return how many were written, and how many should have been.
-
-    The oldest come first, as in disruption.
-    """
-    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
-    changed.sort(key=lambda claim: (claim.created_at, claim.name))
-    due = changed[:MOST_DRIFT_WRITES]
-    return rewrite(due, store, cluster, failures), len(due)
-
-
-__all__ = ["Disruption", "Memory", "RunState", "disrupt"]
-
 SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
 """Bounds of the rest between the end of a search and the next one, which is twice as long as the search took."""
 SEEN_WITHIN = timedelta(seconds=5)
 """The time within which the snapshot shows a new taint."""
 ENOUGH = timedelta(seconds=20)
 """After carrying on moves for this long, a run leaves the search to the next: it must not last longer than a minute."""
-TOLD_AT_ONCE = 40
+EVENTS_AT_ONCE = 40
 """The most Events about nodes that stay, in one run. Later runs publish the others."""
+MOST_DRIFT_WRITES = 200
+"""The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
+_TRIES = 2
+"""How often one run tries to record drift: other functions change claims at the same time."""
 _TIMELESS = datetime.min.replace(tzinfo=UTC)
 
 
@@ -150,6 +130,19 @@ def _wake_when_due(state: RunState) -> None:
         state.run.wake_me(wait)
 
 
+def note_drift(
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
+) -> tuple[int, int]:
+    """Record which claims drift now or no longer do; return how many were written, and how many should have been.
+
+    The oldest come first, as in disruption.
+    """
+    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
+    changed.sort(key=lambda claim: (claim.created_at, claim.name))
+    due = changed[:MOST_DRIFT_WRITES]
+    return rewrite(due, store, cluster, failures), len(due)
+
+
 def _note_drift(state: RunState) -> None:
     """Record drift before the search, which may take long, and also if no search is due.
 
@@ -180,19 +173,19 @@ def _search(state: RunState) -> None:
     note_search(state, proposals)
     memory.looked_at = proposals.looked_at
     state.done["NodesBlocked"] = len(proposals.blocked)
+    # A catalogue without offerings is soon replaced.
+    has_offerings = any(inputs.catalog.offerings.values())
     if proposals.proposals:
         written = record(inputs, proposals.proposals, state.digest, looked_at=looked_at)
         state.keep_snapshot(inputs.decision)
         state.write_down(inputs.decision, written)
         if not _begin(state, inputs, in_batches(proposals.proposals)):
             state.supersede(inputs.decision, written)
-    elif proposals.is_finished and any(
-        inputs.catalog.offerings.values()
-    ):  # one without offers is soon replaced
+    elif proposals.is_finished and has_offerings:
         memory.seen, memory.next_search = _search_basis(state), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with state.failures.of():
-        run.publish_new(events.of_staying(proposals, state.ledger.claims), TOLD_AT_ONCE)
+        run.publish_new(events.of_staying(proposals, state.ledger.claims), EVENTS_AT_ONCE)
 
 
 def _begin(state: RunState, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
