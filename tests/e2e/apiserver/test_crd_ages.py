@@ -141,9 +141,8 @@ def test_a_v1beta1_object_loses_nothing_when_it_is_edited_as_v1_and_reapplied(pl
     assert read(*as_v1) == read(POOL, CLASS), "the cluster stores what the file says"
 
     as_v1[0]["spec"]["weight"] = 7
-    for each, plural in zip(
-        as_v1, ("nodepools", "ec2nodeclasses"), strict=True
-    ):  # everything is written back
+    # Everything is written back.
+    for each, plural in zip(as_v1, ("nodepools", "ec2nodeclasses"), strict=True):
         each["metadata"]["labels"] = {"edited": "yes"}
         path = f"/apis/{each['apiVersion']}/{plural}/old"
         code, answer = real(plane).call("PUT", path, each, fieldValidation="Strict")

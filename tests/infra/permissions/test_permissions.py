@@ -240,11 +240,12 @@ def test_no_role_may_use_a_bucket_of_the_same_name_in_another_account(templates:
 def test_a_function_may_wake_the_concerns_that_its_controller_wakes(region: Template, concern: str) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = next(controllers.rglob(f"{concern}.py")).read_text()
+    # Modules that do some of its work.
     for part in (
         "provisioning",
         "disruption.moves.runstate",
         "disruption.moves.moves",
-    ):  # modules that do some of its work
+    ):
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part.replace('.', '/')}.py").read_text()
     woken = set(re.findall(r"(?<!_lock\()Concern\.([A-Z]+)", source))

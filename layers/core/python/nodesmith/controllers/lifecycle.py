@@ -317,9 +317,8 @@ def _wake(
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if counts["Initialize"] and _awaited(
-        commands, snapshot
-    ):  # each claim comes here once, so no chain begins
+    # Each claim comes here once, so no chain begins.
+    if counts["Initialize"] and _awaited(commands, snapshot):
         # First when the scheduler has bound pods, and other pods may have taken the room of nominated ones; then when
         # the nominations of pods that still wait have ended.
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):

@@ -244,9 +244,8 @@ def _is_stale(claim: NodeClaim, manifest: Manifest | None) -> bool:
         for condition in own_conditions
         if not condition.is_over
     }
-    if (
-        CONSISTENT not in shown_conditions
-    ):  # older versions did not write it, and it is added with the next write
+    # Older versions did not write it, and it is added with the next write.
+    if CONSISTENT not in shown_conditions:
         holding.pop(CONSISTENT, None)
     if not holding.items() <= shown_conditions.items():  # other controllers may write further conditions
         return True

@@ -180,9 +180,8 @@ def _steps(
         return [*commands, TerminateInstances(_with_end_time(onward, instances or (), now), alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
-    elif not (
-        draining.evict or draining.delete
-    ):  # while pods go, the reason for waiting need not be recorded
+    elif not (draining.evict or draining.delete):
+        # While pods go, the reason for waiting need not be recorded.
         waiting = (
             replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances, draining.left)
         )
