@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,21 @@ def test_links_of_a_page_lead_to_files(page: str) -> None:
     links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", (ROOT / page).read_text())
     inside = [link for link in links if "://" not in link]
     assert [link for link in inside if not ((ROOT / page).parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", named(files("*.md")))
+def test_links_of_a_page_lead_to_sections(page: str) -> None:
+    links = re.findall(r"\]\(([^)\s#]*\.md|)#([^)\s]+)\)", (ROOT / page).read_text())
+    targets = [((ROOT / page).parent / target if target else ROOT / page, anchor) for target, anchor in links]
+    assert [anchor for target, anchor in targets if anchor not in _anchors(target)] == []
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    """Return the anchors of a page's headings, as GitHub and mkdocs write them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return frozenset(re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in plain)
 
 
 def test_tests_start_moto_only_with_the_checks_that_it_lacks() -> None:
