@@ -191,6 +191,23 @@ class TestOfNodePools:
         )
         assert not plan.nodes
 
+    def test_pods_that_wait_for_a_month_are_decided_about_when_the_next_one_begins(self) -> None:
+        seen = snapshot(pods=PENDING, nodepools=(pool_with(limit_usd_per_month="0.5"),))
+        assert decide(inputs(snapshot=seen)).due == month_end(NOW)
+
+    def test_so_are_pods_for_which_two_limits_together_leave_no_room(self) -> None:
+        spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+        no_spot = quota_manifest(limits={"nodes": "0"}, expressions=[spot])
+        too_little_for_others = pool_with(limit_usd_per_month="20")
+        seen = snapshot(pods=PENDING, nodepools=(too_little_for_others,), quotas=(no_spot,))
+        plan = decide(inputs(snapshot=seen))
+        assert plan.unplaced[0].why.blocking == "quotas together"
+        assert plan.due == month_end(NOW)
+
+    def test_a_limit_an_hour_is_not_looked_at_again_when_a_month_begins(self) -> None:
+        seen = snapshot(pods=PENDING, nodepools=(pool_with(limit_usd_per_hour="0.001"),))
+        assert decide(inputs(snapshot=seen)).due is None
+
     def test_both_limits_hold_and_the_registration_may_have_a_month_as_well(self) -> None:
         pool = parse_nodepool(pool_with(limit_usd_per_hour="2", limit_usd_per_month="900")).value
         assert pool is not None

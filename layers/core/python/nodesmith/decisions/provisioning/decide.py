@@ -123,7 +123,8 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
     bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
     stuck = ((pod, split.explained(pod, refusal)) for pod, refusal in left_of(attempt, offers))
     unserved = [*stuck, *shares.reasons(), *held]
-    freed = freed_at((refusal for _, refusal in unserved), inputs.ledger, inputs.now)
+    all_usages = chain.from_iterable(template.usages for template in planner.templates)
+    freed = freed_at((refusal for _, refusal in unserved), all_usages, inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if unserved else None))
     is_limited = takes_much_of_limits(planner.templates, chain.from_iterable(attempt.purchase.tiers))
     plan = replace(

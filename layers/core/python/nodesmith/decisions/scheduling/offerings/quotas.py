@@ -34,7 +34,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import Region, Spending
-from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, seconds_left
+from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, month_end, seconds_left
 from nodesmith.model.limits.quotas import (
     ACCOUNT,
     CAPACITY_QUOTA,
@@ -201,6 +201,7 @@ def limited_nodepools(
 
 
 _LIMIT_OF = "limit of "
+_TOGETHER = "quotas together"
 _SOON = timedelta(seconds=5)
 _OF_OTHERS = timedelta(minutes=2)
 """How often a cluster looks whether others take less of a limit that keeps its pods without a node."""
@@ -211,14 +212,22 @@ def limit_owner(reason: Reason) -> str:
     return reason.blocking.removeprefix(_LIMIT_OF) if reason.blocking.startswith(_LIMIT_OF) else ""
 
 
-def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> datetime | None:
+def freed_at(
+    reasons: Iterable[Reason], all_usages: Iterable[Usage], ledger: Ledger, now: datetime
+) -> datetime | None:
     """Return when quotas that refuse pods may leave more; None if none refuses any, or only a change of it helps.
 
-    That is soon while nodes are launched, since they may count less, and later if launches or other clusters are in the
-    way.
+    That is soon while nodes are launched, since they may count less, and later if launches, other clusters or the month
+    are in the way.
     """
-    owners = set(map(limit_owner, reasons)) - {""}
+    refusals = list(reasons)
+    owners = set(map(limit_owner, refusals)) - {""}
+    by_owner = {usage.quota.owner: usage for usage in all_usages}
+    if any(reason.blocking == _TOGETHER for reason in refusals):
+        owners |= by_owner.keys()
     spending, moments = ledger.spending, list[datetime | None]()
+    if any(owner in by_owner and USD_PER_MONTH in by_owner[owner].quota.limits for owner in owners):
+        moments.append(month_end(now))
     if owners and any(claim.phase is Phase.PENDING for claim in ledger.claims):
         moments.append(now + _SOON)
     if CLUSTER in owners:
@@ -317,7 +326,7 @@ def _obstacle(
         owners = sorted({shared.owner for shared in limits.values()})
         return (
             f"{' and '.join(owners)} together leave no room for a suitable node",
-            "quotas together",
+            _TOGETHER,
             "",
         )
     by_owner = {usage.quota.owner: usage for usage in template.usages}
