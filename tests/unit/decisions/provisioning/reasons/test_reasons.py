@@ -181,6 +181,13 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     )
 
 
+def test_a_limit_need_not_be_raised_beyond_the_smallest_suitable_node_because_a_larger_one_is_cheaper() -> None:
+    said = reason(shape("16"), nodepool_manifest(limits={"cpu": "1"}))
+
+    assert "the smallest suitable node takes 24)" in said
+    assert said.endswith("for this pod raise spec.limits.cpu to at least 24")
+
+
 def test_two_reached_limits_are_both_reported() -> None:
     said = reason(shape("1", "1Gi"), nodepool_manifest(limits={"cpu": "1", "memory": "1Gi"}))
 
@@ -197,6 +204,8 @@ def test_two_reached_limits_are_both_reported() -> None:
         (shape("3", "12Gi"), 7, {"cpu": "8", "memory": "32Gi"}),
         (shape("1", affinity=anti_affinity()), 5, {"nodes": "2", "cpu": "3"}),
         (shape("100m", "6Gi"), 40, {"memory": "20Gi"}),
+        (shape("16"), 3, {"cpu": "1"}),
+        (shape("10"), 3, {"cpu": "12", "memory": "8Gi"}),
     ],
 )
 def test_limits_raised_as_the_reason_says_serve_the_pods(

@@ -353,19 +353,25 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
-    """Return the limits to raise, and to what, so that all pods fit on nodes of the type that is cheapest for them."""
-    requests = demand.shape.requests
+    """Return the limits to raise, and to what, so that all pods fit on nodes of one type.
+
+    It is the type for which the fewest limits must be raised, and by the least; of equals, the cheapest for the pods.
+    """
+    requests, left = demand.shape.requests, template.remaining
 
     def nodes(type_option: TypeOption) -> int:
         return -(-len(demand.pods) // max(1, requests.times_in(type_option.room, demand.per_node)))
 
-    def price(type_option: TypeOption) -> tuple[float, str]:
-        return nodes(type_option) * type_option.offerings[0].price_hourly_usd, type_option.type.name
+    def needed(type_option: TypeOption) -> dict[str, int]:
+        number = nodes(type_option)
+        amounts = {name: number * limit_cost(type_option, None, name) for name in sorted(left)}
+        return {name: amount for name, amount in amounts.items() if amount > left[name]}
 
-    type_option, left = min(choices, key=price), template.remaining
-    needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
+    def effort(type_option: TypeOption) -> tuple[int, list[tuple[str, int]], float, str]:
+        raised, price = needed(type_option), type_option.offerings[0].price_hourly_usd
+        return len(raised), list(raised.items()), nodes(type_option) * price, type_option.type.name
+
     return [
         (name, rounded_up_text(name, template.pool.limits.of(name) - left[name] + amount))
-        for name, amount in needed.items()
-        if amount > left[name]
+        for name, amount in needed(min(choices, key=effort)).items()
     ]
