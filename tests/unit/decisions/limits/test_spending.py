@@ -191,6 +191,18 @@ class TestOfNodePools:
         )
         assert not plan.nodes
 
+    def test_on_the_last_day_they_learn_that_a_month_must_pay_for_a_whole_day(self) -> None:
+        late = month_end(NOW) - timedelta(hours=1)
+        seen = snapshot(pods=PENDING, nodepools=(pool_with(limit_usd_per_month="50"),))
+        known = ledger(claims=(running(price=1, created_at=late - timedelta(hours=40)),))
+        (group,) = decide(replace(inputs(snapshot=seen, ledger=known), now=late)).unplaced
+        assert (
+            "the limit of 50 USD a month of NodePool default is reached (41 USD a month used since"
+            " 2026-11-29T07:00:00Z, on its last day a month must pay for a whole day, 65.29 USD a month"
+            " with one more node)"
+        ) in group.why.text
+        assert group.why.fix.endswith("to at least 65.29")
+
     def test_pods_that_wait_for_a_month_are_decided_about_when_the_next_one_begins(self) -> None:
         seen = snapshot(pods=PENDING, nodepools=(pool_with(limit_usd_per_month="0.5"),))
         assert decide(inputs(snapshot=seen)).due == month_end(NOW)

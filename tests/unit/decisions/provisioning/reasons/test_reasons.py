@@ -181,7 +181,7 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     )
 
 
-def test_a_limit_need_not_be_raised_beyond_the_smallest_suitable_node_because_a_larger_one_is_cheaper() -> None:
+def test_the_smallest_suitable_node_is_enough_even_if_a_larger_one_is_cheaper() -> None:
     said = reason(shape("16"), nodepool_manifest(limits={"cpu": "1"}))
 
     assert "the smallest suitable node takes 24)" in said

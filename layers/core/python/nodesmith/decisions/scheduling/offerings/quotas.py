@@ -34,7 +34,14 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import Region, Spending
-from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, month_end, seconds_left
+from nodesmith.model.ledger.spending import (
+    LEAST_HORIZON_SECONDS,
+    Counted,
+    counted_claims,
+    counted_spent,
+    month_end,
+    seconds_left,
+)
 from nodesmith.model.limits.quotas import (
     ACCOUNT,
     CAPACITY_QUOTA,
@@ -361,12 +368,17 @@ def _explained(usage: Usage, resource: str, room: int, least: int) -> tuple[str,
     limit, being_bought = quota.limits.of(resource), usage.left(resource) - room
     used = usage.used.of(resource) + usage.taking(resource, being_bought)
     since = " with the nodes that are bought now" if being_bought > 0 else _since(usage)
+    needed = amount_in_words(resource, usage.needed(resource, being_bought + least))
+    takes = (
+        f"on its last day a month must pay for a whole day, {needed} with one more node"
+        if resource == USD_PER_MONTH and usage.seconds_left < LEAST_HORIZON_SECONDS
+        else f"the least that a suitable node takes is {amount_in_words(resource, usage.taking(resource, least))}"
+    )
     message = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
-        f" ({amount_in_words(resource, used)} used{since},"
-        f" the least that a suitable node takes is {amount_in_words(resource, usage.taking(resource, least))})"
+        f" ({amount_in_words(resource, used)} used{since}, {takes})"
     )
-    enough = amount_in_words(resource, usage.needed(resource, being_bought + least)).partition(" ")[0]
+    enough = needed.partition(" ")[0]
     return (
         f"{_LIMIT_OF}{owner}",
         message,
