@@ -147,6 +147,15 @@ def test_the_digest_counts_the_last_week_by_kind_and_cluster(monkeypatch: pytest
     assert abs(aws.query["endTime"] - datetime.now(UTC).timestamp()) < 60
 
 
+def test_the_digest_also_counts_events_without_an_id_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = Aws([])
+    digest(aws, monkeypatch)
+    counted, _, _ = aws.query["queryString"].partition(" | sort")
+    assert counted == (
+        "fields coalesce(detail.id, id) as about | stats count_distinct(about) as n by detail.cluster, `detail-type`"
+    )
+
+
 def test_a_digest_whose_query_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="the query ended as Timeout"):
         digest(Aws([], "Timeout"), monkeypatch)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from nodesmith.controllers.notifying import (
     MOST_OF_A_KIND,
     Notifier,
 )
+from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.reporting.notifications import (
     DETAILS,
     LATELY,
@@ -38,13 +40,15 @@ from nodesmith.decisions.reporting.notifications import (
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import notified_key, unplaced_key
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import PodTemplate, planned_pods
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.registration import Registration, read_registration, settings_of
-from nodesmith.settings import NOTIFICATIONS, Settings
+from nodesmith.settings import HEALTH_SOURCE, NOTIFICATIONS, Settings
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
@@ -89,6 +93,16 @@ def test_a_launch_is_notified_with_what_was_bought_and_for_whom() -> None:
     }
 
 
+def test_planned_pods_of_a_launch_are_counted_and_not_named() -> None:
+    planned = planned_pods(
+        PodTemplate("PodTemplate", "spare", builders.shape()), "CapacityBuffer/spare", 2, NOW, 0
+    )
+    claim = replace(bought(), nominated=(*(pod.key for pod in planned), "default/web-1"))
+    (found,) = of_claims([claim], CLUSTER, NOW)
+    document = found.document("us-east-1")
+    assert (document["podCount"], document["pods"]) == (3, ["default/web-1"])
+
+
 def test_a_pending_purchase_and_one_that_was_given_up_or_is_old_are_no_launch() -> None:
     pending = builders.claim("p", phase=Phase.PENDING)
     given_up = bought("g").given_up("NoCapacity", "", NOW)
@@ -126,6 +140,20 @@ def test_a_pod_without_a_place_is_notified_once_it_has_waited_for_five_minutes()
         seen = waiting(ago, node=node)
         unplaced = [Unplaced(seen.pods[0].key, "no zone", "allow one"), Unplaced("default/gone", "x")]
         assert kinds(of_unplaced(unplaced, seen, NOW)) == expected
+
+
+def test_the_example_in_the_docs_is_what_is_sent() -> None:
+    text = (Path(__file__).parents[4] / "docs/notifications.md").read_text()
+    example = json.loads(text.partition("```json\n")[2].partition("```")[0])
+    since = datetime.fromisoformat(example["detail"]["since"])
+    picky = builders.shape(namespace="shop", nodeSelector={"team": "shop"})
+    pod = replace(builders.pods(picky)[0], key="shop/web-5d4c7", created_at=since)
+    seen = replace(builders.snapshot(pods=[pod]), cluster="my-cluster")
+    (group,) = decide(builders.inputs(snapshot=seen)).unplaced
+    unplaced = [Unplaced(pod.key, group.why.text, group.why.fix)]
+    (found,) = of_unplaced(unplaced, seen, since + timedelta(minutes=5))
+    entry = {"source": HEALTH_SOURCE, "detail-type": found.kind, "time": format_time(found.at)}
+    assert example == {**entry, "detail": found.document("eu-west-1")}
 
 
 def test_a_later_pod_of_the_same_name_is_another_notification() -> None:
@@ -173,6 +201,13 @@ def test_a_limit_in_dollars_is_notified_from_80_percent_on(limit: str, percent: 
     details = [each.detail for each in found]
     expected = SpendingAbove("NodePool default", "USD an hour", percent or 0, 1.0, float(limit))
     assert details == ([expected] if percent else [])
+
+
+def test_a_limit_of_0_dollars_is_notified_only_if_something_is_spent() -> None:
+    seen = builders.snapshot(nodepools=(dollar_pool("0"),))
+    for claims, expected in (((), []), ((bought(price_hourly_usd=1.0),), ["SpendingAbove"])):
+        used = usages(seen, builders.ledger(claims=claims), NodeSettings(), NOW)
+        assert kinds(of_spending(used, CLUSTER, NOW)) == expected
 
 
 # which are sent

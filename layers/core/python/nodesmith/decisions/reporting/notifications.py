@@ -22,6 +22,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.policies import MICRO, MONTHLY, USD_PER_HOUR, USD_PER_MONTH
@@ -51,8 +52,8 @@ class NodeLaunched:
     zone: str = _about("its availability zone")
     capacity_type: str = _about("spot, on-demand or reserved")
     price_hourly_usd: float = _about("its price, in USD an hour")
-    pod_count: int = _about("the number of pods that it was bought for")
-    pods: tuple[str, ...] = _about("the first of these pods, as namespace/name")
+    pod_count: int = _about("the number of pods that it was bought for, including planned ones")
+    pods: tuple[str, ...] = _about("the first of these pods that exist, as namespace/name")
     decision: str = _about("the decision that requested it, for `nodesmith explain decision`")
 
 
@@ -246,7 +247,7 @@ def _launch(claim: NodeClaim, cluster: str, at: datetime) -> Notification:
         capacity_type=claim.capacity_type,
         price_hourly_usd=claim.price_hourly_usd,
         pod_count=len(claim.nominated),
-        pods=claim.nominated,
+        pods=tuple(pod for pod in claim.nominated if not is_planned(pod)),
         decision=claim.decision,
     )
     return Notification(cluster, at, claim.name, detail)
@@ -331,11 +332,14 @@ def _blocked(
 
 
 def of_spending(usages: Iterable[Usage], cluster: str, now: datetime) -> Iterator[Notification]:
-    """Yield the limits in dollars of which 80 or 100 % is used: each threshold once a day, or once a month."""
+    """Yield the limits in dollars of which 80 or 100 % is used: each threshold once a day, or once a month.
+
+    A limit of 0, which closes a NodePool, is no news while nothing is spent.
+    """
     for usage in usages:
         for name, (unit, dollar) in _UNITS.items():
             limit, used = usage.quota.limits.get(name), usage.used.of(name)
-            if usage.quota.fault or limit is None:
+            if usage.quota.fault or limit is None or not used:
                 continue
             passed = (percent for percent in _PERCENTS if used * 100 >= limit * percent)
             percent = next(passed, 0)
