@@ -6,6 +6,7 @@ moto opens a connection and a thread for every request, and most clients here se
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 _NO_BODY = frozenset({204, 304})
 _OWN_NAMES = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENGTH"}
 """The headers that WSGI names without a prefix."""
+_SERVICE = re.compile(r"Credential=[^/]+/[^/]+/[^/]+/([a-z0-9-]+)/")
+"""What the signature of a request says about its service."""
 
 
 @contextmanager
@@ -65,8 +68,12 @@ class LastingConnection(MotoRequestHandler):
             return
         self.environ = environ = self.make_environ()
         environ["wsgi.input"] = BytesIO(body)
-        parts, status, headers = run_wsgi_app(self.server.app, environ, buffered=True)
-        self._answer(status, headers, b"".join(parts))
+        try:
+            parts, status, headers = run_wsgi_app(self.server.app, environ, buffered=True)
+        except ImportError:  # moto needs further libraries for services that nothing here uses
+            self._answer(*_not_simulated(self.headers.get("Authorization", "")))
+        else:
+            self._answer(status, headers, b"".join(parts))
 
     def _answer(self, status: str, headers: Headers, body: bytes) -> None:
         code, _, reason = status.partition(" ")
@@ -82,6 +89,19 @@ class LastingConnection(MotoRequestHandler):
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Log nothing."""
+
+
+def _not_simulated(authorization: str) -> tuple[str, Headers, bytes]:
+    """Return the answer to a call of a service that cannot be simulated, an error that clients do not repeat."""
+    signed = _SERVICE.search(authorization)
+    message = f"the local AWS does not simulate {signed[1] if signed else 'this service'}"
+    code = "NotImplemented"
+    body = f"<ErrorResponse><Error><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>"
+    return (
+        "501 NOT IMPLEMENTED",
+        Headers({"Content-Type": "text/xml", "x-amzn-errortype": code}),
+        body.encode(),
+    )
 
 
 class _InProcess(DomainDispatcherApplication):

@@ -8,7 +8,9 @@ from http.client import HTTPConnection
 from socket import SHUT_WR
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 from werkzeug.serving import make_server
 
 from nodesmith_local.aws.serving import LastingConnection
@@ -23,6 +25,8 @@ def answers(environ: dict[str, Any], start_response: Any) -> list[bytes]:
         case "/long":
             start_response("200 OK", [("Content-Length", "9")])
             return [b"in", b" ", b"pieces"]
+        case "/" | "/2015-03-31/functions":
+            raise ModuleNotFoundError("No module named 'openapi_spec_validator'")
         case _:
             start_response("204 NO CONTENT", [])
             return [b""]
@@ -82,3 +86,18 @@ def test_a_request_that_its_client_aborts_is_ignored(connection: HTTPConnection)
     connection.endheaders(b"bo")
     connection.sock.shutdown(SHUT_WR)
     assert connection.sock.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    ("service", "operation"), [("cloudformation", "describe_stacks"), ("lambda", "list_functions")]
+)
+def test_a_service_that_cannot_be_simulated_says_so(port: int, service: str, operation: str) -> None:
+    client = boto3.client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    with pytest.raises(ClientError, match=f"NotImplemented.*the local AWS does not simulate {service}"):
+        getattr(client, operation)()
