@@ -125,7 +125,7 @@ def test_a_month_in_the_future_or_of_another_form_is_refused() -> None:
 
 def test_a_month_without_costs_is_refused_with_those_that_have_some(folder: Folder) -> None:
     put(folder, MONTHS, "2026-09", ROWS)
-    with pytest.raises(Rejected, match="no booked costs in 2026-08; there are some in 2026-09"):
+    with pytest.raises(Rejected, match="no booked costs in 2026-08; there are some in 2026-09, 2026-11"):
         BookedCosts(folder, "test").month(datetime(2026, 8, 1, tzinfo=UTC), NOW)
 
 

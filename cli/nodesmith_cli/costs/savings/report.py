@@ -376,7 +376,8 @@ def _of_objects(analysis: Analysis) -> list[str]:
         sentences.append(f"Not priced: {counted(analysis.claims_without_nodes, 'NodeClaim')} without a Node.")
     static: Sequence[str] = sorted(analysis.whole.kept)
     if static:
+        stay, whose = ("stays as it is", "its") if len(static) == 1 else ("stay as they are", "their")
         sentences.append(
-            f"{counted(len(static), 'node')} stay as they are: no NodePool accepts their pods, or it is static."
+            f"{counted(len(static), 'node')} {stay}: no NodePool can take {whose} pods, or it is static."
         )
     return sentences

@@ -116,6 +116,6 @@ class BookedCosts:
         return f"{message} or any other month; {advice}"
 
     def _months(self) -> Iterator[str]:
-        for kind in (MONTHS, DAYS):
+        for kind in (MONTHS, DAYS, HOURS):
             prefix = allocations_prefix(kind, self.cluster)
             yield from (key.removeprefix(prefix)[:_MONTH_LENGTH] for key in self.blobs.keys(prefix))
