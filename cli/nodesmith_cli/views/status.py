@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any
 
 from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
-from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
+from nodesmith.decisions.provisioning.buffers.resolutions import PROVISIONING, Resolution, resolutions
 from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN, NEAR_LIMIT
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.takeover import shown_standby
@@ -30,7 +30,7 @@ from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
-from nodesmith_formats.kubernetes.objects import name_of
+from nodesmith_formats.kubernetes.objects import name_of, namespace_of
 from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, span
 
@@ -115,7 +115,7 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
         "nodeOverlays": len(snapshot.nodeoverlays),
         "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
-        "capacityBuffers": [_buffer(resolution) for resolution in resolutions(snapshot, now)],
+        "capacityBuffers": _buffers(snapshot, now),
         "warmCapacity": _warm(claims),
         "heldForBuffers": sorted(node.claim.node_name or node.claim.name for node in held),
         "heldHourly": round(fsum(node.price_hourly_usd for node in held), 6),
@@ -127,8 +127,20 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
     }
 
 
-def _buffer(resolution: Resolution) -> dict[str, Any]:
-    state = resolution.message or ("ready for provisioning" if resolution.is_ready else resolution.reason)
+def _buffers(snapshot: Snapshot, now: datetime) -> list[dict[str, Any]]:
+    statuses = {
+        f"{namespace_of(manifest)}/{name_of(manifest)}": manifest.get("status") or {}
+        for manifest in snapshot.capacitybuffers
+    }
+    return [_buffer(found, statuses.get(found.key, {})) for found in resolutions(snapshot, now)]
+
+
+def _buffer(resolution: Resolution, status: Mapping[str, Any]) -> dict[str, Any]:
+    state = resolution.message or (
+        _shown_room(resolution, status) or "ready for provisioning"
+        if resolution.is_ready
+        else resolution.reason
+    )
     sizing = {"sizedBy": resolution.sizing.message} if resolution.sizing is not None else {}
     return {
         "name": resolution.key,
@@ -137,6 +149,14 @@ def _buffer(resolution: Resolution) -> dict[str, Any]:
         "message": state,
         **sizing,
     }
+
+
+def _shown_room(resolution: Resolution, status: Mapping[str, Any]) -> str:
+    """Return what a buffer's status says about its room; empty if it does not fit the buffer as it is now."""
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
+    shown = conditions.get(PROVISIONING) or {}
+    is_current = shown.get("observedGeneration", 0) == resolution.generation
+    return str(shown.get("message", "")) if is_current and status.get("replicas") == resolution.count else ""
 
 
 def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
@@ -280,7 +300,7 @@ def _rooms(report: Report) -> Iterator[str]:
         yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
     for buffer in buffers:
         sized = f"; {buffer['sizedBy']}" if "sizedBy" in buffer else ""
-        yield f"  {buffer['name']}  room for {_count(buffer['pods'], 'pod')}, {buffer['message']}{sized}"
+        yield f"  {buffer['name']}  room for {_count(buffer['pods'], 'pod')}: {buffer['message']}{sized}"
 
 
 def _disrupted(nodes: Sequence[Report]) -> Iterator[str]:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.provisioning import decide, plan_item
+from nodesmith.decisions.provisioning.buffers.resolutions import resolutions, status_of
+from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith_cli.main import app
 from nodesmith_cli.views.explaining.stay import why_it_stays
@@ -193,7 +195,29 @@ def test_status_tells_what_the_nodes_held_for_buffers_cost() -> None:
     known = of_one_type()
     printed = list(lines(report_of(known.snapshot, NOW, held_for_buffers(known))))
     assert "1 CapacityBuffer, 1 node held for them alone at $0.1920/hour" in printed
-    assert "  default/room  room for 2 pods, ready for provisioning" in printed
+    assert "  default/room  room for 2 pods: ready for provisioning" in printed
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "there is room for 0 of 2 pods; no NodePool can provide more room now"),
+        ({"replicas": 1}, "ready for provisioning"),
+        ({"generation": 7}, "ready for provisioning"),
+    ],
+    ids=["as it is now", "of another size", "of an earlier generation"],
+)
+def test_status_says_what_room_a_buffer_lacks_and_why(fields: dict[str, int], said: str) -> None:
+    known = of_one_type()
+    (buffer,) = known.snapshot.capacitybuffers
+    (found,) = resolutions(known.snapshot, NOW)
+    room = Room(found.key, 2, 2, why="no NodePool can provide more room now")
+    shown = status_of(found, room)
+    shown["replicas"] = fields.get("replicas", 2)
+    for condition in shown["conditions"]:
+        condition["observedGeneration"] = fields.get("generation", found.generation)
+    seen = replace(known.snapshot, capacitybuffers=({**buffer, "status": shown},))
+    assert f"  default/room  room for 2 pods: {said}" in list(lines(report_of(seen, NOW)))
 
 
 def test_an_estimated_price_of_held_nodes_is_marked() -> None:
