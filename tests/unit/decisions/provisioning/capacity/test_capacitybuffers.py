@@ -22,6 +22,7 @@ from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.pods import PodTemplate, Shape, is_planned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.ledger.spending import month_end
 from nodesmith.observation.reduction.objects import reduce_buffer
 from tests.builders import (
     NOW,
@@ -300,6 +301,28 @@ def test_what_limits_leave_to_a_waiting_pod_is_not_taken_by_buffers() -> None:
     plan = decide(given(nodepools=(pool,), pods=pods(shape("6", "1Gi"))))
     assert plan.nodes == ()
     assert "pods come first" in plan.rooms[0].why
+
+
+def test_pods_that_wait_for_the_limit_of_a_nodepool_are_no_reason_for_room_elsewhere() -> None:
+    theirs = nodepool_manifest("theirs", labels={"team": "blue"}, limits={"cpu": "4"})
+    ours = nodepool_manifest("ours", labels={"team": "red"}, limits={"cpu": "1"})
+    room = template(shape("1", "1Gi", app="room", nodeSelector={"team": "red"}))
+    waiting = pods(shape("6", "1Gi", nodeSelector={"team": "blue"}))
+    plan = decide(given(templates=[room], nodepools=(theirs, ours), pods=waiting))
+    why = plan.rooms[0].why
+    assert why.startswith("no NodePool can provide more room now: ")
+    assert "nearest is NodePool ours: its limit of 1 cpu is reached" in why
+    assert why.endswith("for these 2 pods raise spec.limits.cpu to at least 4")
+    for_all = decide(given(nodepools=(theirs,), pods=waiting))
+    assert for_all.rooms[0].why == "pods wait for the limits of NodePool theirs, and pods come first"
+
+
+def test_room_that_waits_for_a_limit_a_month_is_bought_when_the_next_one_begins() -> None:
+    pool = nodepool_manifest()
+    pool["metadata"]["annotations"] = {"nodesmith.dev/limit-usd-per-month": "0.5"}
+    plan = decide(given(nodepools=(pool,)))
+    assert "the limit of 0.5 USD a month of NodePool default is reached" in plan.rooms[0].why
+    assert plan.due == month_end(NOW)
 
 
 def test_the_templates_firm_rules_count_and_its_preferences_do_not() -> None:

@@ -22,6 +22,7 @@ from nodesmith.decisions.lifecycle.warmcapacity import LEAST_WARM_UP, LONGEST_WA
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
+from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -137,6 +138,14 @@ def given(
         **(seen or {}),
     )
     return inputs(snapshot=there, ledger=ledger(claims=tuple(claims), **known))
+
+
+def shown_provisioning(there: Inputs) -> dict[str, Any]:
+    """Return the condition Provisioning of the buffer after a decision."""
+    rooms = {room.buffer: room for room in decide(there).rooms}
+    ((_, status),) = due_statuses(there.snapshot, rooms, NOW)
+    condition: dict[str, Any] = {each["type"]: each for each in status["conditions"]}["Provisioning"]
+    return condition
 
 
 def started(plan: Plan) -> dict[str, tuple[str, ...]]:
@@ -374,13 +383,45 @@ def test_a_drifted_instance_is_given_up_at_once() -> None:
 
 
 def test_the_status_tells_how_many_instances_are_stopped_and_being_prepared() -> None:
-    there = given([kept(), kept("default-warming", Phase.WARMING)], room=buffer(3))
-    rooms = {room.buffer: room for room in decide(there).rooms}
-    ((_, status),) = due_statuses(there.snapshot, rooms, NOW)
-    shown = {each["type"]: each for each in status["conditions"]}["Provisioning"]
+    shown = shown_provisioning(given([kept(), kept("default-warming", Phase.WARMING)], room=buffer(3)))
     assert (shown["status"], shown["reason"]) == ("False", "WarmingUp")
     expected = "1 stopped instance for 1 of 3 pods; 1 being prepared; more are bought for 1 pods"
     assert shown["message"] == expected
+
+
+def test_the_status_names_the_limit_that_prevents_more_instances() -> None:
+    there = given(pool=nodepool_manifest(requirements=ON_DEMAND, limits={"cpu": "1"}))
+    assert shown_provisioning(there)["message"] == (
+        "0 stopped instances for 0 of 1 pods; no NodePool can provide more room now: NodePool default: its limit of 1"
+        " cpu is reached (0 used, the smallest suitable node takes 4); for this pod raise spec.limits.cpu to at least 4"
+    )
+
+
+SOLD_OUT = {OfferingKey("on-demand", "m5.xlarge", ZONES[0]): Backoff(NOW + HOUR, 1, "InsufficientCapacity")}
+
+
+@pytest.mark.parametrize(
+    ("closed", "known", "why"),
+    [
+        (
+            True,
+            {},
+            "NodePool default: its schedule (nodesmith.dev/schedule) is closed until Mon 2026-11-23 07:00 UTC",
+        ),
+        (False, {"unavailable": SOLD_OUT}, "EC2 lately had no capacity to start m5.xlarge in us-east-1a"),
+    ],
+    ids=["its NodePool is closed", "EC2 lacks capacity"],
+)
+def test_instances_that_cannot_start_are_no_room(closed: bool, known: Mapping[str, Any], why: str) -> None:
+    pool = nodepool_manifest(requirements=ON_DEMAND)
+    if closed:
+        windows = [{"schedule": "0 7 * * mon-fri", "duration": "13h"}]
+        pool["metadata"]["annotations"] = {"nodesmith.dev/schedule": json.dumps(windows)}
+    there = given([kept()], pool=pool, **known)
+    shown = shown_provisioning(there)
+    assert (shown["status"], shown["reason"]) == ("False", "WarmingUp")
+    assert shown["message"].startswith(f"1 stopped instance for 0 of 1 pods; {why}")
+    assert next_change(there) == (NOW + timedelta(hours=43) if closed else NOW + HOUR)
 
 
 def test_the_first_join_closes_the_node_and_the_second_one_registers_it() -> None:

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
-from nodesmith.decisions.provisioning.alternatives import Attempt, cheapest
+from nodesmith.decisions.provisioning.alternatives import cheapest
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
 from nodesmith.decisions.provisioning.buffers.room import Remainder, with_room
@@ -34,7 +34,7 @@ from nodesmith.decisions.provisioning.growth import (
     with_planned,
     with_planned_places,
 )
-from nodesmith.decisions.provisioning.nodepools.tiers import Pools, pools
+from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
@@ -44,8 +44,7 @@ from nodesmith.decisions.provisioning.plan import (
     plan_item,
 )
 from nodesmith.decisions.provisioning.planner import Planner, Search, takes_much_of_limits
-from nodesmith.decisions.provisioning.purchase.order import Purchase
-from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
+from nodesmith.decisions.provisioning.reasons import left_of, of_refusal
 from nodesmith.decisions.scheduling.demands import by_shape, delayed
 from nodesmith.decisions.scheduling.offerings.options import TypeOptions
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
@@ -191,30 +190,6 @@ def _with_reasons(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
     return [(pod, of_refusal(message)) for pod, message in pods]
 
 
-def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
-    """Return the pods that an attempt leaves without a node, with the reasons."""
-    return [*_stuck(attempt, offers), *_refused(attempt.purchase, offers)]
-
-
-def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
-    """Return the pods that no node was demanded for, with the reasons.
-
-    If an attempt to buy for them failed, the reason is that of the attempt.
-    """
-    tried = {pod.shape: refusal for pod, refusal in _refused(attempt.tried, offers)} if attempt.tried else {}
-    stuck = attempt.assignment.stuck
-    return [(pod, tried.get(pod.shape) or by_rule(rule)) for pods, rule in stuck for pod in pods]
-
-
-def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:
-    templates = [t for tier in purchase.tiers for t in tier]
-    refused: list[tuple[Pod, Reason]] = []
-    for demand in purchase.left:
-        refusal = reason(demand, templates, offers.obstacles, purchase.refusals, offers.obstructed)
-        refused += [(pod, refusal) for pod in demand.pods]
-    return refused
-
-
 def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
     """Group pods by reason, in order of reason."""
     ordered = sorted(pods, key=lambda p: (p[1], p[0].key))
@@ -228,17 +203,19 @@ def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
     While instances are being launched or pods are about to leave nodes, that is now. Otherwise it is when a static
-    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, its stopped instances must be replaced,
-    or an offering becomes available again, which metrics report.
+    NodePool opens by its schedule, or one with stopped instances opens or closes, a CapacityBuffer's schedule begins or
+    ends, its stopped instances must be replaced, or an offering becomes available again, which metrics report.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
     if coming or any(claim.is_ending for claim in claims) or any(node.deleting for node in nodes):
         return inputs.now
-    static = (pool for pool in parsed_nodepools(inputs.snapshot.nodepools).values() if pool.is_static)
+    warm = {claim.nodepool for claim in claims if claim.is_warm}
+    pools = parsed_nodepools(inputs.snapshot.nodepools).values()
+    scheduled = (pool for pool in pools if pool.is_static or pool.name in warm)
     ends = (backoff.until for backoff in inputs.ledger.unavailable.values())
     times = (
-        next_turn(static, inputs.now),
+        next_turn(scheduled, inputs.now),
         next_window(inputs.snapshot, inputs.now),
         next_need(inputs.snapshot, claims, inputs.now),
     )

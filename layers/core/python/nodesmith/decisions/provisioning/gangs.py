@@ -23,11 +23,10 @@ from nodesmith.decisions.provisioning.clusterstate import (
     unconsumed,
     with_sources_closed,
 )
-from nodesmith.decisions.provisioning.decide import left_of
 from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, inputs_of, plan_item, record
 from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.reasons import NO_NODEPOOL
+from nodesmith.decisions.provisioning.reasons import NO_NODEPOOL, left_of
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import canonical

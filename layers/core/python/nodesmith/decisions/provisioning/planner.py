@@ -251,7 +251,7 @@ class Planner:
         for_zones: bool = False,
         after: Planner | None = None,
     ) -> None:
-        self.inputs, self.tiers = inputs, offers.tiers
+        self.inputs, self.offers, self.tiers = inputs, offers, offers.tiers
         self.daemonsets = inputs.snapshot.daemonsets
         self.launching = TemplateLaunching(offers.templates)
         policy, shapes, others = inputs.settings.preference_policy, list(shapes), [*self.daemonsets, *others]

@@ -9,9 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from nodesmith.decisions.provisioning.alternatives import Attempt
 from nodesmith.decisions.provisioning.nodepools.remedies import first_fix
-from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed
-from nodesmith.decisions.provisioning.purchase.order import Filter, Refusal
+from nodesmith.decisions.provisioning.nodepools.tiers import Obstructed, Pools
+from nodesmith.decisions.provisioning.purchase.order import Filter, Purchase, Refusal
 from nodesmith.decisions.provisioning.refusals import (
     of_obstructed,
     refusal,
@@ -20,7 +21,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
 from nodesmith.model.apimachinery.quantities import Resources
-from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Pod, Reason, Shape
 
 NO_NODEPOOL = "no NodePool"
 _MOST_SHOWN = 3
@@ -161,3 +162,27 @@ def of_refusal(message: str) -> Reason:
     beginning = next((row for row in _REFUSALS if message.startswith(row[0])), None)
     blocking, fix = beginning[1:] if beginning else (match[0] if match else "", "")
     return Reason(message, blocking=blocking, fix=fix or (advice[1] if advice else ""))
+
+
+def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
+    """Return the pods that an attempt leaves without a node, with the reasons."""
+    return [*_stuck(attempt, offers), *_refused(attempt.purchase, offers)]
+
+
+def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
+    """Return the pods that no node was demanded for, with the reasons.
+
+    If an attempt to buy for them failed, the reason is that of the attempt.
+    """
+    tried = {pod.shape: refusal for pod, refusal in _refused(attempt.tried, offers)} if attempt.tried else {}
+    stuck = attempt.assignment.stuck
+    return [(pod, tried.get(pod.shape) or by_rule(rule)) for pods, rule in stuck for pod in pods]
+
+
+def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:
+    templates = [t for tier in purchase.tiers for t in tier]
+    refused: list[tuple[Pod, Reason]] = []
+    for demand in purchase.left:
+        refusal = reason(demand, templates, offers.obstacles, purchase.refusals, offers.obstructed)
+        refused += [(pod, refusal) for pod in demand.pods]
+    return refused

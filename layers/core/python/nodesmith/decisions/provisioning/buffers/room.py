@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
+from nodesmith.decisions.provisioning.buffers.lacks import (
+    NOT_NOW,
+    Lacks,
+    uncontended,
+    without_unstartable,
+)
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
 from nodesmith.decisions.provisioning.buffers.spendinglimits import (
     DEAR,
@@ -50,13 +56,11 @@ from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
-_CONTENDED = "pods wait for the limits of NodePools, and pods come first"
 _NOT_ON_DEMAND = "no NodePool can provide on-demand instances for the rest now"
 _LATER = "more are bought after the nodes for pods"
 _SOON = timedelta(seconds=5)
 _BUFFERS_AT_ONCE = 10
 """For how many buffers one decision buys instances to be stopped."""
-_NOT_NOW = "no NodePool can provide more room now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     snapshot = _with_sources_open(effective_snapshot(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
     planner = _planner(inputs, snapshot, pods, free, remainder)
-    planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
+    planner.tiers = uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     reasons = _unproven(requested, free, snapshot, inputs.ledger)
     places = placed_room(requested, pods, free, planner, snapshot, inputs.ledger)
     spent, beyond = within_dollars(requested, places, free, snapshot, inputs.ledger)
@@ -103,14 +107,17 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     repeating = _repeating(lacking, requested, snapshot, inputs)
     fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
+    lacks = Lacks(plan, remainder.tiers, planner)
     if fresh and not plan.new:
         budgets = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(requested).items()}
-        nodes, placed_late, dear = bought_within(budgets, fresh, free, planner, repeating.repetition_of())
+        bought = bought_within(budgets, fresh, free, planner, repeating.repetition_of())
+        nodes, placed_late, dear, attempt = bought
         places |= placed_late
         reasons |= dict.fromkeys(dear, DEAR)
+        reasons |= lacks.of(attempt) if attempt is not None else {}
     placed = _Placed(places, in_flight, nodes, reasons | {pod.key: str(reason) for pod, reason in held})
-    rooms = tuple(placed.room(resolution, plan) for resolution in requested)
-    due = first_after(inputs.now, (plan.due, repeating.due(held)))
+    rooms = tuple(placed.room(resolution) for resolution in requested)
+    due = first_after(inputs.now, (plan.due, repeating.due(held), lacks.due))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
 
 
@@ -128,18 +135,20 @@ def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Seq
     due = [demand.due for _, demand in demands]
     lacking = [(warm, demand) for warm, demand in demands if demand.pods]
     nodes_by_key: dict[str, tuple[PlannedNode, ...]] = {}
+    reasons: dict[str, str] = {}
     is_later = bool(plan.nodes or plan.starts or plan.new)
     if lacking and is_later:
         due.append(inputs.now + _SOON)
     elif lacking:
-        nodes_by_key = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
-        due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
+        nodes_by_key, reasons, freed = _prepared(plan, remainder, inputs, lacking[:_BUFFERS_AT_ONCE])
+        due += [freed, inputs.now + _SOON if len(lacking) > _BUFFERS_AT_ONCE else None]
     demands = [
         (warm, replace(demand, reason=_LATER) if demand.pods and is_later else demand)
         for warm, demand in demands
     ]
     rooms = [
-        _stopped_room(warm, demand, nodes_by_key.get(warm.resolution.key), plan) for warm, demand in demands
+        _stopped_room(warm, demand, nodes_by_key.get(warm.resolution.key), reasons, inputs)
+        for warm, demand in demands
     ]
     nodes = [node for group in nodes_by_key.values() for node in group]
     shown_rooms = tuple(
@@ -155,8 +164,8 @@ def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Seq
 
 def _prepared(
     plan: Plan, remainder: Remainder, inputs: Inputs, lacking: Sequence[tuple[WarmCapacity, WarmDemand]]
-) -> dict[str, tuple[PlannedNode, ...]]:
-    """Return the instances to buy, by buffer."""
+) -> tuple[dict[str, tuple[PlannedNode, ...]], dict[str, str], datetime | None]:
+    """Return the instances to buy by buffer, why there are none for planned pods, and when time alone allows more."""
     snapshot = effective_snapshot(inputs)
     free = _left_by(plan, snapshot, inputs)
     for existing in free:
@@ -165,8 +174,9 @@ def _prepared(
     planner = _planner(
         inputs, snapshot, [pod for _, demand in lacking for pod in demand.pods], free, remainder
     )
-    planner.tiers = _uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
+    planner.tiers = uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     nodes_by_buffer: dict[str, tuple[PlannedNode, ...]] = {}
+    lacks, reasons = Lacks(plan, remainder.tiers, planner), dict[str, str]()
     for warm, demand in lacking:
         attempt, _ = Search(planner, demand.pods, free, bounded=True).best(PreferenceMode.RULE)
         template = warm.resolution.template
@@ -176,18 +186,23 @@ def _prepared(
         nodes_by_buffer[warm.resolution.key] = tuple(
             replace(node, claim=replace(node.claim, attempts=attempts)) for node in nodes
         )
+        reasons |= lacks.of(attempt)
         planner.tiers = tuple(map(tuple, attempt.purchase.tiers))
-    return nodes_by_buffer
+    return nodes_by_buffer, reasons, lacks.due
 
 
 def _stopped_room(
-    warm: WarmCapacity, demand: WarmDemand, nodes: tuple[PlannedNode, ...] | None, plan: Plan
+    warm: WarmCapacity,
+    demand: WarmDemand,
+    nodes: tuple[PlannedNode, ...] | None,
+    reasons: Mapping[str, str],
+    inputs: Inputs,
 ) -> Room:
     coming = sum(len(node.claim.nominated) for node in nodes or ())
     reason = demand.reason or ("" if warm.resolution.count else warm.resolution.message)
     if demand.pods and nodes is not None and coming < len(demand.pods):
-        reason = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
-    return warm.room(coming, reason)
+        reason = next((reasons[pod.key] for pod in demand.pods if pod.key in reasons), _NOT_ON_DEMAND)
+    return without_unstartable(warm, warm.room(coming, reason), inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +217,7 @@ class _Placed:
     nodes: tuple[PlannedNode, ...]
     reasons: Mapping[str, str]
 
-    def room(self, resolution: Resolution, plan: Plan) -> Room:
+    def room(self, resolution: Resolution) -> Room:
         """Return the room of one buffer."""
         if not resolution.count:
             return _no_room(resolution)
@@ -213,19 +228,9 @@ class _Placed:
         unplaced = placed[None] - coming
         reason = next((self.reasons[key] for key in keys if key in self.reasons), "") if unplaced else ""
         if unplaced and not reason:
-            reason = _CONTENDED if _contended(plan) else _NOT_NOW
+            reason = NOT_NOW
         ready = len(keys) - placed[None] - flying
         return Room(resolution.key, resolution.wanted, resolution.count, ready, flying, coming, reason)
-
-
-def _contended(plan: Plan) -> frozenset[str]:
-    """Return the names of the NodePools with limits that keep pods pending: buffers may not use up these limits."""
-    return frozenset(u.why.nodepool for u in plan.unplaced if u.why.blocking.startswith("limit"))
-
-
-def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[tuple[Template, ...], ...]:
-    names = _contended(plan)
-    return tuple(tuple(template for template in tier if template.name not in names) for tier in tiers)
 
 
 def _planner(

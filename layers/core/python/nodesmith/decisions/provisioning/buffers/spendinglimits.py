@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from nodesmith.decisions.provisioning.alternatives import Attempt
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
 from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.planner import Planner, Search
@@ -127,11 +128,12 @@ def bought_within(
     free: Sequence[ExistingNode],
     planner: Planner,
     repetition_of: RepetitionOf,
-) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str]]:
+) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str], Attempt | None]:
     """Buy for planned pods within the `budgets` of buffers in dollars, whichever offerings EC2 picks.
 
     If nodes would cost a buffer more than that, it gets nodes for fewer pods, or for none. Return the nodes, the names
-    of existing nodes by pod for pods that fit on them, and the keys of pods that are left out.
+    of existing nodes by pod for pods that fit on them, the keys of pods that are left out, and the attempt for the
+    others, None if no nodes are cheap enough for any.
     """
     pods, excluded = list(fresh), list[str]()
     for attempt in range(_ATTEMPTS):
@@ -146,13 +148,13 @@ def bought_within(
         dear = {key: budgets[key] / least[key] for key in sorted(budgets) if least[key] > budgets[key]}
         if not dear:
             placed = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
-            return nodes, placed, excluded
+            return nodes, placed, excluded, chosen
         is_last = attempt == _ATTEMPTS - 2
         for buffer, share in dear.items():
             keys = [pod.key for pod in pods if owners[pod.key] == buffer]
             excluded += keys[0 if is_last else int(len(keys) * max(0.0, share) * _LESS) :]
         pods = [pod for pod in pods if pod.key not in set(excluded)]
-    return (), {}, [pod.key for pod in fresh]
+    return (), {}, [pod.key for pod in fresh], None
 
 
 def _cost(
