@@ -137,8 +137,9 @@ def test_a_gang_gets_no_node_if_the_nodepools_limits_leave_room_for_a_part_of_it
     found = decided(given(request(3), nodepool=short))
     assert (found.gang.stage, found.nodes, found.reserves) == (GangStage.FAILED, (), False)
     assert found.gang.reason == "CapacityIsNotFound"
-    assert "of 3 pods find no place" in found.gang.message
-    assert "limit" in found.gang.message
+    assert found.gang.message.startswith(
+        "1 of 3 pods find no place once the others have theirs: NodePool default: its limit of 8 cpu is reached (8"
+    )
 
 
 def test_a_nodepool_whose_nodes_did_not_join_is_tried_with_a_whole_gang() -> None:

@@ -357,7 +357,9 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
         first = min(reason for _, reason in unserved)
         is_full = request.is_check and first.blocking == NO_NODEPOOL
         cause = "the nodes that are ready have too little room, and none is bought" if is_full else first
-        return Room({}, why=f"{len(unserved)} of {len(pods)} pods find no place: {cause}")
+        # What the others would take counts as used in the cause.
+        beside = " once the others have theirs" if len(unserved) < len(pods) and not is_full else ""
+        return Room({}, why=f"{len(unserved)} of {len(pods)} pods find no place{beside}: {cause}")
     if message := too_many_nodes(len(attempt.purchase.nodes), len(attempt.assignment.placed), inputs):
         return Room({}, why=message)
     new_nodes = planner.written_down(attempt.purchase)
