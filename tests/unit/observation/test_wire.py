@@ -79,6 +79,13 @@ def test_a_malicious_pod_is_a_problem_or_refused(change: dict[str, Any]) -> None
     assert snapshot.problems or any(pod.shape.refusal for pod in snapshot.pods)
 
 
+def test_the_names_of_a_pods_scheduling_gates_are_kept() -> None:
+    held = reduce_pod(deployment_pod(1, rolled(1), schedulingGates=[{"name": "example.com/quota"}]))
+    assert held is not None
+    (pod,) = decode(encode("c", NOW, Observed(pods=[held]))).pods
+    assert pod.shape.gates == ("example.com/quota",)
+
+
 def test_a_pod_may_be_on_a_node_that_no_longer_exists() -> None:
     first = observed()
     snapshot = decode(encode("c", NOW, Observed(pods=first.pods)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.provisioning.reasons import of_refusal
 from nodesmith.decisions.scheduling.demands import provisionable, unserved
 from nodesmith.decisions.termination.evictions import not_evictable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -60,6 +61,20 @@ def test_a_pod_that_the_scheduler_has_not_refused_waits_for_the_scheduler() -> N
 
     assert not wanted
     assert "has not called it unschedulable" in ignored["default/web-0000"]
+
+
+def test_a_pod_behind_scheduling_gates_is_told_their_names() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/quota"}]
+    _, ignored = judged(*pods(shape(schedulingGates=gates), unschedulable=False))
+    _, held = judged(*pods(shape(schedulingGates=gates[:1]), unschedulable=False))
+
+    assert ignored["default/web-0000"] == (
+        "it waits behind the scheduling gates kueue.x-k8s.io/admission, example.com/quota"
+    )
+    assert held["default/web-0000"] == "it waits behind the scheduling gate kueue.x-k8s.io/admission"
+    assert of_refusal(held["default/web-0000"]).fix == (
+        "see why the controller that removes it does not, or remove it"
+    )
 
 
 def test_a_pod_that_the_scheduler_has_nominated_for_a_node_is_left_alone() -> None:

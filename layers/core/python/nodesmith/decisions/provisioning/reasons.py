@@ -60,6 +60,11 @@ _REFUSALS = (
     ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
     ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
     ("it claims devices", "resource claims", ""),
+    (
+        "it waits behind the scheduling gate",
+        "scheduling gates",
+        "see why the controller that removes it does not, or remove it",
+    ),
     ("its request of", "requests", "request zero or more"),
     ("a resource quantity", "requests", "write the amount as Kubernetes does"),
     ("the pod's spec", "spec", "fix that field"),

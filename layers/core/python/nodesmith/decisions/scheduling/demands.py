@@ -81,9 +81,12 @@ def _state_refusal(pod: Pod) -> str:
             f"the scheduler has nominated it for {pod.nominated_node}: it waits for pods of lower priority to end"
             " there, or for its volumes"
         )
-    if not pod.unschedulable:
-        return "the scheduler has not called it unschedulable (yet, or it waits for a scheduling gate)"
-    return ""
+    if pod.unschedulable:
+        return ""
+    if gates := pod.shape.gates:
+        noun = "scheduling gate" if len(gates) == 1 else "scheduling gates"
+        return f"it waits behind the {noun} {', '.join(gates)}"
+    return "the scheduler has not called it unschedulable yet"
 
 
 def _expendable(pod: Pod, cutoff: int | None) -> str:

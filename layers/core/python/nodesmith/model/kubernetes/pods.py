@@ -97,6 +97,8 @@ class Shape:
     """What its claims asked for, once they are turned into requests and terms: `2 of gpu.example.com`."""
     drivers: frozenset[str] = frozenset()
     """The drivers of devices that its claims may get."""
+    gates: tuple[str, ...] = ()
+    """The names of its scheduling gates."""
 
     @property
     def is_daemon(self) -> bool:

@@ -97,6 +97,7 @@ def _parse(
         critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
         annotations=dict(metadata.get("annotations") or {}),
         claims=tuple(map(parse_claim, spec.get("deviceClaims") or ())),
+        gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
         refusal=refusal
         or unreachable
         or _claiming(spec)

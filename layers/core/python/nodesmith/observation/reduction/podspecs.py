@@ -60,6 +60,7 @@ def reduce_spec(spec: Manifest) -> dict[str, Any]:
         "resources": _pod_level(spec),
         "overhead": spec.get("overhead"),
         "priority": spec.get("priority"),
+        "schedulingGates": [{"name": gate.get("name")} for gate in spec.get("schedulingGates") or ()],
         "priorityClassName": name if (name := spec.get("priorityClassName")) in CRITICAL_CLASSES else None,
     }
     return {**without_empty(reduced), **_grace(spec.get("terminationGracePeriodSeconds"))}
