@@ -63,7 +63,7 @@ def up(
             progress.close()
             show_faults(to_user, _applied(system, manifests))
             with _page(to_user, system, path) if page else nullcontext("") as link:
-                greet(to_user, system, path, link)
+                greet(to_user, system, path, link, keep)
                 _watch(to_user, system, stop)
     return OK
 

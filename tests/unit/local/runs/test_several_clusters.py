@@ -53,7 +53,7 @@ def drawn(*clusters: str) -> str:
     return file.getvalue()
 
 
-def greeted(*names: str, page: str = "") -> Sequence[str]:
+def greeted(*names: str, page: str = "", keep: Path | None = None) -> Sequence[str]:
     clusters = [
         SimpleNamespace(
             name=name, cluster=SimpleNamespace(url=f"http://{name}"), metrics_url=f"http://{name}/metrics"
@@ -67,7 +67,7 @@ def greeted(*names: str, page: str = "") -> Sequence[str]:
         aws=SimpleNamespace(url="http://aws"),
         log="local.log",
     )
-    return list(greeting(cast(LocalSystem, system), Path("config"), page))
+    return list(greeting(cast(LocalSystem, system), Path("config"), page, keep))
 
 
 def test_the_greeting_has_the_link_to_the_page_and_says_of_which_cluster() -> None:
@@ -75,6 +75,13 @@ def test_the_greeting_has_the_link_to_the_page_and_says_of_which_cluster() -> No
     assert f"page at {link}" in greeted("one", page=link)
     assert f"page of one at {link}" in greeted("one", "two", page=link)
     assert not any("page" in line for line in greeted("one"))
+
+
+def test_the_greeting_names_the_folder_of_records_if_one_was_chosen() -> None:
+    assert "  nodesmith explain decision latest" in greeted("one")
+    assert "  nodesmith explain decision latest --keep 'my records'" in greeted(
+        "one", keep=Path("my records")
+    )
 
 
 @pytest.mark.parametrize("count", ["0", "6"])
