@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from nodesmith.adapters.kubernetes.evictions import ends_by, runs_on
 from nodesmith.adapters.kubernetes.writes import (
+    generation_of,
     is_left_of,
     is_of,
     merged_status,
@@ -119,7 +120,8 @@ class FakeCluster:
         for part in ("labels", "annotations"):
             if manifest["metadata"].get(part):
                 metadata[part] = {**(metadata.get(part) or {}), **manifest["metadata"][part]}
-        status = merged_status(there.get("status") or {}, manifest.get("status") or {}, self.clock())
+        current, wanted = there.get("status") or {}, manifest.get("status") or {}
+        status = merged_status(current, wanted, self.clock(), generation_of(there))
         self.nodeclaims[name] = {**there, "metadata": metadata, **({"status": status} if status else {})}
 
     def delete_nodeclaim(self, name: str) -> None:
@@ -192,7 +194,8 @@ class FakeCluster:
         objects = self._objects(kind)
         there = objects.get(name)
         if there is not None:
-            merged = merged_status(there.get("status") or {}, status, self.clock())
+            current = there.get("status") or {}
+            merged = merged_status(current, status, self.clock(), generation_of(there))
             objects[name] = {**there, "status": merged}
         self.raise_after(call)
 
@@ -231,7 +234,10 @@ class FakeCluster:
         if there is not None and not there["metadata"].get("finalizers"):
             del objects[name]
         elif there is not None:
-            moment = {"deletionTimestamp": format_time(self.clock()), **there["metadata"]}
+            metadata = there["metadata"]
+            is_new = "deletionTimestamp" not in metadata and "generation" in metadata
+            generation = {"generation": metadata["generation"] + 1} if is_new else {}
+            moment = {"deletionTimestamp": format_time(self.clock()), **metadata, **generation}
             objects[name] = {**there, "metadata": moment}
 
     def end_pods(self) -> None:

@@ -72,6 +72,18 @@ def test_a_deleted_claim_stays_until_it_is_released(world: World) -> None:
     assert world.find("NodeClaim", "default-abc") is None
 
 
+def test_the_conditions_of_a_claims_end_are_of_its_newest_generation(world: World) -> None:
+    stages = {"type": "Launched", "status": "True", "observedGeneration": 1}
+    drained = {"type": "Drained", "status": "Unknown", "reason": "Draining", "observedGeneration": 1}
+    world.cluster.apply_nodeclaim(a_claim(conditions=[stages]))
+    world.cluster.request_deletion("NodeClaim", "default-abc", MINE)
+    world.cluster.apply_nodeclaim(a_claim(conditions=[stages, drained]))
+    ending = there(world, "NodeClaim", "default-abc")
+    generation = {c["type"]: c["observedGeneration"] for c in ending["status"]["conditions"]}
+    assert ending["metadata"]["generation"] == 2
+    assert generation == {"Launched": 1, "Drained": 2}
+
+
 def test_deleting_a_missing_object_is_ignored(world: World) -> None:
     world.cluster.request_deletion("Node", "n1", MINE)
     world.cluster.request_deletion("NodeClaim", "default-abc")

@@ -18,6 +18,7 @@ from nodesmith.adapters.kubernetes.writes import (
     PATHS,
     clear_nominations,
     difference,
+    generation_of,
     is_left_of,
     is_of,
     merged_status,
@@ -205,7 +206,8 @@ class ApiCluster:
         self, kind: str, name: str, status: Manifest, there: Manifest | None = None, *, older: bool = False
     ) -> Manifest | None:
         def wanted(there: Manifest) -> Manifest:
-            return {**there, "status": merged_status(there.get("status") or {}, status, self._clock())}
+            current = there.get("status") or {}
+            return {**there, "status": merged_status(current, status, self._clock(), generation_of(there))}
 
         return self._update(kind, name, wanted, "/status", there, older=older)
 

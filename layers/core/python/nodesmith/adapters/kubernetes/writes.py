@@ -17,19 +17,34 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED, SHOWN_WHILE_TRUE
+from nodesmith.model.karpenter.nodeclaimobjects import END, LAUNCHED, SHOWN_WHILE_TRUE
 from nodesmith.model.karpenter.nodeclaims import write_taints
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.observation.mirror import WATCHED
 
 
-def merged_status(current: Manifest, new: Manifest, now: datetime) -> dict[str, Any]:
-    """Return the current status with wanted fields replaced and conditions merged by type."""
+def merged_status(current: Manifest, new: Manifest, now: datetime, generation: int = 0) -> dict[str, Any]:
+    """Return the current status with wanted fields replaced and conditions merged by type.
+
+    Conditions of a NodeClaim's end are of the object's `generation`, if it has one.
+    """
     merged = {**current, **new}
     if "conditions" in new:
-        merged["conditions"] = merged_conditions(current.get("conditions") or (), new["conditions"], now)
+        wanted = [_of_generation(condition, generation) for condition in new["conditions"]]
+        merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted, now)
     return merged
+
+
+def _of_generation(condition: Manifest, generation: int) -> Manifest:
+    # A deletion increments the generation, and `kubectl wait` ignores conditions of an earlier one.
+    is_of_end = condition["type"] in END and generation
+    return {**condition, "observedGeneration": generation} if is_of_end else condition
+
+
+def generation_of(manifest: Manifest) -> int:
+    """Return an object's generation, 0 if the API server has not given it one."""
+    return int(manifest["metadata"].get("generation") or 0)
 
 
 def merged_conditions(current: Iterable[Manifest], new: Iterable[Manifest], now: datetime) -> list[Manifest]:
