@@ -143,6 +143,21 @@ def test_an_unknown_condition_makes_ready_unknown_unless_another_is_false() -> N
     assert ready == ("False", "UnhealthyDependents", "InstanceProfileReady=False: RoleNotFound")
 
 
+def test_ready_names_everything_that_is_missing_but_not_what_only_waits_for_it() -> None:
+    missing = resolved_but("SubnetsReady", "False", "SubnetsNotFound", "no subnet matches")
+    more = {
+        "AMIsReady": ("AMINotFound", "no image matches"),
+        "ValidationSucceeded": ("DependenciesNotReady", "waiting for SubnetsReady, AMIsReady"),
+    }
+    failing = tuple(StatusCondition(kind, "False", *why) for kind, why in more.items())
+    kept = tuple(c for c in missing.conditions if c.type not in more)
+    ready = conditions(
+        classed(builders.nodeclass_manifest(), replace(missing, conditions=(*kept, *failing)))
+    )["Ready"]
+    message = "SubnetsReady=False: no subnet matches; AMIsReady=False: no image matches"
+    assert ready == ("False", "UnhealthyDependents", message)
+
+
 def test_a_nodeclass_that_is_not_resolved_yet_is_unknown() -> None:
     found = conditions(classed(builders.nodeclass_manifest(), None))
     assert found["ValidationSucceeded"][:2] == ("Unknown", "AwaitingReconciliation")

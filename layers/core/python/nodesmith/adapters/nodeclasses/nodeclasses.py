@@ -38,6 +38,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
 from nodesmith.model.nodeclasses.status import (
+    DEPENDENCIES_NOT_READY,
     ClusterInfo,
     Image,
     NodeClassStatus,
@@ -170,7 +171,7 @@ def _validate(
         raise Unresolved(obstacle.reason, obstacle.message)
     waiting = [condition.type for condition in others if condition.status != "True"]
     if waiting:
-        raise Unresolved("DependenciesNotReady", f"waiting for {', '.join(waiting)}")
+        raise Unresolved(DEPENDENCIES_NOT_READY, f"waiting for {', '.join(waiting)}")
     dry_run(nodeclass, status, cluster)
     return True
 

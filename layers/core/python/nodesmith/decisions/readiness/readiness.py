@@ -273,15 +273,15 @@ def _invalid(reason: str, problems: Sequence[Problem]) -> StatusCondition:
 
 
 def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
-    """Return Ready, the conjunction of all other conditions. The first one that is False, or unknown, is its reason."""
-    failing = next((c for c in conditions if c.status == "False"), None) or next(
-        (c for c in conditions if c.status != "True"), None
-    )
-    if failing is None:
+    """Return Ready, the conjunction of all other conditions. Those that are False, or else unknown, are its reason."""
+    false = [c for c in conditions if c.status == "False"]
+    failing = false or [c for c in conditions if c.status != "True"]
+    if not failing:
         return StatusCondition("Ready", "True", "Ready")
-    message = f"{failing.type}={failing.status}: {failing.message or failing.reason}"
-    reason = "UnhealthyDependents" if failing.status == "False" else "ReconcilingDependents"
-    return StatusCondition("Ready", failing.status, reason, shortened(message))
+    own = [c for c in failing if not c.is_waiting] or failing
+    message = "; ".join(f"{c.type}={c.status}: {c.message or c.reason}" for c in own)
+    reason = "UnhealthyDependents" if false else "ReconcilingDependents"
+    return StatusCondition("Ready", failing[0].status, reason, shortened(message))
 
 
 def _is_denied(manifest: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> bool:

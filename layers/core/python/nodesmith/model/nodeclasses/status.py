@@ -14,6 +14,8 @@ from nodesmith.model.apimachinery.requirements import (
     write_requirements,
 )
 
+DEPENDENCIES_NOT_READY = "DependenciesNotReady"
+"""The reason of a condition that only waits for others."""
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -104,6 +106,11 @@ class StatusCondition:
     reason: str = ""
     message: str = ""
     since: datetime | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it only waits for other conditions."""
+        return self.reason == DEPENDENCIES_NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
