@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.session import Session, get_session
 
 from nodesmith.adapters.aws.registrations import cluster_session
@@ -21,16 +21,21 @@ ROLE = "arn:aws:iam::123456789012:role/nodesmith-provisioning-us-east-1"
 class FakeSts:
     """An STS client that returns credentials for an hour, STS's default.
 
-    `asked` has the arguments of each AssumeRole call. Calls fail while `is_away` is set.
+    `asked` has the arguments of each AssumeRole call. Calls fail while `is_away` is set, and are denied while `denies`
+    is.
     """
 
     clock: Callable[[], datetime]
     asked: list[Mapping[str, Any]] = field(default_factory=list)
     is_away: bool = False
+    denies: bool = False
 
     def assume_role(self, **named: Any) -> Mapping[str, Any]:
         if self.is_away:
             raise EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com")
+        if self.denies:
+            message = f"User is not authorized to perform: sts:AssumeRole on resource: {named['RoleArn']}"
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": message}}, "AssumeRole")
         self.asked.append(named)
         number = len(self.asked)
         given = {

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from nodesmith.adapters.aws.calls import transient_errors
+from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
+from nodesmith.errors import Transient
+from nodesmith.model.ec2.launches import Deferred
+from tests.builders import NOW
 from tests.fakes.sts import ROLE, Process, asked_in, key_id
+from tests.objects.launching import plan
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
@@ -66,3 +74,24 @@ def test_a_session_that_cannot_be_renewed_in_time_is_used_until_it_has_to_be() -
     assert key_id(session) == "key-1"
     process.sts.is_away = False
     assert key_id(session) == "key-2"
+
+
+def test_a_call_for_which_there_is_no_session_says_so_and_may_be_made_again() -> None:
+    process = Process()
+    process.sts.denies = True
+    ec2 = process.session("express").create_client("ec2", region_name="us-east-1")
+    denied = f"ec2:DescribeVpcs: SessionFailed: sts:AssumeRole {ROLE}: AccessDenied: User is not authorized"
+    with pytest.raises(Transient, match=denied), transient_errors("ec2:DescribeVpcs"):
+        ec2.describe_vpcs()
+
+
+def test_a_launch_for_which_there_is_no_session_is_no_refusal_of_what_it_asks_for() -> None:
+    process = Process()
+    process.sts.denies = True
+    ec2 = process.session("express").create_client("ec2", region_name="us-east-1")
+    templates = Templates(lambda _: ec2, lambda: NOW)
+    calls = FleetCalls(lambda _: ec2, "express", templates, lambda: NOW, lambda _: ())
+    request, _ = plan("m5.large")
+    (outcome,) = calls.launch([request], lambda call, batches: [call(batch) for batch in batches])
+    assert isinstance(outcome, Deferred)
+    assert (outcome.reason, outcome.nothing_begun) == ("SessionFailed", True)

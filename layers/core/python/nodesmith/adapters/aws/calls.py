@@ -35,6 +35,12 @@ DENIED = frozenset("UnauthorizedOperation AccessDenied AccessDeniedException Aut
 _NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseStreamingError)
 
 
+class SessionFailed(BotoCoreError):
+    """A call was not sent, because there are no credentials for it. The code and message are those of STS."""
+
+    fmt = "sts:AssumeRole {role}: {code}: {message}"
+
+
 def error_code(error: ClientError | BotoCoreError) -> str:
     """Return AWS's error code or, if the request got no response, the name of botocore's exception."""
     if isinstance(error, ClientError):
@@ -57,10 +63,10 @@ def error_message(error: ClientError | BotoCoreError) -> str:
 def is_passing(error: ClientError | BotoCoreError) -> bool:
     """Return whether the same call may succeed later.
 
-    It was throttled, got a 5xx, was lost on the network, or its credentials have expired.
+    It was throttled, got a 5xx, was lost on the network, or its credentials have expired or could not be had.
     """
     if not isinstance(error, ClientError):
-        return isinstance(error, _NETWORK)
+        return isinstance(error, (*_NETWORK, SessionFailed))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return error_code(error) in THROTTLED | UNWELL | EXPIRED or status >= 500 or status == 429
 

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.credentials import CredentialProvider, CredentialResolver, DeferredRefreshableCredentials
+from botocore.exceptions import ClientError
 from botocore.session import Session, get_session
 
-from nodesmith.adapters.aws.calls import as_transient
+from nodesmith.adapters.aws.calls import SessionFailed, as_transient, error_code, error_message
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.policies import LIMIT_PARAMETERS
 from nodesmith.registration import (
@@ -184,7 +185,7 @@ def cluster_session(
     }
     credentials = DeferredRefreshableCredentials(
         method="assume-role",
-        refresh_using=lambda: _credentials(sts.assume_role(**request), role_arn),
+        refresh_using=lambda: _credentials(_assumed(sts, request), role_arn),
         time_fetcher=clock,
     )
     session = get_session()
@@ -192,6 +193,16 @@ def cluster_session(
     # The models of AWS's APIs are read once for all clusters.
     session.register_component("data_loader", base.get_component("data_loader"))
     return session
+
+
+def _assumed(sts: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    # botocore asks for credentials in the middle of another call, whose answer STS's refusal would be taken for.
+    try:
+        answer: Mapping[str, Any] = sts.assume_role(**request)
+    except ClientError as error:
+        code, message = error_code(error), error_message(error)
+        raise SessionFailed(role=request["RoleArn"], code=code, message=message) from error
+    return answer
 
 
 def _credentials(answer: Mapping[str, Any], role_arn: str) -> dict[str, str]:

@@ -13,7 +13,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.calls import THROTTLED, error_code, error_message, is_passing, plain_code
+from nodesmith.adapters.aws.calls import (
+    THROTTLED,
+    SessionFailed,
+    error_code,
+    error_message,
+    is_passing,
+    plain_code,
+)
 from nodesmith.adapters.ec2.fleetanswers import (
     NO_STOCK,
     FleetError,
@@ -95,8 +102,8 @@ class FleetCalls:
         except (ClientError, BotoCoreError) as error:
             code, message = error_code(error), error_message(error)
             if is_passing(error) and plain_code(code) not in NO_STOCK:  # which EC2 answers with status 500
-                thrown_out = code in THROTTLED
-                batch.throttled += thrown_out
+                batch.throttled += code in THROTTLED
+                thrown_out = code in THROTTLED or isinstance(error, SessionFailed)
                 return [Deferred(r.claim, code, message, nothing_begun=thrown_out) for r in alike]
             if not isinstance(error, ClientError):
                 raise
