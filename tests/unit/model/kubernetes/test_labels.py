@@ -89,3 +89,31 @@ def test_the_closest_known_word_is_suggested_if_it_is_close_enough() -> None:
     assert did_you_mean("Inn", ("In", "NotIn")) == ", did you mean 'In'?"
     assert did_you_mean("Sometimes", ("In", "NotIn")) == ""
     assert did_you_mean("x" * 1_000_000, ("x" * 1_000_000,)) == ""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "kubernetes.io/foo",
+        "kubernetes.io/role",
+        "topology.kubernetes.io/rack",
+        "app.kubernetes.io/name",
+        "node.kubernetes.io/lifecycle",
+    ],
+)
+def test_no_label_is_suggested_that_shares_only_its_domain(key: str) -> None:
+    assert did_you_mean(key, WELL_KNOWN) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("kubernetes.io/archs", "kubernetes.io/arch"),
+        ("kubernetes.io/architecture", "kubernetes.io/arch"),
+        ("kubernetes.io/zone", "topology.kubernetes.io/zone"),
+        ("node.kubernetes.io/instancetype", "node.kubernetes.io/instance-type"),
+        ("karpenter.k8s.was/instance-family", "karpenter.k8s.aws/instance-family"),
+    ],
+)
+def test_a_label_with_a_similar_name_is_suggested(key: str, label: str) -> None:
+    assert did_you_mean(key, WELL_KNOWN) == f", did you mean {label!r}?"

@@ -15,6 +15,8 @@ _OWN_DOMAIN = "nodesmith.dev/"
 _LONGEST_TYPO = 100
 _NEAR = 0.75
 """the minimum similarity of a suggestion, as in difflib"""
+_STEM = 4
+"""The fewest letters at which the beginning of a name is enough: `architecture` for `arch`."""
 
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
@@ -25,7 +27,18 @@ def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 @lru_cache(maxsize=64)  # the search takes milliseconds, and several NodePools ask for the same
 def _closest(word: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
     alike = [candidate for candidate in known if candidate.lower() == word.lower()]
-    return tuple(alike[:most] or get_close_matches(word, known, most, _NEAR))
+    return tuple(
+        alike[:most] or get_close_matches(word, [k for k in known if _is_near(word, k)], most, _NEAR)
+    )
+
+
+def _is_near(word: str, candidate: str) -> bool:
+    """Return whether two keys are alike beyond their domain, which may be most of their letters."""
+    name, other = word.partition("/")[2], candidate.partition("/")[2]
+    if not (name and other):
+        return True
+    is_longer = min(len(name), len(other)) >= _STEM and (name.startswith(other) or other.startswith(name))
+    return is_longer or bool(get_close_matches(name, (other,), 1, _NEAR))
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
