@@ -169,3 +169,31 @@ def test_daemonsets_that_fit_nowhere_are_named_with_what_they_ask_for() -> None:
         "NodePool default: its DaemonSets ask for more than any of its instance types offers: 4.5 cpu,"
         " kube-system/greedy 4 of it; the largest, m5.xlarge, offers 3.92"
     )
+
+
+def static(name: str, **fields: Any) -> dict[str, Any]:
+    pool = nodepool_manifest(name, **fields)
+    return {**pool, "spec": {**pool["spec"], "replicas": 1}}
+
+
+def test_a_static_nodepool_without_the_labels_of_the_pods_is_not_nearest() -> None:
+    blue = shape(nodeSelector={"team": "blue"})
+    red = nodepool_manifest("red", labels={"team": "red"})
+
+    for pools in (
+        (static("a", labels={"team": "green"}), red),
+        (static("a"), red),
+        (static("a"), deleting(red)),
+    ):
+        group = unplaced(blue, *pools)
+        assert group.why.nodepool == "red"
+        assert group.why.fix == "allow team In [blue] in NodePool red"
+        assert "0 of 2 NodePools fit: 2 without the labels that the pods require" in group.why.text
+
+
+def test_a_static_nodepool_with_the_labels_of_the_pods_says_that_it_does_not_follow_them() -> None:
+    blue = shape(nodeSelector={"team": "blue"})
+    group = unplaced(blue, GENERAL, static("fixed", labels={"team": "blue"}))
+
+    assert group.why.nodepool == "fixed"
+    assert group.why.fix == "create a NodePool without spec.replicas"

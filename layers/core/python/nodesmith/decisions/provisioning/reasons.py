@@ -96,17 +96,19 @@ def reason(
 ) -> Reason:
     """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
 
-    `tried` is what refused a purchase, by shape, zone and NodePool. `obstructed` are NodePools with an obstacle that
-    could serve pods without it. The nearest NodePool is the one that passed most filters, the heaviest of equals. As
+    `tried` is what refused a purchase, by shape, zone and NodePool. `obstructed` are the valid NodePools with an
+    obstacle. The nearest NodePool is the one that passed most filters, the heaviest of equals, a static one last. As
     kube-scheduler does for nodes, the text counts the NodePools stopped by each filter. It then describes the nearest
     one, and the next ones that something else stopped.
     """
     refusals = [
         (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
     ]
+    by_name = obstructed or {}
+    static = {name for name, nodepool in by_name.items() if nodepool.pool.is_static}
     refusals += [
-        (name, of_obstructed(demand, name, why, (obstructed or {}).get(name)))
-        for name, why in obstacles.items()
+        (name, of_obstructed(demand, name, obstacles[name], by_name.get(name)))
+        for name in sorted(obstacles, key=lambda name: name in static)
     ]
     if not refusals:
         return Reason("there is no NodePool", blocking=NO_NODEPOOL, fix="create a NodePool")

@@ -131,11 +131,14 @@ def _unknown_value(shape: Shape, template: Template) -> Refusal | None:
 def of_obstructed(demand: Demand, name: str, obstacle_text: str, nodepool: Obstructed | None) -> Refusal:
     """Return why a NodePool that may not buy now does not serve a demand; `obstacle_text` is the obstacle.
 
-    It is near if nothing but the obstacle keeps it from the pods.
+    It is near if nothing but the obstacle keeps it from the pods, unless it is static: its obstacle never goes away.
     """
     shape, fix = demand.shape, of_obstacle(obstacle_text)
     if nodepool is None:
         return Refusal(Filter.NODEPOOL, obstacle_text, f"NodePool {name}", fix)
+    if nodepool.pool.is_static:
+        unfit = _unfit(shape, nodepool.pool, nodepool.requirements)
+        return Refusal(unfit.filter if unfit else Filter.NODEPOOL, obstacle_text, f"NodePool {name}", fix)
     rooms = [kind.allocatable for kind in nodepool.types.types]
     unfit = (_absent(shape, rooms) if rooms else None) or _unfit(shape, nodepool.pool, nodepool.requirements)
     if unfit is not None:

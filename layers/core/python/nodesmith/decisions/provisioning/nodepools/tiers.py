@@ -62,7 +62,7 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 @dataclass(frozen=True, slots=True)
 class Obstructed:
-    """A NodePool that follows pods and may not buy now, with the data of the nodes that it would buy otherwise.
+    """A NodePool that may not buy for pods now, or never if it is static, with the data of the nodes that it has.
 
     `nodeclass` is None if it is missing or not valid.
     """
@@ -90,8 +90,8 @@ class Obstructed:
 class Pools:
     """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
 
-    `without_types` are NodePools that could buy but have no instance type left. `obstructed` are NodePools that could
-    buy for pods without their obstacle.
+    `without_types` are NodePools that could buy but have no instance type left. `obstructed` are all valid NodePools
+    with an obstacle.
     """
 
     tiers: tuple[tuple[Template, ...], ...]
@@ -144,9 +144,8 @@ def pools(
             templates.append(committed(new_template, paid))
         if obstacle:
             obstacles[pool.name] = obstacle
-            if not pool.is_static:
-                unready = nodeclasses.get(pool.nodeclass.name)
-                obstructed[pool.name] = Obstructed(pool, unready, catalog, settings)
+            unready = nodeclasses.get(pool.nodeclass.name)
+            obstructed[pool.name] = Obstructed(pool, unready, catalog, settings)
     buying = sorted((t for t in templates if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(buying, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)
