@@ -88,12 +88,14 @@ def _with_phase(claim: NodeClaim, conditions: _Conditions, deleted: str | None) 
 def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the claim's fields about drift: the hashes at the time of the purchase, and whether it has drifted."""
     has_drifted = condition.get("status") == "True"
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
     return {
         "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
         "nodeclass_hash": annotations.get(NODECLASS_HASH, ""),
         "nodepool_hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
         "nodeclass_hash_version": annotations.get(f"{NODECLASS_HASH}-version", ""),
-        "drift": str(condition.get("reason")) if has_drifted else "",
+        "drift": reason if has_drifted else "",
+        "drift_detail": message if has_drifted and message != reason else "",
         "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has_drifted else None,
     }
 

@@ -99,6 +99,7 @@ FULL_CLAIM = NodeClaim(
     reason="NodeNotReady",
     message="Node ip-10-0-0-1 is not Ready",
     drift="AMIDrift",
+    drift_detail="its image is ami-1, a new node's ami-2",
     drifted_at=NOW,
     decision="20261121T083015Z-abc",
     origin="ByHand",

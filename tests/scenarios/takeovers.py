@@ -352,7 +352,8 @@ def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[
 def _drift(world: World) -> dict[str, str]:
     snapshot = newest_snapshot(world.blobs, builders.CLUSTER)
     assert snapshot is not None
-    return drifting(snapshot, world.store.load(), catalog(), world.now)
+    found = drifting(snapshot, world.store.load(), catalog(), world.now)
+    return {name: drift.reason for name, drift in found.items()}
 
 
 def _spare(world: World) -> set[str]:

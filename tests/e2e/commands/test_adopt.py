@@ -268,4 +268,5 @@ def drift(system: System) -> dict[str, str]:
     bucket = Bucket(system.aws.client("s3"), system.deployed.outputs["BucketName"])
     snapshot = newest_snapshot(bucket, CLUSTER)  # type: ignore[arg-type]
     assert snapshot is not None
-    return drifting(snapshot, system.ledger(), embedded_catalog(REGION), system.clock.now())
+    found = drifting(snapshot, system.ledger(), embedded_catalog(REGION), system.clock.now())
+    return {name: drift.reason for name, drift in found.items()}

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from nodesmith.adapters.ec2.instances import Machine
-from nodesmith.decisions.disruption.drift import DesiredState, drifted
+from nodesmith.decisions.disruption.drift import NO_DRIFT, DesiredState, drifted
 from nodesmith.decisions.readiness.launchconditions import rehashed
 from nodesmith.decisions.takeover import KARPENTER, ClusterContext, claim_of, holders_of
 from nodesmith.errors import Rejected
@@ -196,9 +196,9 @@ def _detail(claim: NodeClaim, manifest: Manifest, desired: DesiredState | None) 
     details = [f"instance {claim.instance_id}"]
     if manifest["metadata"].get("deletionTimestamp"):
         details.append("it is being deleted, and nodesmith completes that")
-    reason = drifted(claim, desired) if desired else ""
-    if reason:
-        details.append(f"drifted: {reason}" + (", as Karpenter says" if reason == claim.drift else ""))
+    drift = drifted(claim, desired) if desired else NO_DRIFT
+    if drift:
+        details.append(f"drifted: {drift}" + (", as Karpenter says" if drift.reason == claim.drift else ""))
     if not claim.price_hourly_usd and claim.capacity_type != "reserved":
         details.append("its price is unknown, so consolidation does not replace it")
     return "; ".join(details)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.costs import held_for_buffers
+from nodesmith.decisions.disruption.drift import Drift
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.methods import may_rebalance, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
@@ -83,17 +84,18 @@ def observed_inputs(
 
 
 def _of_candidate(candidate: Candidate, search: Pass) -> StayReason:
-    drift = search.drift.get(candidate.name) or candidate.claim.drift
+    claim = candidate.claim
+    drift = search.drift.get(candidate.name) or Drift(claim.drift, claim.drift_detail)
     reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if candidate.pods else Reason.EMPTY
     blocker = None if drift else search.blocker(candidate)
     blocker = blocker or search.allowed.budget_blockers([candidate], reason).get(candidate.name)
-    since = candidate.claim.drifted_at if drift else quiet_since(candidate.claim, candidate.node)
+    since = claim.drifted_at if drift else quiet_since(claim, candidate.node)
     if blocker is not None:
         return _stay(blocker, since)
     on = f"NodeClaim/{candidate.name}"
     if drift:
         return StayReason(
-            drift,
+            drift.reason,
             f"it has drifted ({drift}), and is replaced as soon as its pods have somewhere to go",
             on,
             since,

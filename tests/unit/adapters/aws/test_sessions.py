@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_a_session_that_cannot_be_renewed_in_time_is_used_until_it_has_to_be() -
 def test_a_call_for_which_there_is_no_session_says_so_and_may_be_made_again() -> None:
     process = Process()
     process.sts.denies = True
-    ec2 = process.session("express").create_client("ec2", region_name="us-east-1")
+    ec2: Any = process.session("express").create_client("ec2", region_name="us-east-1")
     denied = f"ec2:DescribeVpcs: SessionFailed: sts:AssumeRole {ROLE}: AccessDenied: User is not authorized"
     with pytest.raises(Transient, match=denied), transient_errors("ec2:DescribeVpcs"):
         ec2.describe_vpcs()
@@ -88,7 +89,7 @@ def test_a_call_for_which_there_is_no_session_says_so_and_may_be_made_again() ->
 def test_a_launch_for_which_there_is_no_session_is_no_refusal_of_what_it_asks_for() -> None:
     process = Process()
     process.sts.denies = True
-    ec2 = process.session("express").create_client("ec2", region_name="us-east-1")
+    ec2: Any = process.session("express").create_client("ec2", region_name="us-east-1")
     templates = Templates(lambda _: ec2, lambda: NOW)
     calls = FleetCalls(lambda _: ec2, "express", templates, lambda: NOW, lambda _: ())
     request, _ = plan("m5.large")

@@ -95,20 +95,20 @@ def test_claims_with_hashes_of_another_version_get_current_ones_instead_of_drift
     assert (claim.nodepool_hash, claim.nodeclass_hash) == (pool().hash, NODECLASS.hash_in(CA_BUNDLE))
     assert versions(claim) == ("v3", "v5")
     assert renewed(claim) == []
-    assert drifted(OLD, today()) == drifted(claim, today()) == ""
+    assert drifted(OLD, today()).reason == drifted(claim, today()).reason == ""
 
 
 def test_only_the_hash_of_another_version_is_renewed() -> None:
     (current,) = renewed(OLD)
     (claim,) = renewed(replace(current, nodepool_hash="1", nodeclass_hash="1", nodeclass_hash_version="v4"))
     assert (claim.nodepool_hash, claim.nodeclass_hash) == ("1", NODECLASS.hash_in(CA_BUNDLE))
-    assert drifted(claim, today()) == "NodePoolDrifted", "the change of its NodePool is not forgotten"
+    assert drifted(claim, today()).reason == "NodePoolDrifted", "the change of its NodePool is not forgotten"
 
 
 def test_a_claim_that_had_already_drifted_stays_drifted() -> None:
     (claim,) = renewed(replace(OLD, drift="NodePoolDrifted", drifted_at=NOW))
     assert versions(claim) == ("v3", "v5")
-    assert drifted(claim, today()) == "NodePoolDrifted"
+    assert drifted(claim, today()).reason == "NodePoolDrifted"
 
 
 def test_hashes_of_ending_claims_are_left_unchanged() -> None:

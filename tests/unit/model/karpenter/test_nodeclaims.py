@@ -80,6 +80,7 @@ FULLEST = NodeClaim(
     reason="Because",
     message="of this",
     drift="AMIDrift",
+    drift_detail="its image is ami-1, a new node's ami-2",
     drifted_at=CREATED + timedelta(minutes=8),
     decision="d-1",
     origin="ByHand",

@@ -84,7 +84,7 @@ def drift(claim: NodeClaim, spec: Mapping[str, Any]) -> str:
         embedded_catalog("us-east-1"),
         NOW + timedelta(minutes=5),
     )
-    return drifted(claim, today)
+    return drifted(claim, today).reason
 
 
 def changed(path: str) -> dict[str, Any]:
@@ -170,4 +170,4 @@ def test_an_edited_annotation_replaces_no_node() -> None:
     noted = {**manifest, "metadata": {**manifest["metadata"], "annotations": {"note": "x"}}}
     edited = replace(snapshot, nodeclasses=(noted,))
     today = DesiredState.of(edited, as_read(builders.ledger(), edited), embedded_catalog("us-east-1"), NOW)
-    assert drifted(launched(), today) == ""
+    assert drifted(launched(), today).reason == ""

@@ -21,7 +21,7 @@ from nodesmith.controllers.disruption.moves.runstate import (
 from nodesmith.controllers.nodeclaims.objects import rewrite
 from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
-from nodesmith.decisions.disruption.drift import drifting, judged, noted
+from nodesmith.decisions.disruption.drift import Drift, drifting, judged, noted
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, leftovers
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.search.search import LATEST, next_change, next_search, propose, record
@@ -131,7 +131,7 @@ def _wake_when_due(state: RunState) -> None:
 
 
 def note_drift(
-    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
+    drift: Mapping[str, Drift], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
 ) -> tuple[int, int]:
     """Record which claims drift now or no longer do; return how many were written, and how many should have been.
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from nodesmith.decisions.disruption import driftdetails
 from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import (
     ARCH,
@@ -63,36 +65,53 @@ class DesiredState:
         return nodeclass.hash_in(self.ca_bundle) if self.ca_bundle else nodeclass.stated_hash
 
 
-def drifted(claim: NodeClaim, desired: DesiredState) -> str:
-    """Return Karpenter's reason why a claim's node has drifted; empty if it has not.
+class Drift(NamedTuple):
+    """Karpenter's reason why a claim's node has drifted, and what exactly has; both empty if it has not."""
+
+    reason: str
+    detail: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reason)
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, self))
+
+
+NO_DRIFT = Drift("")
+
+
+def drifted(claim: NodeClaim, desired: DesiredState) -> Drift:
+    """Return why a claim's node has drifted, or NO_DRIFT.
 
     Only claims that have an instance and do not end can drift, and only if their NodePool exists and is not being
     deleted.
     """
     pool = desired.pools.get(claim.nodepool)
     if claim.phase not in HOLDING or pool is None or pool.deleting:
-        return ""
+        return NO_DRIFT
     if claim.comparable_nodepool_hash not in ("", pool.hash):
-        return "NodePoolDrifted"
-    if any(_refuses(requirement, claim) for requirement in pool.requirements.values()):
-        return "RequirementsDrifted"
+        return Drift("NodePoolDrifted", driftdetails.of_template(claim, pool))
+    refused = next((r for r in pool.requirements.values() if _refuses(r, claim)), None)
+    if refused is not None:
+        return Drift("RequirementsDrifted", driftdetails.of_requirement(refused, _value(refused.key, claim)))
     if desired.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, desired.catalog):
-        return "InstanceTypeNotFound"
+        return Drift("InstanceTypeNotFound", driftdetails.of_type(claim))
     nodeclass = desired.nodeclasses.get(claim.nodeclass.name)
     if nodeclass is None or nodeclass.deleting or claim.nodeclass.label != NODECLASS:
-        return ""
+        return NO_DRIFT
     desired_hash = desired.nodeclass_hash(nodeclass)
     if desired_hash and claim.comparable_nodeclass_hash not in ("", desired_hash):
-        return "NodeClassDrift"
+        return Drift("NodeClassDrift", driftdetails.of_nodeclass(claim))
     status = desired.statuses[nodeclass.name]
     return _selected(claim, status, desired)
 
 
-def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, str]:
-    """Return the reason for drift by claim name, without claims that have not drifted."""
+def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Drift]:
+    """Return why claims have drifted, by name, without claims that have not."""
     desired = DesiredState.of(snapshot, ledger, catalog, now)
     reasons = {claim.name: drifted(claim, desired) for claim in ledger.claims}
-    return {name: reason for name, reason in reasons.items() if reason}
+    return {name: drift for name, drift in reasons.items() if drift}
 
 
 def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
@@ -105,16 +124,27 @@ def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
     return [c for c in ledger.claims if c.nodepool not in pools and c.nodeclass.name not in classes]
 
 
-def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
+def noted(claims: Iterable[NodeClaim], drift: Mapping[str, Drift], now: datetime) -> list[NodeClaim]:
     """Return the claims whose drift differs from what the ledger says, with the new value."""
-    reasons = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in HOLDING)
+    held = ((claim, drift.get(claim.name, NO_DRIFT)) for claim in claims if claim.phase in HOLDING)
     return [
-        replace(claim, drift=reason, drifted_at=now) for claim, reason in reasons if reason != claim.drift
+        replace(
+            claim,
+            drift=found.reason,
+            drift_detail=found.detail,
+            drifted_at=claim.drifted_at if found.reason == claim.drift else now,
+        )
+        for claim, found in held
+        if found != (claim.drift, claim.drift_detail)
     ]
 
 
+def _value(key: str, claim: NodeClaim) -> str | None:
+    return claim.labels.get(key) or claim.requirements.settled.get(key)
+
+
 def _refuses(requirement: Requirement, claim: NodeClaim) -> bool:
-    value = claim.labels.get(requirement.key) or claim.requirements.settled.get(requirement.key)
+    value = _value(requirement.key, claim)
     if value is not None:
         return not requirement.allows(value)
     # If the properties of its instance type were unknown at launch, the claim has no such label.
@@ -141,24 +171,27 @@ def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
     return claim.capacity_type in facts.capacity_types and (not zones or claim.zone in zones)
 
 
-def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> str:
+def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> Drift:
     """Compare what a claim was launched with to what the selectors of its NodeClass match now."""
-    image = _image(claim, status, desired)
+    image, of_selected = _image(claim, status, desired), driftdetails.of_selected
     if image and claim.image_id and image != claim.image_id:
-        return "AMIDrift"
+        return Drift("AMIDrift", driftdetails.of_image(claim, image, status.images))
     groups = {group.id for group in status.security_groups}
     if groups and claim.security_groups and groups != set(claim.security_groups):
-        return "SecurityGroupDrift"
+        return Drift("SecurityGroupDrift", of_selected("security groups", claim.security_groups, groups))
     subnets = {subnet.id for subnet in status.subnets}
     if subnets and claim.subnet_id and claim.subnet_id not in subnets:
-        return "SubnetDrift"
+        return Drift("SubnetDrift", of_selected("subnet", [claim.subnet_id], subnets))
     reservation = claim.labels.get(RESERVATION_ID) if claim.capacity_type == RESERVED else None
-    if status.is_ready and reservation and reservation not in {r.id for r in status.capacity_reservations}:
-        return "CapacityReservationDrift"
-    group, now_in = claim.labels.get(PLACEMENT_GROUP, ""), status.placement_group
-    if status.is_ready and group != (now_in.id if now_in else ""):
-        return "PlacementGroupDrift"
-    return ""
+    reservations = {each.id for each in status.capacity_reservations}
+    if status.is_ready and reservation and reservation not in reservations:
+        detail = of_selected("capacity reservation", [reservation], reservations)
+        return Drift("CapacityReservationDrift", detail)
+    own = {group for group in (claim.labels.get(PLACEMENT_GROUP),) if group}
+    selected = {status.placement_group.id} if status.placement_group else set()
+    if status.is_ready and own != selected:
+        return Drift("PlacementGroupDrift", of_selected("placement group", own, selected))
+    return NO_DRIFT
 
 
 def _image(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> str:

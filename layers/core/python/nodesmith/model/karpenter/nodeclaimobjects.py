@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.problems import AWAITING, Parsed
+from nodesmith.model.apimachinery.problems import AWAITING, Parsed, shortened
 from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.model.apimachinery.requirements import (
     Requirement,
@@ -274,7 +274,8 @@ def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
     if claim.initialized_at is not None:
         yield _consistent(claim, claim.initialized_at)
     if claim.drifted_at is not None:  # False once drift has ended: see SHOWN_WHILE_TRUE
-        yield ObjectCondition(DRIFTED, str(bool(claim.drift)), claim.drifted_at, claim.drift, "")
+        has_drifted, detail = str(bool(claim.drift)), shortened(claim.drift_detail)
+        yield ObjectCondition(DRIFTED, has_drifted, claim.drifted_at, claim.drift, detail)
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
 

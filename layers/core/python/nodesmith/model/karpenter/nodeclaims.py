@@ -195,6 +195,8 @@ class NodeClaim:
     """How its Node falls short of what was bought."""
     drift: str = ""
     """Why its node has drifted, as Karpenter's reason; empty if it has not."""
+    drift_detail: str = ""
+    """What exactly has drifted, in a sentence."""
     drifted_at: datetime | None = None
     """When `drift` last changed; None if it never drifted."""
     decision: str = ""

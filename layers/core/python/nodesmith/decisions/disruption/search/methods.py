@@ -152,7 +152,7 @@ def _drifted(
 ) -> Proposal:
     replacement_price = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in nodes)
     saving = source.price_hourly_usd - replacement_price
-    return proposal(Reason.DRIFTED, [source], trial, nodes, saving, 0.0, under_way.drift[source.name])
+    return proposal(Reason.DRIFTED, [source], trial, nodes, saving, 0.0, str(under_way.drift[source.name]))
 
 
 def _unplaced(candidate: Candidate, message: str) -> Blocker:
