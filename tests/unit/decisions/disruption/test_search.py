@@ -102,6 +102,28 @@ def test_a_node_reports_that_nothing_cheaper_holds_its_pods() -> None:
     assert all("cheaper" in why for why in found.needed.values())
 
 
+def test_prices_that_concern_several_nodes_say_so() -> None:
+    alone = "it cannot be replaced by anything cheaper: it costs 0.1920 USD an hour, and what its pods need 0.1920"
+    together = "they cost 0.3840 USD an hour, and what their pods need 0.3840"
+    one_pool = propose(of_one_size("a", "b")).needed
+    assert sorted(one_pool.values()) == [
+        alone,
+        f"with 1 other node: they cannot be replaced by anything cheaper: {together}",
+    ]
+
+
+def test_what_was_found_for_one_node_is_not_replaced_by_what_was_found_for_several_nodepools() -> None:
+    wanted = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
+    sizes = [expression(key, "In", value) for key, value in wanted.items()]
+    names = "red", "blue"
+    workers = [worker(name, pool=name) for name in names]
+    full = running(shape("3", "1Gi"), dict.fromkeys(names, 1))
+    pools = [pool(name, requirements=sizes) for name in names]
+    found = propose(fleet(workers, full, pools=pools))
+    assert all("it costs 0.1920 USD an hour" in why for why in found.needed.values()), found.needed
+    assert found.needed.keys() == {"claim-red", "claim-blue"}
+
+
 def test_a_node_names_its_pod_that_has_no_other_place() -> None:
     found = propose(of_one_size("a", limits={"cpu": "4"}))
     assert "pod default/" in found.needed["claim-a"]

@@ -60,7 +60,7 @@ class Judge:
         price = fsum(source.price_hourly_usd for source in sources)
         nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
         if nodes is None:
-            return _with_split(_why_no_cheaper(trial, price, surcharge), trial)
+            return _with_split(_why_no_cheaper(sources, trial, surcharge), trial)
         if _is_spot_for_spot(sources, nodes):
             narrowed = _spot_for_spot(sources, nodes, templates)
             if isinstance(narrowed, str):
@@ -101,13 +101,15 @@ def _impossible(trial: Trial) -> str:
     return ""
 
 
-def _why_no_cheaper(trial: Trial, price_hourly_usd: float, surcharge_hourly_usd: float) -> str:
+def _why_no_cheaper(sources: Sequence[Candidate], trial: Trial, surcharge_hourly_usd: float) -> str:
     """Return the reason why the nodes of a trial do not save enough, with both prices."""
+    price_hourly_usd = fsum(source.price_hourly_usd for source in sources)
     needed = fsum(node.price_hourly_usd for node in trial.nodes) + surcharge_hourly_usd
-    compared = f"it costs {price_hourly_usd:.4f} USD an hour, and what its pods need {needed:.4f}"
+    subject, cost, whose = ("it", "costs", "its") if len(sources) == 1 else ("they", "cost", "their")
+    compared = f"{subject} {cost} {price_hourly_usd:.4f} USD an hour, and what {whose} pods need {needed:.4f}"
     if needed > price_hourly_usd * (1 - LEAST_SAVING):
         least = "" if needed >= price_hourly_usd else f"at least {LEAST_SAVING:.0%} "
-        return f"it cannot be replaced by anything {least}cheaper: {compared}"
+        return f"{subject} cannot be replaced by anything {least}cheaper: {compared}"
     return f"the instance types that are cheaper are too few for minValues: {compared}"
 
 
@@ -117,7 +119,8 @@ def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> st
     eviction_cost = fsum(source.eviction_cost for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
     cost = f"restarting {pods} (eviction cost {eviction_cost:.4g})"
-    return f"what it saves is not worth its evictions: {saving_hourly_usd:.4f} USD an hour for {cost}"
+    saves = "what it saves is not worth its" if len(sources) == 1 else "what they save is not worth their"
+    return f"{saves} evictions: {saving_hourly_usd:.4f} USD an hour for {cost}"
 
 
 def _with_split(reason: str, trial: Trial) -> str:

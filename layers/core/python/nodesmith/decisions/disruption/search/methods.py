@@ -289,7 +289,8 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
             parts.extendleft(_not_bought_again(sources, trial, batch.prices, under_way))
     if best is None:
         if under_way.steps_left > 0:
-            under_way.needed.update(reasons)
+            found_alone = {n: why for n, why in under_way.needed.items() if why != _NOTHING_CHEAPER}
+            under_way.needed |= {**reasons, **found_alone}
         return ()
     under_way.accept(best[1], best[0], best[2])
     return best[1]
@@ -297,11 +298,12 @@ def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Seq
 
 def _reasons_to_stay(sources: Sequence[Candidate], trial: Trial, message: str) -> Iterator[tuple[str, str]]:
     """Yield the nodes that were tried together, each with the reason why it stays, if that concerns the node."""
-    displaced = frozenset(trial.displaced)
+    displaced, others = frozenset(trial.displaced), len(sources) - 1
     for candidate in sources:
         pod = next((pod.key for pod in candidate.pods if pod.key in displaced), None)
-        if len(sources) == 1 or not displaced:
-            yield candidate.name, message
+        if not (others and displaced):
+            company = f"with {others} other node{'' if others == 1 else 's'}: " if others else ""
+            yield candidate.name, f"{company}{message}"
         elif pod is not None:
             yield candidate.name, f"pod {pod} would have no node"
 
