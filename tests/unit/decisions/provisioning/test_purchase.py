@@ -34,6 +34,7 @@ from tests.builders import (
     node,
     node_affinity,
     nodeclass_manifest,
+    nodeclass_status,
     nodepool_manifest,
     pods,
     shape,
@@ -691,3 +692,18 @@ def test_pods_may_select_the_capacity_type_by_the_label_of_managed_node_groups(w
     decided = plan(pods(asking, 3), nodepool_manifest(requirements=[EITHER]))
     assert {node.claim.capacity_type for node in decided.nodes} == {sold}
     assert decided.unplaced == ()
+
+
+@pytest.mark.parametrize("exotic", ["g5.xlarge", "p5.48xlarge", "m5.metal"])
+def test_a_pod_that_only_bare_metal_or_accelerated_nodes_hold_is_served_beside_others(exotic: str) -> None:
+    """Such nodes are left out if no pod needs them. Which pod does is a question of that pod, not of the first one."""
+    types = {"red": "m5.xlarge", "blue": "c6a.xlarge", "special": exotic}
+    image = Image("ami-1")
+    pools = [
+        nodepool_manifest(team, labels={"team": team}, requirements=[expression(TYPE, "In", name), EITHER])
+        for team, name in types.items()
+    ]
+    some = [pod for team in types for pod in pods(shape(app=team, nodeSelector={"team": team}))]
+    decided = plan(some, *pools, ledger=ledger(nodeclasses={"default": nodeclass_status(images=(image,))}))
+    assert unplaced(decided) == []
+    assert sorted(bought(decided)) == sorted(types.items())

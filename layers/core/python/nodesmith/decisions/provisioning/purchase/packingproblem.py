@@ -385,7 +385,7 @@ def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin])
     unserved = (1 << len(items)) - 1
     for candidate in sorted(common, key=lambda b: (-b.capacity[0], b.key)):
         for index, item in enumerate(items):
-            if candidate.admits & unserved >> index & 1 and all(map(le, item.size, candidate.capacity)):
+            if (candidate.admits & unserved) >> index & 1 and all(map(le, item.size, candidate.capacity)):
                 unserved &= ~(1 << index)
         if not unserved:
             break
