@@ -125,6 +125,15 @@ def test_failed_launches_are_shown_on_the_nodepool() -> None:
     assert "EC2NodeClass 'missing'" in reported[0].message
 
 
+def test_a_static_nodepool_that_readiness_has_yet_to_read_is_no_cause_for_a_warning() -> None:
+    world = world_of(1)
+    run(world, 3)
+    scale(world, 2)
+    run(world, 4)
+    assert sum(ready_zones(world).values()) == 2
+    assert [event for event in world.cluster.events if event.reason == "ReplicasMissing"] == []
+
+
 def test_a_limit_below_the_replicas_is_shown_on_the_nodepool() -> None:
     world = world_of(3, limits={"nodes": "2"})
     run(world, 4)

@@ -17,6 +17,7 @@ from typing import Any
 from nodesmith.controllers.runs import ClusterPorts, EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
+from nodesmith.decisions.provisioning.nodepools.tiers import UNREAD
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
 from nodesmith.decisions.reporting.events import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
@@ -194,7 +195,8 @@ def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Ob
     refused, without_types = written.get("refused") or {}, written.get("withoutTypes") or {}
     for manifest in snapshot.nodepools:
         name = str(manifest["metadata"]["name"])
-        if reason := refused.get(f"NodePool/{name}"):
+        reason = refused.get(f"NodePool/{name}")
+        if reason and UNREAD not in reason:
             yield ObjectEvent("NodePool", name, "ReplicasMissing", reason, warning=True)
         if reason := without_types.get(name):
             yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", reason, warning=True)

@@ -55,7 +55,8 @@ from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
-_UNREAD = "differs from what readiness last read from the API server; readiness reads it again"
+UNREAD = "differs from what readiness last read from the API server; readiness reads it again"
+"""Part of an obstacle that passes within seconds."""
 _ONE_NODE = Resources({NODES: 1})
 _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
@@ -186,7 +187,7 @@ def pool_obstacle(
     if pool.deleting:
         return "it is being deleted"
     if not ledger.has_read(pool):
-        return f"it {_UNREAD}"
+        return f"it {UNREAD}"
     obstacle = closed_obstacle(pool, now) or nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
     if obstacle:
         return obstacle
@@ -209,7 +210,7 @@ def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass
     if status is None or ledger.cluster is None:
         return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
     if not ledger.has_read(nodeclass):
-        return f"its EC2NodeClass {ref.name!r} {_UNREAD}"
+        return f"its EC2NodeClass {ref.name!r} {UNREAD}"
     if not status.is_ready:
         condition = status.first_obstacle
         detail = (
