@@ -47,7 +47,9 @@ _REACHABLE = (
     "PodDisruptionBudgets allow now. They take days where NodePools' budgets are small. 6 % of the price of nodes that "
     "pods move to is added, because kube-scheduler does not follow plans."
 )
-_PASSING = frozenset({"Nominated", "Ending", "Moving", "NotInitialized", "NotConsolidatable"})
+_PASSING = frozenset(
+    {"Nominated", "Ending", "Moving", "NotInitialized", "NotConsolidatable", "NodePoolUnread"}
+)
 """Rules that keep a node for a moment only, and are not reported as what keeps it."""
 
 

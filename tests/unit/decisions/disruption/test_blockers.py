@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.candidates import CandidateSelection
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, INSTANCE_TYPE
@@ -16,7 +17,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.moves import Reason
-from tests.builders import NOW, claim, daemon, pods, shape
+from tests.builders import NOW, claim, daemon, expression, pods, shape
 from tests.objects.fleets import Worker, fleet, pool, running, worker
 
 SMALL = shape("500m", "1Gi")
@@ -72,6 +73,23 @@ def test_nodes_of_a_static_nodepool_are_never_consolidated() -> None:
 
 def test_a_node_whose_nodepool_is_gone_stays() -> None:
     assert blocked(worker("a", pool="old")) == ("NodePool", "NodePool/old")
+
+
+def test_a_node_says_whether_its_nodepool_is_gone_not_valid_or_about_to_be_read() -> None:
+    broken = pool("broken")
+    broken["spec"]["template"]["spec"]["requirements"] = [expression("kubernetes.io/arch", "Inn", "amd64")]
+    workers = [worker(name, pool=name) for name in ("gone", "broken", "changed")]
+    inputs = fleet(workers, pools=[broken, pool("changed")])
+    unread = replace(inputs, ledger=replace(inputs.ledger, contents={}))
+    kept = CandidateSelection(unread).blocked
+    assert {name: (blocker.rule, blocker.message) for name, blocker in kept.items()} == {
+        "claim-gone": ("NodePool", "its NodePool 'gone' does not exist"),
+        "claim-broken": ("NodePool", "its NodePool 'broken' is not valid: its status shows why"),
+        "claim-changed": (
+            "NodePoolUnread",
+            "its NodePool 'changed' has changed, and readiness reads it again",
+        ),
+    }
 
 
 def test_a_node_that_a_user_asked_for_stays() -> None:

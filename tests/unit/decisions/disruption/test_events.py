@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, UNREAD, Blocker, Proposals
 from nodesmith.decisions.reporting.events import of_approval, of_staying
 from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
@@ -61,6 +61,10 @@ def test_momentary_blockers_are_reported_after_lasting_ones(rule: str) -> None:
 
 def test_nodes_with_recent_pod_events_get_no_event() -> None:
     assert events_of(_0=Blocker(NOT_YET, "NodePool/default", "pods came or went less than 30s ago")) == []
+
+
+def test_nodes_whose_nodepool_is_about_to_be_read_get_no_event() -> None:
+    assert events_of(_0=Blocker(UNREAD, "NodePool/default", "its NodePool 'default' has changed")) == []
 
 
 def test_a_node_whose_pods_cannot_be_placed_more_cheaply_reports_why() -> None:

@@ -32,7 +32,7 @@ from nodesmith.decisions.disruption.costs import (
     startups,
     unpriced,
 )
-from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
+from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker, without_nodepool
 from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.demands import is_expendable
@@ -97,6 +97,7 @@ class CandidateSelection:
         self.now, self.catalog = inputs.now, inputs.catalog
         pools = parsed_nodepools(inputs.snapshot.nodepools)
         self.pools = {name: pool for name, pool in pools.items() if inputs.ledger.has_read(pool)}
+        self._valid, self._named = pools.keys(), {m["metadata"]["name"] for m in inputs.snapshot.nodepools}
         self.allowances = Allowances(inputs.snapshot.budgets)
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
@@ -161,7 +162,9 @@ class CandidateSelection:
         if claim.zone in self._shifted or self._paused is not None or claim.name in self._booked:
             return self._suspended(claim)
         pool = self.pools.get(claim.nodepool)
-        return self._candidate(claim, node, pool) if pool is not None else _without_nodepool(claim)
+        if pool is None:
+            return without_nodepool(claim, self._valid, self._named)
+        return self._candidate(claim, node, pool)
 
     def _suspended(self, claim: NodeClaim) -> Blocker:
         shift, on = self._shifted.get(claim.zone), f"NodeClaim/{claim.name}"
@@ -194,14 +197,6 @@ class CandidateSelection:
             return 0.0
         running = {(pod.shape.namespace, pod.shape.owner) for pod in self._pods.get(node.name, ())}
         return fsum(surcharge for key, surcharge in self._surcharges.items() if key in running)
-
-
-def _without_nodepool(claim: NodeClaim) -> Blocker:
-    if not claim.nodepool:
-        message = "a user created its NodeClaim, which belongs to no NodePool"
-        return Blocker("NodePool", f"NodeClaim/{claim.name}", message)
-    message = f"its NodePool {claim.nodepool!r} does not exist, or readiness has not read it yet"
-    return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:

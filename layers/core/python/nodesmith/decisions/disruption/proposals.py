@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import fsum
 
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.moves import Reason
 
 BUDGET = "Budget"
 """The rule that a NodePool's disruption budgets allow no more disruptions."""
 NOT_YET = "NotConsolidatable"
 """The rule that pods have come or gone too recently."""
+UNREAD = "NodePoolUnread"
+"""The rule that a NodePool has changed, and that readiness is about to read it."""
 LARGEST_BATCH = 50
 """nodes: terminating a NodeClaim takes a handful of calls, and a run less than a minute"""
 
@@ -43,6 +46,18 @@ class Blocker:
     rule: str
     object: str
     message: str
+
+
+def without_nodepool(claim: NodeClaim, valid: Container[str], existing: Container[str]) -> Blocker:
+    """Return why the node of a claim stays whose NodePool does not apply; the NodePools are given by name."""
+    name, on = claim.nodepool, f"NodePool/{claim.nodepool}"
+    if not name:
+        message = "a user created its NodeClaim, which belongs to no NodePool"
+        return Blocker("NodePool", f"NodeClaim/{claim.name}", message)
+    if name in valid:
+        return Blocker(UNREAD, on, f"its NodePool {name!r} has changed, and readiness reads it again")
+    trouble = "is not valid: its status shows why" if name in existing else "does not exist"
+    return Blocker("NodePool", on, f"its NodePool {name!r} {trouble}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, UNREAD, Blocker, Proposals
 from nodesmith.decisions.scheduling.existing import nominations
 from nodesmith.decisions.termination.evictions import protected_for
 from nodesmith.decisions.termination.waiting import (
@@ -39,8 +39,8 @@ _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price"
 """Rules that keep a node from consolidation only."""
 _TEMPORARY = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
 """Rules that apply only for a moment: they are reported after all others."""
-_UNTOLD = frozenset({NOT_YET, "Resting"})
-"""Rules without an Event: the condition Consolidatable shows them, or an Event reported them when they began."""
+_UNTOLD = frozenset({NOT_YET, UNREAD, "Resting"})
+"""Rules without an Event: a condition shows them, they pass within seconds, or an Event reported their beginning."""
 
 
 def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
