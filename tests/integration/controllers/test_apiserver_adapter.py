@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -134,6 +135,23 @@ def test_an_event_about_an_object_with_the_longest_name_is_published(local: Loca
     ApiCluster(server_at(local.url), system_time).publish([ObjectEvent("Node", name, "Odd", "thing")])
     (event,) = local.store.list("events")
     assert event["involvedObject"]["name"] == name
+
+
+def test_a_repeated_event_counts_how_often_it_was_sent_because_kubectl_describe_shows_no_later_time_else(
+    local: LocalApiServer,
+) -> None:
+    moments = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in (8, 9, 10)]
+    times = iter(moments)
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    publisher = ApiCluster(server_at(local.url), lambda: next(times))
+    for _ in moments:
+        publisher.publish([ObjectEvent("Node", "n1", "DisruptionBlocked", "it is annotated")])
+    (event,) = local.store.list("events")
+    assert event["count"] == 3
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == (
+        "2026-11-21T08:00:00Z",
+        "2026-11-21T10:00:00Z",
+    )
 
 
 def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> None:

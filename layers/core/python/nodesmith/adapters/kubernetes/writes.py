@@ -307,8 +307,11 @@ def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
     path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
     status, status_object = server.ask("POST", path, written, read_seconds=READ_SECONDS)
     if status == 409:
+        # `kubectl describe` shows lastTimestamp only if the count is above 1. Events may be patched, but not read.
         again = f"{path}/{quote(written['metadata']['name'], safe='')}"
-        server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
+        repeated = server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
+        if repeated is not None:
+            server.patch(again, {"count": int(repeated.get("count") or 1) + 1})
     elif status >= 400 and not _is_closing(status, status_object):
         raise failure(status, status_object, f"POST {path}")
 
