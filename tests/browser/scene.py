@@ -20,6 +20,7 @@ from nodesmith_local.aws.instances.eventbus import announce_interruption
 from nodesmith_local.runs.running import apply, with_defaults
 from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
+from tests.objects.manifests import budget, requirement, zone_spread
 from tests.patience import eventually, hurried
 
 NO_CAPACITY = ("spot:c6g.*", "spot:m6g.xlarge:us-east-1a", "spot:c7g.2xlarge:us-east-1b")
@@ -125,41 +126,26 @@ def nodepool(name: str, *requirements: Mapping[str, Any], **spec: Any) -> dict[s
     }
 
 
-def among(key: str, *values: str) -> dict[str, Any]:
-    """Return a requirement that a label has one of these values."""
-    return {"key": key, "operator": "In", "values": list(values)}
-
-
-def spread() -> list[dict[str, Any]]:
-    """Return a spread of pods over zones."""
-    return [
-        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
-    ]
-
-
 def pictured() -> list[dict[str, Any]]:
     """Return the manifests of the pictures in the documentation."""
-    category = among("karpenter.k8s.aws/instance-category", "c", "m", "r")
+    category = requirement("karpenter.k8s.aws/instance-category", "c", "m", "r")
     generation = {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gte", "values": ["5"]}
     on_demand = {"nodeSelector": {CAPACITY_TYPE: "on-demand"}}
 
-    def spreading(app: str) -> list[dict[str, Any]]:
-        return [{**each, "labelSelector": {"matchLabels": {"app": app}}} for each in spread()]
-
     return [
-        nodepool("general", category, generation, among(CAPACITY_TYPE, "spot", "on-demand")),
+        nodepool("general", category, generation, requirement(CAPACITY_TYPE, "spot", "on-demand")),
         nodepool(
             "gpu",
-            among("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"),
-            among(CAPACITY_TYPE, "spot", "on-demand"),
+            requirement("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"),
+            requirement(CAPACITY_TYPE, "spot", "on-demand"),
             taints=[{"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}],
         ),
-        deployment("web", 36, "500m", "1Gi", topologySpreadConstraints=spreading("web")),
-        deployment("api", 20, "1", "2Gi", topologySpreadConstraints=spreading("api")),
-        deployment("cache", 6, "2", "15Gi", topologySpreadConstraints=spreading("cache")),
+        deployment("web", 36, "500m", "1Gi", topologySpreadConstraints=zone_spread("web")),
+        deployment("api", 20, "1", "2Gi", topologySpreadConstraints=zone_spread("api")),
+        deployment("cache", 6, "2", "15Gi", topologySpreadConstraints=zone_spread("cache")),
         deployment("search", 4, "7", "12Gi"),
         deployment(
-            "payments", 9, "900m", "3Gi", topologySpreadConstraints=spreading("payments"), **on_demand
+            "payments", 9, "900m", "3Gi", topologySpreadConstraints=zone_spread("payments"), **on_demand
         ),
         deployment(
             "training",
@@ -170,12 +156,7 @@ def pictured() -> list[dict[str, Any]]:
             tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         ),
         deployment("reports", 2, "1", "2Gi", nodeSelector={"team": "analytics"}),
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "cache", "namespace": "default"},
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "cache"}}},
-        },
+        budget("cache", maxUnavailable=1),
     ]
 
 

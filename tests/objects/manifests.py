@@ -76,6 +76,16 @@ def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -
     return _workload("apps/v1", "DaemonSet", name, cpu, memory, everywhere, {})
 
 
+def budget(app: str, name: str = "", **spec: Any) -> Manifest:
+    """Return a PodDisruptionBudget for an app's pods, by default with the app's name."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name or app, "namespace": "default"},
+        "spec": {**spec, "selector": {"matchLabels": {"app": app}}},
+    }
+
+
 def zone_spread(app: str, when: str = "DoNotSchedule") -> list[Manifest]:
     """Return a constraint that spreads a Deployment's pods over zones."""
     selector = {"matchLabels": {"app": app}}

@@ -36,7 +36,7 @@ from nodesmith_local.runs.system import LocalSystem
 from tests import builders
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.resilience.chaos import described, judged
-from tests.objects.manifests import deployment
+from tests.objects.manifests import budget, deployment
 from tests.scenarios.chaos import MOMENTS, SECONDS, Combination, Outcome, pairs_of_faults, single_faults
 
 COMBINATIONS, SPEED, SEED = 12, 10.0, 34
@@ -103,16 +103,7 @@ class Served:
         disruption = {"consolidateAfter": "30s", "budgets": [{"nodes": "2"}]}
         template = {"spec": {"requirements": requirements}}
         self.objects.patch("nodepools", "default", {"spec": {"disruption": disruption, "template": template}})
-        budget = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": _APP}}}
-        self.objects.create(
-            "poddisruptionbudgets",
-            {
-                "apiVersion": "policy/v1",
-                "kind": "PodDisruptionBudget",
-                "metadata": {"name": _APP, "namespace": "default"},
-                "spec": budget,
-            },
-        )
+        self.objects.create("poddisruptionbudgets", budget(_APP, maxUnavailable=1))
         self.objects.create(
             "deployments", deployment(_APP, _USUAL_PODS, "1500m", terminationGracePeriodSeconds=5)
         )

@@ -27,6 +27,7 @@ from nodesmith_local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_local.controlplane.process import Died
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
+from tests.objects.manifests import budget
 from tests.patience import eventually, patient
 
 Json = dict[str, Any]
@@ -288,13 +289,7 @@ def test_tokens_unknown_to_kubernetes_are_passed_to_the_authenticator(
 
 
 def test_an_eviction_is_refused_until_the_controller_counts_enough_healthy_pods(plane: ControlPlane) -> None:
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "guarded"},
-        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "guarded"}}},
-    }
-    applied(plane, [budget, deployment("guarded", 2)])
+    applied(plane, [budget("guarded", minAvailable=2), deployment("guarded", 2)])
 
     def counted() -> tuple[int, int, int]:
         status = got(plane, "pdb", "guarded")["status"]

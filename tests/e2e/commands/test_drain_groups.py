@@ -23,7 +23,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
 from tests.e2e.systems.region import REGION
 from tests.e2e.systems.system import CLUSTER, HURRIED, System
-from tests.objects.manifests import deployment
+from tests.objects.manifests import budget, deployment
 
 # tests/integration/connecting/test_drain_groups.py covers the steps, with crashes.
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_node_group_is_drained_and_restored_by_the_commands(
     with strict_groups(lambda settled: settled()):
         make_group(system)
         with kubelets(system):
-            system.apply(deployment("web", 4, cpu="700m"), budget(), autoscaler())
+            system.apply(deployment("web", 4, cpu="700m"), budget("web", maxUnavailable=1), autoscaler())
             system.until_running(4)
             command, typed = commands(system, monkeypatch, folder), typed_from("migrate.md")
             monkeypatch.chdir(folder)
@@ -165,16 +165,6 @@ def _node(instance: str, zone: str) -> dict[str, Any]:
     }
     node["spec"] = {"providerID": f"aws:///{zone}/{instance}"}
     return node
-
-
-def budget() -> dict[str, Any]:
-    """Return a PodDisruptionBudget of the app web."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web"},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-    }
 
 
 def autoscaler() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from nodesmith_local.aws.instances.stages import USUAL, Delays
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System, Waited
 from tests.objects import manifests
-from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, taking
+from tests.objects.manifests import budget, deployment, nodeclass, nodepool, requirement, taking
 
 pytestmark = pytest.mark.slow
 
@@ -92,13 +92,8 @@ def guarded(app: int) -> list[manifests.Manifest]:
     """Return a Deployment of 30 pods with a budget that keeps 80 % available, and a grace period of 10 to 60 s."""
     name, grace = f"app-{app}", GRACES[app % len(GRACES)]
     made = deployment(name, NODES, "380m", "500Mi", terminationGracePeriodSeconds=grace)
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"minAvailable": "80%", "selector": {"matchLabels": {"app": name}}},
-    }
-    return [taking(made, start_seconds=1.0 / PACE, stop_seconds=min(8.0, grace / 2) / PACE), budget]
+    slow = taking(made, start_seconds=1.0 / PACE, stop_seconds=min(8.0, grace / 2) / PACE)
+    return [slow, budget(name, minAvailable="80%")]
 
 
 def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> float:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, Manifest
-from tests.objects.manifests import nodeclass, nodepool, replicaset, requirement, taking
+from tests.objects.manifests import budget, nodeclass, nodepool, replicaset, requirement, taking
 from tests.patience import idle_share, processor_ticks
 
 pytestmark = pytest.mark.slow
@@ -29,15 +29,7 @@ STUBBORN = "7"
 
 def guards(apps: Sequence[str]) -> list[Manifest]:
     """Return a PodDisruptionBudget of 90 % for each app, and a policy that denies some evictions."""
-    budgets: list[Manifest] = [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": app, "namespace": "default"},
-            "spec": {"minAvailable": "90%", "selector": {"matchLabels": {"app": app}}},
-        }
-        for app in apps
-    ]
+    budgets = [budget(app, minAvailable="90%") for app in apps]
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],

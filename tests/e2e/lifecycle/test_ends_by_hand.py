@@ -13,7 +13,7 @@ from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
-from tests.objects.manifests import deployment, nodeclass, nodepool, requirement, taint
+from tests.objects.manifests import budget, deployment, nodeclass, nodepool, requirement, taint
 
 pytestmark = pytest.mark.slow
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
@@ -61,12 +61,7 @@ class Victim:
         affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         yield deployment(self.name, 1, affinity={"nodeAffinity": affinity})
         if self.phase == "draining":
-            yield {
-                "apiVersion": "policy/v1",
-                "kind": "PodDisruptionBudget",
-                "metadata": {"name": self.name, "namespace": "default"},
-                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": self.name}}},
-            }
+            yield budget(self.name, maxUnavailable=0)
 
     def found(self, claims: Sequence[Manifest]) -> Manifest:
         """Return its NodeClaim, or an empty mapping, and record the names of its node and instance."""

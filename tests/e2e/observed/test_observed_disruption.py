@@ -19,7 +19,7 @@ from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.observed.observer import Observer, is_true, observing
 from tests.e2e.systems.system import CLUSTER, HURRIED, System
-from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
+from tests.objects.manifests import Manifest, budget, deployment, nodeclass, nodepool, pod, requirement
 
 SHARED = {"speed": HURRIED, "no_capacity": ["c6i.large"]}
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
@@ -110,16 +110,6 @@ def app(
     return made
 
 
-def guard(name: str, app_name: str, **spec: Any) -> Manifest:
-    """Return a PodDisruptionBudget for an app's pods."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {**spec, "selector": {"matchLabels": {"app": app_name}}},
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The cluster with everything applied, what has been seen of it, and the node on which each app ran at first."""
@@ -198,11 +188,11 @@ BLOCKED, UNCONSOLIDATABLE = "DisruptionBlocked", "Unconsolidatable"
         app("for-an-hour", annotations={DO_NOT_DISRUPT: "1h"}),
         pool("guarded"),
         app("guarded"),
-        guard("guarded", "guarded", maxUnavailable=0),
+        budget("guarded", maxUnavailable=0),
         pool("twice-guarded"),
         app("twice-guarded"),
-        guard("one", "twice-guarded", maxUnavailable=1),
-        guard("two", "twice-guarded", maxUnavailable=1),
+        budget("twice-guarded", "one", maxUnavailable=1),
+        budget("twice-guarded", "two", maxUnavailable=1),
         pool("never", after="Never"),
         app("never"),
         pool("static", replicas=1),

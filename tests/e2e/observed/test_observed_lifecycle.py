@@ -17,6 +17,7 @@ from tests.e2e.observed.observing import MUTE, claims_of, event_of, pool_of, say
 from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.manifests import (
     Manifest,
+    budget,
     daemonset,
     deployment,
     nodeclass,
@@ -270,13 +271,7 @@ def test_pods_that_may_not_be_evicted_keep_their_node_and_get_no_other(shared: S
     system = shared
     annotated: Any = deployment("annotated", 1, "100m", **of("held"))
     annotated["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
-    guard = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "guarded", "namespace": "default"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}},
-    }
-    system.apply(nodeclass(CLUSTER), pool_of("held"), guard)
+    system.apply(nodeclass(CLUSTER), pool_of("held"), budget("guarded", maxUnavailable=0))
     system.until_nodepools_ready()
     system.apply(annotated, deployment("guarded", 1, "100m", **of("held")))
     system.until_running(1, "annotated")
@@ -312,13 +307,7 @@ def test_a_termination_deadline_is_annotated_and_ends_protected_pods(shared: Sys
     system = shared
     pool = pool_of("deadline")
     pool["spec"]["template"]["spec"]["terminationGracePeriod"] = "10s"
-    guard = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "deadline", "namespace": "default"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "deadline"}}},
-    }
-    system.apply(nodeclass(CLUSTER), pool, guard)
+    system.apply(nodeclass(CLUSTER), pool, budget("deadline", maxUnavailable=0))
     system.until_nodepools_ready()
     system.apply(deployment("deadline", 1, "100m", **of("deadline", terminationGracePeriodSeconds=3)))
     system.until_running(1, "deadline")

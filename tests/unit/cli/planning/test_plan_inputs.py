@@ -18,6 +18,7 @@ from nodesmith_cli.planning.manifests import GROUPS, restricted
 from nodesmith_cli.planning.nodeclasses import assumed_zones
 from nodesmith_formats.manifests.manifests import Document
 from tests.builders import NOW, anti_affinity, nodeclass_manifest, nodepool_manifest
+from tests.objects.manifests import budget
 from tests.objects.quotas import quota_manifest
 from tests.objects.storage import attachment
 
@@ -514,12 +515,7 @@ def test_a_plan_reads_every_kind_that_a_snapshot_is_made_of() -> None:
 
 
 def test_budgets_and_attachments_of_a_cluster_are_read_without_complaints() -> None:
-    guarding = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web"},
-        "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "web"}}},
-    }
+    guarding = budget("web", minAvailable="50%")
     held = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", **attachment("pv-1", "n1")}
     assert read(guarding, held).unread == {}
     seen = inputs(guarding, held).snapshot
