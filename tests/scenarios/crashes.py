@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
 
-from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import (
     Deferred,
     LaunchOutcome,
@@ -24,9 +23,9 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
+from tests.objects.capacitybuffers import warm_buffer
 from tests.samples import sampled, spread
 from tests.smallworld.branches import branches
 from tests.smallworld.passages import READS
@@ -414,21 +413,7 @@ def keep_warm(world: World, replicas: int = 1, **asked: Any) -> None:
             "template": {"spec": spec, "metadata": {"labels": {"app": "web"}}},
         }
     ]
-    world.cluster.capacitybuffers["default/room"] = {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": {
-            "namespace": "default",
-            "name": "room",
-            "generation": 1,
-            "creationTimestamp": format_time(builders.NOW),
-        },
-        "spec": {
-            "podTemplateRef": {"name": "room"},
-            "replicas": replicas,
-            "provisioningStrategy": WARM_CAPACITY,
-        },
-    }
+    world.cluster.capacitybuffers["default/room"] = warm_buffer(replicas)
     world.kept_warm = replicas
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith_cli.simulator.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import load_manifests
 from nodesmith_formats.shipped import shipped
@@ -29,6 +28,7 @@ from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
 from nodesmith_local.runs.timeline import condition
 from tests.benchmarks.figures import Figure
+from tests.objects.capacitybuffers import warm_buffer
 from tests.patience import eventually
 from tests.scenarios.crashes import WARM_STORIES, crash_report
 
@@ -119,18 +119,8 @@ def _template() -> Manifest:
 
 def _room(pods: int) -> list[Manifest]:
     about = {"name": "room", "namespace": "default"}
-    buffer = {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": about,
-        "spec": {
-            "podTemplateRef": {"name": "room"},
-            "replicas": pods,
-            "provisioningStrategy": WARM_CAPACITY,
-        },
-    }
     template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": about, "template": _template()}
-    return [template, buffer] if pods else []
+    return [template, warm_buffer(pods)] if pods else []
 
 
 def _workload(pods: int) -> list[Manifest]:

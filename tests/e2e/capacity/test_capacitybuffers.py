@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,12 +13,12 @@ import yaml
 from nodesmith.decisions.provisioning.growth import History, history_item, step_of
 from nodesmith.keys import growth_key
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.karpenter.bufferannotations import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_local.runs.timeline import condition
 from tests.contract.servers import until_served
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, ROOT, Manifest, System
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer, warm_buffer
 from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
 from tests.servers import rollouts
 
@@ -32,15 +31,6 @@ def template() -> Manifest:
     made = deployment("user", 1)["spec"]["template"]
     about = {"name": "room", "namespace": "default"}
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": about, "template": made}
-
-
-def buffer(name: str = "room", annotations: Mapping[str, str] | None = None, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": {"name": name, "namespace": "default", "annotations": dict(annotations or {})},
-        "spec": spec,
-    }
 
 
 def install_crd(system: System) -> None:
@@ -64,7 +54,7 @@ def test_a_pod_uses_a_buffers_room_which_is_refilled_and_given_back(
             install_crd(system)
             system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
             system.until_nodepools_ready()
-            system.apply(template(), buffer(podTemplateRef={"name": "room"}, replicas=1))
+            system.apply(template(), capacitybuffer(**TEMPLATE, replicas=1))
             system.until("there is room", lambda: reason(system) == "FitsExistingCapacity", seconds=120)
             assert len(system.instances()) == 1
             seen = waiting.enter_context(system.watched_pods())
@@ -104,7 +94,7 @@ def test_a_stopped_instance_starts_for_a_pod_and_another_one_is_prepared(
     pool["spec"]["disruption"] = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}
     system.apply(nodeclass(CLUSTER), pool)  # no cheaper node takes the pod while it is watched
     system.until_nodepools_ready()
-    warm = buffer(podTemplateRef={"name": "room"}, replicas=1, provisioningStrategy=WARM_CAPACITY)
+    warm = warm_buffer()
     system.apply(template(), warm)
 
     def states() -> list[str]:
@@ -142,7 +132,7 @@ def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start)
         "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"},
         "percentage": 50,
     }
-    older = {**buffer(**share), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
+    older = {**capacitybuffer(**share), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
     system.apply(older)
     system.until(
         "it says that there is no such Deployment",
@@ -164,7 +154,7 @@ def test_a_buffer_for_a_share_of_a_custom_resource_follows_what_it_controls(star
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), rollouts.definition())
     system.until_nodepools_ready()
     until_served(system.plane)
-    system.apply(buffer(scalableRef=rollouts.REFERENCE, percentage=50))
+    system.apply(capacitybuffer(scalableRef=rollouts.REFERENCE, percentage=50))
     system.until(
         "it says that nothing is controlled by such a Rollout",
         lambda: reason(system, "ReadyForProvisioning") == "ScalableRefNotFound",
@@ -208,7 +198,7 @@ def test_a_buffer_is_sized_by_the_history_of_its_workload(start: Start) -> None:
     )
     asked = {"nodesmith.dev/buffer-quantile": "0.95"}
     workload = {"apiGroup": "apps", "kind": "Deployment", "name": "web"}
-    system.apply(buffer(annotations=asked, scalableRef=workload, percentage=50))
+    system.apply(capacitybuffer(annotations=asked, scalableRef=workload, percentage=50))
     system.until("history sizes it", lambda: reason(system, "SizedFromHistory") == "Quantile", seconds=150)
     system.until("there is room for three", lambda: len(system.nodes()) == 5, seconds=120)
     system.until("it is all there", lambda: reason(system) == "FitsExistingCapacity", seconds=60)

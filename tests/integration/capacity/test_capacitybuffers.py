@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions import Concern
 from nodesmith.model.kubernetes.pods import is_planned
 from tests import builders
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.samples import sampled
 from tests.smallworld.world import CONCERNS, STEP, Boundaries, Manifest, Messages, World, pod_manifest
 
@@ -19,18 +19,9 @@ ROOM = "default/room"
 
 
 def buffer(replicas: int = 2, **annotations: str) -> Manifest:
-    return {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": {
-            "namespace": "default",
-            "name": "room",
-            "generation": 1,
-            "creationTimestamp": format_time(builders.NOW),
-            "annotations": {f"nodesmith.dev/buffer-{name}": text for name, text in annotations.items()},
-        },
-        "spec": {"podTemplateRef": {"name": "room"}, "replicas": replicas},
-    }
+    """Return a CapacityBuffer; keywords are the ends of its annotations' names."""
+    named = {f"nodesmith.dev/buffer-{name}": text for name, text in annotations.items()}
+    return capacitybuffer(annotations=named, **TEMPLATE, replicas=replicas)
 
 
 class Buffered(World):

@@ -15,6 +15,7 @@ from nodesmith_formats.shipped import shipped
 from nodesmith_local.runs.running import apply, settle
 from nodesmith_local.runs.servedcluster import ServedCluster
 from nodesmith_local.runs.system import LocalSystem, Place
+from tests.objects.capacitybuffers import capacitybuffer
 from tests.objects.devices import DRIVER, declaring, parted, profile
 from tests.patience import eventually, hurried
 from tests.servers import rollouts
@@ -86,11 +87,7 @@ def test_a_buffer_keeps_room_for_a_share_of_a_custom_resource(system: ServedClus
         objects.create("customresourcedefinitions", definition)
     rollout = objects.create("rollouts.argoproj.io", rollouts.rollout(workload("web", 4)))
     objects.create("replicasets.apps", rollouts.replicaset(rollout))
-    spec = {"scalableRef": rollouts.REFERENCE, "percentage": 50}
-    buffer = {"metadata": {"name": "room", "namespace": "default"}, "spec": spec}
-    objects.create(
-        "capacitybuffers", {**buffer, "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer"}
-    )
+    objects.create("capacitybuffers", capacitybuffer(scalableRef=rollouts.REFERENCE, percentage=50))
 
     def shown() -> View:
         return objects.get("capacitybuffers", "room", "default")

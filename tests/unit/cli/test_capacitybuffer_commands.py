@@ -23,12 +23,11 @@ from nodesmith_cli.views.explaining.stay import why_it_stays
 from nodesmith_cli.views.status import lines, report_of
 from nodesmith_formats.decisions.summaries import summary
 from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest, pods, shape
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import (
     DEPLOYMENT,
     ROLLOUT,
-    TEMPLATE,
     given,
-    manifest,
     of_one_type,
 )
 
@@ -56,32 +55,42 @@ def findings(folder: Path, *objects: Mapping[str, Any]) -> list[tuple[str, str, 
 @pytest.mark.parametrize(
     ("buffer", "severity", "field", "words"),
     [
-        (manifest(**TEMPLATE), "error", "spec.replicas", "set replicas or limits"),
-        (manifest(**TEMPLATE, **DEPLOYMENT, replicas=1), "error", "spec.podTemplateRef", "leave out one"),
-        (manifest(**TEMPLATE, replicas=1, percentage=5), "warning", "spec.percentage", "scalableRef"),
-        (manifest(**TEMPLATE, limits={"cpu": "4gb"}), "error", "spec.limits.cpu", "did you mean"),
-        (manifest(**DEPLOYMENT, replicas=1), "warning", "spec.scalableRef.name", "no such Deployment"),
-        (manifest(**ROLLOUT, replicas=1), "warning", "spec.scalableRef.name", "no such Rollout.argoproj.io"),
+        (capacitybuffer(**TEMPLATE), "error", "spec.replicas", "set replicas or limits"),
         (
-            manifest(podTemplateRef={"name": "rom"}, replicas=1),
+            capacitybuffer(**TEMPLATE, **DEPLOYMENT, replicas=1),
+            "error",
+            "spec.podTemplateRef",
+            "leave out one",
+        ),
+        (capacitybuffer(**TEMPLATE, replicas=1, percentage=5), "warning", "spec.percentage", "scalableRef"),
+        (capacitybuffer(**TEMPLATE, limits={"cpu": "4gb"}), "error", "spec.limits.cpu", "did you mean"),
+        (capacitybuffer(**DEPLOYMENT, replicas=1), "warning", "spec.scalableRef.name", "no such Deployment"),
+        (
+            capacitybuffer(**ROLLOUT, replicas=1),
+            "warning",
+            "spec.scalableRef.name",
+            "no such Rollout.argoproj.io",
+        ),
+        (
+            capacitybuffer(podTemplateRef={"name": "rom"}, replicas=1),
             "error",
             "spec.podTemplateRef.name",
             "did you mean 'room'?",
         ),
         (
-            manifest(**TEMPLATE, replicas=1, provisioningStrategy="buffer.x-k8s.io/active-capcity"),
+            capacitybuffer(**TEMPLATE, replicas=1, provisioningStrategy="buffer.x-k8s.io/active-capcity"),
             "warning",
             "spec.provisioningStrategy",
             "did you mean 'buffer.x-k8s.io/active-capacity'?",
         ),
         (
-            {**manifest(**TEMPLATE, replicas=1), "apiVersion": "autoscaling.x-k8s.io/v1"},
+            {**capacitybuffer(**TEMPLATE, replicas=1), "apiVersion": "autoscaling.x-k8s.io/v1"},
             "error",
             "apiVersion",
             "v1beta1",
         ),
         (
-            manifest(annotations={"nodesmith.dev/buffer-schedule": "0 7 * * *"}),
+            capacitybuffer(annotations={"nodesmith.dev/buffer-schedule": "0 7 * * *"}),
             "error",
             "metadata.annotations[nodesmith.dev/buffer-duration]",
             "must be set together with",
@@ -99,34 +108,34 @@ def test_validate_reports_a_mistake_with_its_field_and_remedy(
 def test_validate_finds_a_custom_resource_by_its_group(tmp_path: Path) -> None:
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
     other = {**rollout, "apiVersion": "example.com/v1"}
-    assert findings(tmp_path, manifest(**ROLLOUT, replicas=1), rollout) == []
-    assert len(findings(tmp_path, manifest(**ROLLOUT, replicas=1), other)) == 1
+    assert findings(tmp_path, capacitybuffer(**ROLLOUT, replicas=1), rollout) == []
+    assert len(findings(tmp_path, capacitybuffer(**ROLLOUT, replicas=1), other)) == 1
 
 
 def test_validate_warns_of_a_second_buffer_for_one_workload(tmp_path: Path) -> None:
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
-    first, second = manifest(**ROLLOUT, replicas=1), manifest("second", **ROLLOUT, replicas=1)
+    first, second = capacitybuffer(**ROLLOUT, replicas=1), capacitybuffer("second", **ROLLOUT, replicas=1)
     ((severity, field, message),) = findings(tmp_path, first, second, rollout)
     assert (severity, field) == ("warning", "spec.scalableRef.name")
     assert "CapacityBuffer room keeps room as well" in message
-    warm = manifest("second", **ROLLOUT, replicas=1, provisioningStrategy=WARM_CAPACITY)
+    warm = capacitybuffer("second", **ROLLOUT, replicas=1, provisioningStrategy=WARM_CAPACITY)
     assert findings(tmp_path, first, warm, rollout) == []
 
 
 def test_validate_names_the_namespace_of_a_template_elsewhere(tmp_path: Path) -> None:
     elsewhere = {**ROOM, "metadata": {"name": "room", "namespace": "shop"}}
-    ((severity, _, message),) = findings(tmp_path, manifest(), elsewhere)
+    ((severity, _, message),) = findings(tmp_path, capacitybuffer(), elsewhere)
     assert severity == "error"
     assert "in namespace shop" in message
 
 
 def test_validate_finds_nothing_wrong_with_sound_buffers_of_both_versions(tmp_path: Path) -> None:
-    older = {**manifest("older"), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
-    assert findings(tmp_path, manifest(), older, ROOM) == []
+    older = {**capacitybuffer("older"), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
+    assert findings(tmp_path, capacitybuffer(), older, ROOM) == []
 
 
 def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
-    objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, manifest())
+    objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, capacitybuffer())
     reported = json.loads(run(tmp_path, "plan", *objects).stdout)
     assert all(node["forBuffers"] for node in reported["nodes"])
     price = reported["capacityBuffers"]["toLaunchHourly"]
@@ -145,13 +154,15 @@ def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
 
 
 def test_plan_says_why_a_buffer_keeps_no_room(tmp_path: Path) -> None:
-    unreadable = manifest(
+    unreadable = capacitybuffer(
         "unreadable", annotations={"nodesmith.dev/buffer-quantile": "2"}, **TEMPLATE, replicas=1
     )
-    lost = manifest("lost", podTemplateRef={"name": "rom"}, replicas=1)
+    lost = capacitybuffer("lost", podTemplateRef={"name": "rom"}, replicas=1)
     warm = "nodesmith.dev/warm-capacity"
-    lost_and_warm = manifest("warm", podTemplateRef={"name": "rom"}, replicas=1, provisioningStrategy=warm)
-    for objects in ((unreadable, lost, lost_and_warm), (unreadable, lost, lost_and_warm, manifest())):
+    lost_and_warm = capacitybuffer(
+        "warm", podTemplateRef={"name": "rom"}, replicas=1, provisioningStrategy=warm
+    )
+    for objects in ((unreadable, lost, lost_and_warm), (unreadable, lost, lost_and_warm, capacitybuffer())):
         objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, *objects)
         reported = json.loads(run(tmp_path, "plan", *objects).stdout)
         rooms = {room["buffer"]: room["why"] for room in reported["capacityBuffers"]["rooms"]}
@@ -162,7 +173,7 @@ def test_plan_says_why_a_buffer_keeps_no_room(tmp_path: Path) -> None:
 
 def test_a_plan_prints_the_titles_of_buffers_in_full_beside_a_long_reason(tmp_path: Path) -> None:
     limit = {"nodesmith.dev/buffer-limit-usd-per-hour": "0.0001"}
-    buffer = manifest("a-buffer-with-a-long-name", annotations=limit, **TEMPLATE, replicas=1)
+    buffer = capacitybuffer("a-buffer-with-a-long-name", annotations=limit, **TEMPLATE, replicas=1)
     objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, buffer)
     printed = run(tmp_path, "plan", *objects, output="table").stdout
     assert "CapacityBuffer" in printed
@@ -183,7 +194,7 @@ def test_plan_counts_the_replicas_of_a_workload_in_the_files(tmp_path: Path) -> 
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": POD_SPEC},
         },
     }
-    share = manifest(**DEPLOYMENT, percentage=50)
+    share = capacitybuffer(**DEPLOYMENT, percentage=50)
     reported = json.loads(
         run(tmp_path, "plan", nodepool_manifest(), nodeclass_manifest(), workload, share).stdout
     )
@@ -250,7 +261,7 @@ def test_a_plan_marks_estimated_prices_of_room(tmp_path: Path) -> None:
     spot["spec"]["template"]["spec"]["requirements"] = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
     ]
-    printed = run(tmp_path, "plan", spot, nodeclass_manifest(), ROOM, manifest(), output="table")
+    printed = run(tmp_path, "plan", spot, nodeclass_manifest(), ROOM, capacitybuffer(), output="table")
     assert " to launch at ~$" in printed.stdout
     assert "0 nodes held for buffers alone at $0.0000/hour" in printed.stdout
 

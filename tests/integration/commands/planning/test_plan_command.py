@@ -725,7 +725,8 @@ def test_pods_of_a_group_without_room_are_told_why(run: Run, tmp_path: Path) -> 
 
     reported = {entry["reason"] for entry in ran.plan["unplaced"]}
     assert len(reported) == 1
-    assert "gets room for 3 of its pods at once, or for none: 1 of 3 pods find no place once the others" in reported.pop()
+    expected = "gets room for 3 of its pods at once, or for none: 1 of 3 pods find no place once the others"
+    assert expected in reported.pop()
 
 
 def test_a_live_clusters_buffers_are_planned_with_the_workloads_that_they_name(

@@ -31,9 +31,10 @@ from nodesmith_local.simulation.simulation import Simulation
 from nodesmith_local.simulation.trace import Chances, Slot, Trace
 from tests import builders
 from tests.builders import expression
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.objects.fleets import fleet, pool, worker
 from tests.processes.plancommand import written
-from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import manifest, template
+from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import template
 
 NOW, MINUTE, HOUR = builders.NOW, timedelta(minutes=1), timedelta(hours=1)
 ON_DEMAND = [
@@ -284,8 +285,8 @@ def test_other_kinds_among_changes_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_changed_buffer_without_an_effect_is_reported_with_the_reason(tmp_path: Path) -> None:
-    unknown = manifest(podTemplateRef={"name": "room"}, replicas=1)
-    warm = manifest("warm", provisioningStrategy=WARM_CAPACITY, podTemplateRef={"name": "room"}, replicas=1)
+    unknown = capacitybuffer(**TEMPLATE, replicas=1)
+    warm = capacitybuffer("warm", **TEMPLATE, replicas=1, provisioningStrategy=WARM_CAPACITY)
     notes = changed(
         trace([]).inputs, RequestedChanges(files=(written(tmp_path, "b.yaml", unknown, warm),))
     ).notes

@@ -12,6 +12,7 @@ from nodesmith.model.kubernetes.pods import PodTemplate
 from nodesmith.model.kubernetes.provisioningrequests import parse_request
 from nodesmith.model.policies import NodeSettings, parse_cluster_limits
 from tests.builders import EXPRESS, expression, inputs, nodepool_manifest, pods, shape, snapshot
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.objects.nodeoverlays import overlay
 from tests.objects.quotas import dollar_pool, quota_manifest
 from tests.scenarios.gangs import request_manifest
@@ -19,12 +20,7 @@ from tests.scenarios.gangs import request_manifest
 FOUR = (*EXPRESS, expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
 ON_DEMAND = (*FOUR[1:], expression("karpenter.sh/capacity-type", "In", "on-demand"))
 THREE_CPU = shape("3")
-BUFFER = {
-    "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-    "kind": "CapacityBuffer",
-    "metadata": {"namespace": "default", "name": "room", "generation": 1},
-    "spec": {"podTemplateRef": {"name": "room"}, "replicas": 5},
-}
+BUFFER = capacitybuffer(**TEMPLATE, replicas=5)
 QUOTA: dict[str, Any] = {"quotas": (quota_manifest(),)}
 
 

@@ -31,12 +31,11 @@ from nodesmith.model.ledger.moves import Reason
 from tests.builders import CLUSTER, NOW, expression, ledger, nodepool_manifest
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.objects.fleets import fleet, pool, worker
 from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import (
     DEPLOYMENT,
-    TEMPLATE,
     given,
-    manifest,
     template,
 )
 
@@ -130,14 +129,14 @@ def test_annotations_that_cannot_be_read_are_reported_with_the_remedy(
     key: str, value: str, remedy: str
 ) -> None:
     annotations = {**AS_ASKED, f"nodesmith.dev/buffer-{key}": value}
-    read = parse_buffer(manifest(annotations=annotations, **DEPLOYMENT))
+    read = parse_buffer(capacitybuffer(annotations=annotations, **DEPLOYMENT))
     assert read.value is None
     assert [remedy in each.remedy for each in read.problems] == [True]
 
 
 def test_a_quantile_needs_a_workload_and_the_other_annotations_a_quantile() -> None:
-    assert parse_buffer(manifest(annotations=AS_ASKED, **TEMPLATE, replicas=1)).value is None
-    alone = parse_buffer(manifest(annotations={"nodesmith.dev/buffer-horizon": "5m"}, **DEPLOYMENT))
+    assert parse_buffer(capacitybuffer(annotations=AS_ASKED, **TEMPLATE, replicas=1)).value is None
+    alone = parse_buffer(capacitybuffer(annotations={"nodesmith.dev/buffer-horizon": "5m"}, **DEPLOYMENT))
     assert alone.value is not None
     assert "has no effect without" in alone.problems[0].remedy
 
@@ -147,7 +146,7 @@ class Told:
 
     def __init__(self, wanted: int = 10, **spec: Any) -> None:
         self.blobs, self.cluster = FakeBlobs(), FakeCluster()
-        self.cluster.capacitybuffers["default/room"] = manifest(
+        self.cluster.capacitybuffers["default/room"] = capacitybuffer(
             annotations=AS_ASKED, **(spec or {**DEPLOYMENT, "replicas": 3})
         )
         self.wanted = wanted
@@ -235,19 +234,19 @@ def test_lifecycle_is_due_when_a_size_may_change() -> None:
         "nodesmith.dev/buffer-schedule": "15 12 * * *",
         "nodesmith.dev/buffer-duration": "1h",
     }
-    scheduled = given(manifest(annotations={**AS_ASKED, **opens}, **DEPLOYMENT)).snapshot
+    scheduled = given(capacitybuffer(annotations={**AS_ASKED, **opens}, **DEPLOYMENT)).snapshot
     assert next_sizes(scheduled, at) == NOW + timedelta(minutes=15)
-    assert next_sizes(given(manifest(annotations=opens)).snapshot, at) is None
+    assert next_sizes(given(capacitybuffer(annotations=opens)).snapshot, at) is None
 
 
 def limited(usd: str, replicas: int = 40) -> dict[str, Any]:
-    return manifest(
+    return capacitybuffer(
         annotations={"nodesmith.dev/buffer-limit-usd-per-hour": usd}, **TEMPLATE, replicas=replicas
     )
 
 
 def test_room_is_bought_within_the_limit_in_dollars() -> None:
-    free = decide(given(manifest(**TEMPLATE, replicas=40)))
+    free = decide(given(capacitybuffer(**TEMPLATE, replicas=40)))
     usd = round(free.price_hourly_usd / 2, 4)
     plan = decide(given(limited(f"{usd:.4f}")))
     assert 0 < plan.price_hourly_usd <= usd
@@ -268,7 +267,9 @@ def test_the_limit_in_dollars_holds_whichever_offering_ec2_picks() -> None:
 
 def test_a_limit_in_dollars_is_used_up_by_as_many_nodes_as_it_pays_for() -> None:
     large = [{"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}]
-    (node,) = decide(given(manifest(**TEMPLATE, replicas=1), nodepools=(pool(requirements=large),))).nodes
+    (node,) = decide(
+        given(capacitybuffer(**TEMPLATE, replicas=1), nodepools=(pool(requirements=large),))
+    ).nodes
     assert node.request.most_hourly_usd > 1.5 * node.price_hourly_usd
     buffer = limited(f"{7.6 * node.price_hourly_usd:.4f}", replicas=8)
     assert len(decide(given(buffer, nodepools=(pool(requirements=large),))).nodes) == 7

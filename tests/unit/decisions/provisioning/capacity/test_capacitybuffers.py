@@ -36,25 +36,10 @@ from tests.builders import (
     shape,
     snapshot,
 )
+from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.objects.fleets import fleet, pool, running, worker
 
 HOUR = timedelta(hours=1)
-
-
-def manifest(name: str = "room", annotations: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a CapacityBuffer for pods of the PodTemplate `room`, unless keywords replace its spec."""
-    return {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": {
-            "namespace": "default",
-            "name": name,
-            "generation": 1,
-            "creationTimestamp": "2026-11-21T10:00:00Z",
-            "annotations": dict(annotations or {}),
-        },
-        "spec": spec or {"podTemplateRef": {"name": "room"}, "replicas": 2},
-    }
 
 
 def template(
@@ -71,17 +56,16 @@ def given(
 ) -> Inputs:
     """Return inputs with these buffers and templates; other keywords are fields of the snapshot."""
     there = {each.key: each for each in templates or [template()]}
-    seen = snapshot(capacitybuffers=buffers or (manifest(),), podtemplates=there, **fields)
+    seen = snapshot(capacitybuffers=buffers or (capacitybuffer(),), podtemplates=there, **fields)
     return inputs(snapshot=seen, ledger=known or ledger())
 
 
 def read(**spec: Any) -> CapacityBuffer:
-    parsed = parse_buffer(manifest(**spec))
+    parsed = parse_buffer(capacitybuffer(**spec))
     assert parsed.value is not None, parsed.problems
     return parsed.value
 
 
-TEMPLATE: dict[str, Any] = {"podTemplateRef": {"name": "room"}}
 DEPLOYMENT: dict[str, Any] = {"scalableRef": {"kind": "Deployment", "name": "web"}}
 ROLLOUT: dict[str, Any] = {"scalableRef": {"apiGroup": "argoproj.io", "kind": "Rollout", "name": "web"}}
 
@@ -164,15 +148,15 @@ def test_the_count_follows_replicas_percentage_and_limits(
 def test_a_mistake_is_reported_with_its_field_and_remedy(
     spec: Mapping[str, Any], field: str, remedy: str
 ) -> None:
-    (problem,) = parse_buffer(manifest(**spec)).problems
+    (problem,) = parse_buffer(capacitybuffer(**spec)).problems
     assert problem.field == field
     assert remedy in problem.remedy
     assert len(str(problem)) < 400
 
 
 def test_the_older_version_reads_the_same() -> None:
-    older = {**manifest(), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
-    assert parse_buffer(older) == parse_buffer(manifest())
+    older = {**capacitybuffer(), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
+    assert parse_buffer(older) == parse_buffer(capacitybuffer())
 
 
 SCHEDULE = {
@@ -191,7 +175,7 @@ SCHEDULE = {
     ],
 )
 def test_an_unreadable_schedule_keeps_no_room(changed: Mapping[str, str], field: str) -> None:
-    buffer = manifest(annotations={**SCHEDULE, **changed})
+    buffer = capacitybuffer(annotations={**SCHEDULE, **changed})
     (problem,) = parse_buffer(buffer).problems
     assert field in problem.field
     assert decide(given(buffer)).nodes == ()
@@ -206,7 +190,7 @@ def test_an_unreadable_schedule_keeps_no_room(changed: Mapping[str, str], field:
     ],
 )
 def test_a_misspelt_annotation_is_reported_with_the_one_that_was_meant(key: str, meant: str) -> None:
-    parsed = parse_buffer(manifest(annotations={key: "1"}))
+    parsed = parse_buffer(capacitybuffer(annotations={key: "1"}))
     (problem,) = parsed.problems
     assert parsed.value is not None
     assert problem.field == f"metadata.annotations[{key}]"
@@ -219,13 +203,13 @@ def test_a_misspelt_annotation_is_reported_with_the_one_that_was_meant(key: str,
 )
 def test_a_buffer_on_a_schedule_keeps_room_in_its_window_only(at: str, count: int) -> None:
     now = datetime.fromisoformat(at).replace(tzinfo=UTC)  # Berlin is an hour ahead in winter
-    (found,) = resolutions(given(manifest(annotations=SCHEDULE)).snapshot, now)
+    (found,) = resolutions(given(capacitybuffer(annotations=SCHEDULE)).snapshot, now)
     assert (found.is_ready, found.count) == (True, count)
 
 
 def test_provisioning_looks_again_when_a_window_begins_and_disruption_when_it_ends() -> None:
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
-    asked = given(manifest(annotations=SCHEDULE))
+    asked = given(capacitybuffer(annotations=SCHEDULE))
     assert next_change(replace(asked, now=now)) == datetime(2026, 11, 23, 6, tzinfo=UTC)
     assert next_window(asked.snapshot, datetime(2026, 11, 23, 9, tzinfo=UTC)) == datetime(
         2026, 11, 23, 16, tzinfo=UTC
@@ -274,7 +258,9 @@ def test_pods_come_first_and_their_plan_is_the_same_as_without_buffers() -> None
 
 
 def test_nodes_for_room_are_bought_after_those_for_pods() -> None:
-    plan = decide(given(manifest(**TEMPLATE, replicas=40), pods=pods(shape("3", "6Gi", namespace="z"), 7)))
+    plan = decide(
+        given(capacitybuffer(**TEMPLATE, replicas=40), pods=pods(shape("3", "6Gi", namespace="z"), 7))
+    )
     kinds = [each.is_room for each in round_robin(tuple(reversed(plan.nodes)))]
     assert kinds == sorted(kinds)
     assert set(kinds) == {False, True}
@@ -282,7 +268,7 @@ def test_nodes_for_room_are_bought_after_those_for_pods() -> None:
 
 def test_buffers_buy_nothing_beyond_the_limits_of_nodepools() -> None:
     pool = nodepool_manifest(limits={"cpu": "4"})
-    plan = decide(given(manifest(**TEMPLATE, replicas=50), nodepools=(pool,)))
+    plan = decide(given(capacitybuffer(**TEMPLATE, replicas=50), nodepools=(pool,)))
     (room,) = plan.rooms
     assert sum(each.claim.capacity.cpu_milli for each in plan.nodes) <= 4000
     assert room.bought < 50
@@ -291,7 +277,9 @@ def test_buffers_buy_nothing_beyond_the_limits_of_nodepools() -> None:
 
 def test_nodes_for_pods_and_for_room_share_the_limits_of_a_nodepool() -> None:
     pool = nodepool_manifest(limits={"cpu": "8"})
-    plan = decide(given(manifest(**TEMPLATE, replicas=50), nodepools=(pool,), pods=pods(shape("3", "1Gi"))))
+    plan = decide(
+        given(capacitybuffer(**TEMPLATE, replicas=50), nodepools=(pool,), pods=pods(shape("3", "1Gi")))
+    )
     assert {node.is_room for node in plan.nodes} == {False, True}
     assert sum(each.claim.capacity.cpu_milli for each in plan.nodes) <= 8000
 
@@ -342,7 +330,7 @@ def test_the_templates_firm_rules_count_and_its_preferences_do_not() -> None:
 
 def test_planned_pods_are_capped_for_each_buffer_and_for_the_cluster() -> None:
     small = template(shape("1m", "1Mi", app="room"))
-    buffers = [manifest(f"room-{n}", **TEMPLATE, replicas=2_000_000_000) for n in range(5)]
+    buffers = [capacitybuffer(f"room-{n}", **TEMPLATE, replicas=2_000_000_000) for n in range(5)]
     found = resolutions(given(*buffers, templates=[small]).snapshot, NOW)
     assert [each.count for each in found] == [1000, 1000, 1000, 0, 0]
 
@@ -357,14 +345,14 @@ def test_planned_pods_are_capped_for_each_buffer_and_for_the_cluster() -> None:
     ],
 )
 def test_a_reference_is_resolved_or_the_reason_said(spec: Mapping[str, Any], reason: str) -> None:
-    (found,) = resolutions(given(manifest(**spec)).snapshot, NOW)
+    (found,) = resolutions(given(capacitybuffer(**spec)).snapshot, NOW)
     assert found.reason == reason
     assert found.key == "default/room"
 
 
 def test_a_custom_resource_that_controls_nothing_is_told_what_must_name_it() -> None:
     of_rollout = template(kind="Rollout.argoproj.io", name="web", replicas=4)
-    share = manifest(**ROLLOUT, percentage=50)
+    share = capacitybuffer(**ROLLOUT, percentage=50)
     (lacking,) = resolutions(given(share).snapshot, NOW)
     assert lacking.reason == "ScalableRefNotFound"
     assert "nothing in namespace default is controlled by Rollout.argoproj.io 'web'" in lacking.message
@@ -373,7 +361,7 @@ def test_a_custom_resource_that_controls_nothing_is_told_what_must_name_it() -> 
 
 
 def test_buffers_of_other_strategies_are_left_alone() -> None:
-    other = manifest(**TEMPLATE, replicas=1, provisioningStrategy="example.com/warm")
+    other = capacitybuffer(**TEMPLATE, replicas=1, provisioningStrategy="example.com/warm")
     assert resolutions(given(other).snapshot, NOW) == []
     assert decide(given(other)).rooms == ()
 
@@ -402,7 +390,7 @@ def served(known: Inputs, plan: Plan, minutes: int) -> tuple[Inputs, NodeClaim]:
 
 
 def test_nodes_on_which_the_room_never_is_are_not_bought_again_and_again() -> None:
-    known = given(manifest(**TEMPLATE, replicas=1))
+    known = given(capacitybuffer(**TEMPLATE, replicas=1))
     bought_at = []
     for _ in range(31):
         plan = decide(known)
@@ -417,7 +405,7 @@ def test_nodes_on_which_the_room_never_is_are_not_bought_again_and_again() -> No
 
 
 def test_room_that_pods_use_up_is_bought_again_each_time() -> None:
-    known = given(manifest(**TEMPLATE, replicas=1))
+    known = given(capacitybuffer(**TEMPLATE, replicas=1))
     for _ in range(6):
         plan = decide(known)
         assert len(plan.nodes) == 1
@@ -428,7 +416,7 @@ def test_room_that_pods_use_up_is_bought_again_each_time() -> None:
 
 def test_the_cost_of_room_is_the_price_of_the_nodes_without_pods() -> None:
     known = of_one_type(pods=running(shape("2", "1Gi"), {"a": 1}))
-    more = replace(known.snapshot, capacitybuffers=(manifest(**TEMPLATE, replicas=4),))
+    more = replace(known.snapshot, capacitybuffers=(capacitybuffer(**TEMPLATE, replicas=4),))
     (one,) = held_for_buffers(replace(known, snapshot=more))
     assert (one.claim.name, one.buffers) == ("claim-b", ("default/room",))
     assert one.price_hourly_usd == pytest.approx(0.192)
@@ -449,12 +437,12 @@ def test_the_conditions_follow_the_room() -> None:
     assert shown_of(given()) == {**ready, "Provisioning": ("False", "RequiresNewCapacity")}
     coming = given(known=ledger(claims=(claim("default-new", phase=Phase.LAUNCHED),)))
     assert shown_of(coming)["Provisioning"] == ("False", "RequiresNewCapacity")
-    empty = shown_of(given(manifest(**TEMPLATE, replicas=0)))
+    empty = shown_of(given(capacitybuffer(**TEMPLATE, replicas=0)))
     assert empty == {**ready, "Provisioning": ("False", "BufferEmpty")}
-    lost = shown_of(given(manifest(podTemplateRef={"name": "other"}, replicas=1)))
+    lost = shown_of(given(capacitybuffer(podTemplateRef={"name": "other"}, replicas=1)))
     assert lost["ReadyForProvisioning"] == ("False", "PodTemplateNotFound")
     assert lost["Provisioning"] == ("False", "NotReadyForProvisioning")
-    capped = shown_of(given(manifest(**TEMPLATE, replicas=5000)))
+    capped = shown_of(given(capacitybuffer(**TEMPLATE, replicas=5000)))
     assert capped["LimitedByQuotas"] == ("True", "PlannedPodsCapped")
 
 
@@ -471,7 +459,7 @@ def test_a_status_that_is_shown_is_not_written_again() -> None:
     known = given(nodes=(node("a", labels=READY),))
     found = {room.buffer: room for room in decide(known).rooms}
     ((_, status),) = due_statuses(known.snapshot, found, NOW)
-    shown = reduce_buffer({**manifest(), "status": merged_status({}, status, NOW)})
+    shown = reduce_buffer({**capacitybuffer(), "status": merged_status({}, status, NOW)})
     assert status["replicas"] == 2
     assert status["podTemplateRef"] == {"name": "room"}
     assert list(due_statuses(replace(known.snapshot, capacitybuffers=(shown,)), found, NOW)) == []
@@ -482,7 +470,7 @@ def of_one_type(**fields: Any) -> Inputs:
     expressions = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
     only = [{"key": key, "operator": "In", "values": [value]} for key, value in expressions.items()]
     there = {each.key: each for each in [template(fields.pop("of", None))]}
-    known = {"capacitybuffers": (manifest(),), "podtemplates": there, **fields}
+    known = {"capacitybuffers": (capacitybuffer(),), "podtemplates": there, **fields}
     return fleet([worker("a"), worker("b")], pools=[pool(requirements=only)], **known)
 
 
@@ -501,7 +489,7 @@ def test_room_moves_to_nodes_with_pods_and_the_node_that_it_leaves_is_removed() 
 def test_a_drifted_node_with_room_alone_is_replaced_and_not_just_removed() -> None:
     drifted = worker("a", claim={"drift": "AMIDrift", "drifted_at": NOW - HOUR})
     there = {each.key: each for each in [template()]}
-    with_buffer = propose(fleet([drifted], capacitybuffers=(manifest(),), podtemplates=there)).proposals
+    with_buffer = propose(fleet([drifted], capacitybuffers=(capacitybuffer(),), podtemplates=there)).proposals
     without = propose(fleet([drifted], podtemplates=there)).proposals
     assert [len(each.replacements) for each in without] == [0]
     assert [len(each.replacements) for each in with_buffer] == [1]
@@ -522,7 +510,7 @@ def test_disruption_budgets_of_the_templates_pods_do_not_guard_room() -> None:
 def test_room_on_the_source_of_a_proposed_move_is_not_bought_again() -> None:
     there = {each.key: each for each in [template()]}
     busy = running(shape("3500m", "1Gi"), {"b": 1})
-    known = fleet([worker("a"), worker("b")], busy, capacitybuffers=(manifest(),), podtemplates=there)
+    known = fleet([worker("a"), worker("b")], busy, capacitybuffers=(capacitybuffer(),), podtemplates=there)
     moving = Move("m1", Reason.UNDERUTILIZED, ("claim-a",), Stage.PROPOSED, NOW, NOW)
     tainted = tuple(
         replace(each, taints=(DISRUPTED,)) if each.name == "a" else each for each in known.snapshot.nodes

@@ -58,6 +58,7 @@ from tests.builders import (
     shape,
     snapshot,
 )
+from tests.objects.capacitybuffers import warm_buffer
 
 ROOM = "default/room"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -67,26 +68,6 @@ ON_DEMAND = [
 ]
 BIG = shape("3", "4Gi")
 IMAGES = ("web:1",)
-
-
-def buffer(replicas: int = 1, annotations: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
-        "kind": "CapacityBuffer",
-        "metadata": {
-            "namespace": "default",
-            "name": "room",
-            "generation": 1,
-            "creationTimestamp": "2026-11-21T10:00:00Z",
-            "annotations": dict(annotations or {}),
-        },
-        "spec": {
-            "podTemplateRef": {"name": "room"},
-            "replicas": replicas,
-            "provisioningStrategy": WARM_CAPACITY,
-            **spec,
-        },
-    }
 
 
 def kept(name: str = "default-kept", phase: Phase = Phase.STOPPED, **fields: Any) -> NodeClaim:
@@ -132,7 +113,7 @@ def given(
     template = PodTemplate("PodTemplate", "room", of, 1, images=IMAGES)
     there = snapshot(
         pods=waiting,
-        capacitybuffers=(room or buffer(),),
+        capacitybuffers=(room or warm_buffer(),),
         podtemplates={template.key: template},
         nodepools=(pool or nodepool_manifest(requirements=ON_DEMAND),),
         **(seen or {}),
@@ -163,13 +144,13 @@ def started(plan: Plan) -> dict[str, tuple[str, ...]]:
 def test_settings_that_cannot_be_kept_are_refused_with_a_remedy(
     annotations: Mapping[str, str], remedy: str
 ) -> None:
-    (problem,) = parse_buffer(buffer(annotations=annotations)).fatal
+    (problem,) = parse_buffer(warm_buffer(annotations=annotations)).fatal
     assert remedy in str(problem)
 
 
 def test_settings_of_stopped_instances_on_a_buffer_of_running_nodes_are_pointed_out() -> None:
     annotations = {"nodesmith.dev/warm-expire-after": "24h"}
-    active = buffer(annotations=annotations, provisioningStrategy="buffer.x-k8s.io/active-capacity")
+    active = warm_buffer(annotations=annotations, provisioningStrategy="buffer.x-k8s.io/active-capacity")
     parsed = parse_buffer(active)
     assert parsed.value is not None
     assert "has no effect without" in str(parsed.problems[0])
@@ -177,7 +158,7 @@ def test_settings_of_stopped_instances_on_a_buffer_of_running_nodes_are_pointed_
 
 def test_the_forwarder_keeps_the_settings() -> None:
     annotations = {"nodesmith.dev/warm-expire-after": "24h", "other": "secret"}
-    reduced = reduce_buffer(buffer(annotations=annotations))
+    reduced = reduce_buffer(warm_buffer(annotations=annotations))
     parsed = parse_buffer(reduced).value
     assert parsed is not None
     assert parsed.expire_after == DAY
@@ -188,7 +169,7 @@ def test_instances_are_bought_on_demand_with_the_images_of_the_template_and_mark
     cheap = nodepool_manifest(
         requirements=[expression("karpenter.sh/capacity-type", "In", "spot", "on-demand")]
     )
-    plan = decide(given(room=buffer(2), pool=cheap))
+    plan = decide(given(room=warm_buffer(2), pool=cheap))
     assert {each.claim.capacity_type for each in plan.nodes} == {"on-demand"}
     assert {each.claim.buffer for each in plan.nodes} == {ROOM}
     assert {each.claim.images for each in plan.nodes} == {IMAGES}
@@ -294,7 +275,7 @@ def test_a_stopped_instance_counts_against_the_limits_of_its_nodepool() -> None:
     limited = nodepool_manifest(requirements=ON_DEMAND, limits={"cpu": "4"})
     other = [*pods(replace(BIG, namespace="batch"))]
     assert decide(given([kept(price_hourly_usd=0.5)], other, pool=limited)).nodes == ()
-    assert len(decide(given([], other, pool=limited, room=buffer(0))).nodes) == 1
+    assert len(decide(given([], other, pool=limited, room=warm_buffer(0))).nodes) == 1
 
 
 def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_seldom() -> None:
@@ -302,12 +283,12 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
     attempts = FrozenMap({Workloads().of(planned): 3})
     tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
     vain = kept(allocatable=tiny, attempts=attempts, created_at=NOW - timedelta(minutes=3))
-    plan = decide(given([vain], room=buffer(3)))
+    plan = decide(given([vain], room=warm_buffer(3)))
     assert plan.nodes == ()
     assert "has no room" in plan.rooms[0].why
     assert plan.due == vain.created_at + timedelta(hours=2)
     later = replace(vain, created_at=NOW - timedelta(minutes=121))
-    (again,) = decide(given([later], room=buffer(3))).nodes
+    (again,) = decide(given([later], room=warm_buffer(3))).nodes
     assert (len(again.claim.nominated), [*again.claim.attempts.values()]) == (1, [4])
 
 
@@ -319,7 +300,7 @@ def test_after_the_first_instance_without_room_the_next_is_bought_a_minute_later
     tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
     known: dict[str, Any] = {"allocatable": tiny, "attempts": FrozenMap({Workloads().of(planned): 1})}
     vain = kept(created_at=NOW - timedelta(seconds=seconds), **known)
-    plan = decide(given([vain], room=buffer(3)))
+    plan = decide(given([vain], room=warm_buffer(3)))
     assert len(plan.nodes) == buys
     assert buys or plan.due == vain.created_at + timedelta(minutes=1)
 
@@ -347,7 +328,7 @@ def surplus(*claims: NodeClaim, room: Mapping[str, Any] | None = None) -> dict[s
 def test_instances_beyond_the_count_are_given_up_and_those_not_yet_stopped_go_first() -> None:
     warming = kept("default-warming", Phase.WARMING)
     assert surplus(kept(), warming) == {"default-warming": "WarmCapacityNotNeeded"}
-    assert surplus(kept(), room=buffer(0)) == {"default-kept": "WarmCapacityNotNeeded"}
+    assert surplus(kept(), room=warm_buffer(0)) == {"default-kept": "WarmCapacityNotNeeded"}
     assert surplus(kept(), kept("default-stopping", Phase.STOPPING)) == {}
 
 
@@ -383,7 +364,7 @@ def test_a_drifted_instance_is_given_up_at_once() -> None:
 
 
 def test_the_status_tells_how_many_instances_are_stopped_and_being_prepared() -> None:
-    shown = shown_provisioning(given([kept(), kept("default-warming", Phase.WARMING)], room=buffer(3)))
+    shown = shown_provisioning(given([kept(), kept("default-warming", Phase.WARMING)], room=warm_buffer(3)))
     assert (shown["status"], shown["reason"]) == ("False", "WarmingUp")
     expected = "1 stopped instance for 1 of 3 pods; 1 being prepared; more are bought for 1 pods"
     assert shown["message"] == expected
