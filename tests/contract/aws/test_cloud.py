@@ -88,6 +88,15 @@ def planned(
     return launch_plan(node, options, NODECLASS, status, CLUSTER)
 
 
+def launched(cloud: Cloud, **fields: Any) -> tuple[LaunchRequest, Launched]:
+    """Launch an instance for a claim, and return the request and its outcome. Keywords are those of `planned`."""
+    request, templates = planned(cloud, **fields)
+    cloud.ensure_templates(templates)
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    return request, outcome
+
+
 def pools_of(overrides: tuple[Override, ...], capacity_type: str = "spot") -> list[OfferingKey]:
     return [OfferingKey(capacity_type, o.instance_type, o.zone) for o in overrides]
 
@@ -180,10 +189,7 @@ def test_outcomes_are_in_the_order_of_the_requests(subject: Subject) -> None:
 
 
 def test_an_on_demand_request_gives_an_on_demand_instance(subject: Subject) -> None:
-    request, templates = planned(subject.cloud, capacity_type="on-demand")
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    request, outcome = launched(subject.cloud, capacity_type="on-demand")
     assert outcome.instance.capacity_type == "on-demand"
     assert subject.cloud.instances_of([request.claim])[request.claim][0].capacity_type == "on-demand"
 
@@ -252,10 +258,7 @@ def test_instances_are_found_only_by_the_claims_they_were_bought_for(subject: Su
 
 
 def test_a_later_lookup_returns_the_launched_instance(subject: Subject) -> None:
-    request, templates = planned(subject.cloud)
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    request, outcome = launched(subject.cloud)
     (found,) = subject.cloud.instances_of([request.claim])[request.claim]
     assert replace(found, launched_at=NOW) == replace(outcome.instance, launched_at=NOW)
     assert found.private_dns_name, "the name under which its kubelet joins"
@@ -268,10 +271,7 @@ def test_a_lookup_of_no_claims_makes_no_call(subject: Subject) -> None:
 
 
 def test_a_terminated_instance_is_still_returned_but_not_alive(subject: Subject) -> None:
-    request, templates = planned(subject.cloud)
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    request, outcome = launched(subject.cloud)
     subject.cloud.terminate([outcome.instance.id])
     (found,) = subject.cloud.instances_of([request.claim])[request.claim]
     assert not found.is_alive
@@ -294,20 +294,14 @@ def test_a_terminated_instance_is_still_returned_but_not_alive(subject: Subject)
 def test_the_time_of_an_instances_end_is_read_if_ec2_says_it(reason: str, ended: datetime | None) -> None:
     with account(delayed=False):
         cloud = AwsCloud(client, SETTINGS, system_time)
-        request, templates = planned(cloud)
-        cloud.ensure_templates(templates)
-        (outcome,) = cloud.launch([request])
-        assert isinstance(outcome, Launched)
+        request, outcome = launched(cloud)
         cloud.terminate([outcome.instance.id])
         ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance(outcome.instance.id)._reason = reason
         assert cloud.instances_of([request.claim])[request.claim][0].state_since == ended
 
 
 def test_terminating_a_missing_instance_is_ignored_and_the_others_are_terminated(subject: Subject) -> None:
-    request, templates = planned(subject.cloud)
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    _request, outcome = launched(subject.cloud)
     subject.cloud.terminate(["i-0123456789abcdef0", outcome.instance.id])
     assert subject.count_alive() == 0
     subject.cloud.terminate([outcome.instance.id])
@@ -316,10 +310,7 @@ def test_terminating_a_missing_instance_is_ignored_and_the_others_are_terminated
 
 def _stopped(subject: Subject) -> Instance:
     """Return an instance that has been launched on demand and stopped."""
-    request, templates = planned(subject.cloud, capacity_type="on-demand")
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    request, outcome = launched(subject.cloud, capacity_type="on-demand")
     subject.cloud.stop(outcome.instance.id)
     if isinstance(subject.cloud, FakeCloud):
         subject.cloud.become(outcome.instance.id, "stopped")
@@ -348,10 +339,7 @@ def test_an_instance_whose_pool_is_empty_is_refused_and_stays_stopped(subject: S
 
 
 def test_our_living_instances_are_listed_with_their_template(subject: Subject) -> None:
-    request, templates = planned(subject.cloud)
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    request, outcome = launched(subject.cloud)
     (listed,) = subject.cloud.owned_instances()
     assert (listed.id, listed.claim) == (outcome.instance.id, request.claim)
     assert listed.template_id in {owned.id for owned in subject.cloud.owned(OwnedKind.LAUNCH_TEMPLATE)}
@@ -364,10 +352,7 @@ def test_our_living_instances_are_listed_with_their_template(subject: Subject) -
 
 
 def test_an_instance_yields_a_notice_only_once_it_no_longer_runs(subject: Subject) -> None:
-    request, templates = planned(subject.cloud)
-    subject.cloud.ensure_templates(templates)
-    (outcome,) = subject.cloud.launch([request])
-    assert isinstance(outcome, Launched)
+    _request, outcome = launched(subject.cloud)
     assert list(subject.cloud.notices([outcome.instance.id, "i-0123456789abcdef0"])) == []
     subject.cloud.terminate([outcome.instance.id])
     (notice,) = subject.cloud.notices([outcome.instance.id])

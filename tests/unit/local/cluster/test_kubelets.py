@@ -105,6 +105,14 @@ class World:
         return taints - {NOT_READY}
 
 
+def joined(*machines: Machine, kwok: bool = False) -> World:
+    """Return a world in which these machines have booted and their nodes have joined."""
+    world = World(*machines, kwok=kwok)
+    world.after(0)
+    world.after(60)
+    return world
+
+
 def test_an_instance_runs_registers_and_becomes_ready_in_its_time() -> None:
     world = World(booting())
     world.after(0)
@@ -125,9 +133,7 @@ def test_an_instance_runs_registers_and_becomes_ready_in_its_time() -> None:
 
 
 def test_a_node_marked_unknown_is_ready_again_at_the_next_heartbeat() -> None:
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     world.be_found_silent()
     world.after(61)
     assert world.ready() == "Unknown"
@@ -197,9 +203,7 @@ def test_delays_between_two_durations_are_spread_evenly_over_all_of_them() -> No
 
 def test_the_node_is_labelled_by_user_data_kubelet_and_cloud_controller() -> None:
     claim = replace(CLAIM, labels={**CLAIM.labels, "team": "express"})
-    world = World(booting(claim))
-    world.after(0)
-    world.after(60)
+    world = joined(booting(claim))
     labels = world.node()["metadata"]["labels"]
     assert labels == {
         "team": "express",
@@ -227,17 +231,13 @@ def test_the_node_registers_with_the_claims_taints() -> None:
     claim = replace(
         CLAIM, taints=(Taint("team", "NoSchedule", "x"),), startup_taints=(Taint("cni", "NoExecute"),)
     )
-    world = World(booting(claim))
-    world.after(0)
-    world.after(60)
+    world = joined(booting(claim))
     assert world.taints() == {"karpenter.sh/unregistered:NoExecute", "team:NoSchedule", "cni:NoExecute"}
 
 
 def test_a_real_node_has_the_planned_resources_and_a_little_more_memory() -> None:
     ((kind, _),) = options(["m5.large"], zones=["us-east-1a"])
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     status = world.node()["status"]
     for planned, real in ((kind.capacity, status["capacity"]), (kind.allocatable, status["allocatable"])):
         found = parse_resources(real)
@@ -250,18 +250,14 @@ def test_a_real_node_has_the_planned_resources_and_a_little_more_memory() -> Non
 def test_the_kubelets_own_reservations_and_the_volume_reduce_allocatable() -> None:
     nodeclass = replace(NODECLASS, kubelet=replace(NODECLASS.kubelet, kube_reserved=Resources({"cpu": 500})))
     text = user_data(Start(CLAIM, "spot", 10, nodeclass, CLUSTER))
-    world = World(booting(user_data=text, root_volume_bytes=100 * GIB))
-    world.after(0)
-    world.after(60)
+    world = joined(booting(user_data=text, root_volume_bytes=100 * GIB))
     found = parse_resources(world.node()["status"]["allocatable"])
     assert (found.cpu_milli, found.pods) == (1500, 10)
     assert found.of("ephemeral-storage") == 100 * GIB - GIB - 10 * GIB
 
 
 def test_a_node_keeps_its_lease_as_long_as_it_lives() -> None:
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     first = world.store.get("leases", NAME, "kube-node-lease")["spec"]["renewTime"]
     world.after(65)
     assert world.store.get("leases", NAME, "kube-node-lease")["spec"]["renewTime"] == first
@@ -281,9 +277,7 @@ def test_every_change_of_state_is_announced_once() -> None:
 
 @pytest.mark.parametrize("kwok", [False, True])
 def test_the_kubelet_ends_with_its_instance_and_its_node_once_that_is_not_ready(kwok: bool) -> None:
-    world = World(booting(), kwok=kwok)
-    world.after(0)
-    world.after(60)
+    world = joined(booting(), kwok=kwok)
     world.region.become("i-0aaa", "terminated")
     world.after(61)
     world.after(70)
@@ -299,9 +293,7 @@ def test_the_kubelet_ends_with_its_instance_and_its_node_once_that_is_not_ready(
 
 
 def test_the_node_of_an_instance_that_is_still_shutting_down_is_kept() -> None:
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     world.region.become("i-0aaa", "shutting-down")
     world.be_found_silent()
     world.after(61)
@@ -312,9 +304,7 @@ def test_the_node_of_an_instance_that_is_still_shutting_down_is_kept() -> None:
 
 
 def test_a_node_that_a_finalizer_holds_is_deleted_once_and_stays() -> None:
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     world.store.patch("nodes", NAME, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
     world.region.become("i-0aaa", "terminated")
     world.be_found_silent()
@@ -337,9 +327,7 @@ def test_an_instance_terminated_while_it_boots_never_joins() -> None:
 
 
 def test_the_node_of_a_new_instance_with_an_old_address_is_left_alone_when_the_old_one_ends() -> None:
-    world = World(booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting())
     world.region.machines.append(booting(id="i-0bbb"))
     world.after(61)
     world.after(120)
@@ -480,9 +468,7 @@ def test_an_instance_of_an_unknown_type_never_joins() -> None:
 
 
 def test_one_instance_in_trouble_does_not_hold_up_the_others() -> None:
-    world = World(booting(id="i-0bad", user_data=""), booting())
-    world.after(0)
-    world.after(60)
+    world = joined(booting(id="i-0bad", user_data=""), booting())
     assert world.ready() == "True"
 
 
