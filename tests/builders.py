@@ -39,6 +39,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 CLUSTER = "test"
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+NODECLASS_REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 EXPRESS = (
     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
     {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
@@ -65,7 +66,7 @@ def nodepool_manifest(
 ) -> dict[str, Any]:
     """Return a NodePool's manifest."""
     spec: dict[str, Any] = {
-        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": nodeclass},
+        "nodeClassRef": {**NODECLASS_REF, "name": nodeclass},
         "requirements": [dict(r) for r in requirements],
     }
     if taints:
@@ -332,14 +333,20 @@ def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: 
     return NodeClaim(name=name, phase=phase, **(known | fields))
 
 
-def nodeclaim_manifest(requirements: Iterable[Mapping[str, Any]], name: str = "by-hand") -> dict[str, Any]:
-    """Return a NodeClaim as a user creates it, a minute ago."""
+def nodeclaim_manifest(
+    requirements: Iterable[Mapping[str, Any]], name: str = "by-hand", **spec: Any
+) -> dict[str, Any]:
+    """Return a NodeClaim as a user creates it, a minute ago; keywords are further fields of its spec."""
     return {
-        "metadata": {"name": name, "creationTimestamp": "2026-11-21T11:59:00Z", "uid": "u"},
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": list(requirements),
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": "2026-11-21T11:59:00Z",
         },
+        "spec": {"nodeClassRef": NODECLASS_REF, "requirements": list(requirements), **spec},
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, is_held
 from nodesmith.ports import Cluster
+from tests.builders import NODECLASS_REF
 from tests.clocks import StillClock
 from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster
@@ -34,7 +35,7 @@ PATHS = {
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 MERGE = "application/merge-patch+json"
-REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+REF = NODECLASS_REF
 
 
 class World(Protocol):

@@ -113,21 +113,8 @@ def _with_another_nodepool(document: Document) -> None:
 
 def with_nodeclaim(document: Document) -> None:
     """Add a NodeClaim that no user has created."""
-    document["nodeclaims"].append(
-        {
-            "metadata": {
-                "name": "attackers",
-                "uid": "uid-attackers",
-                "generation": 1,
-                "creationTimestamp": "2026-11-21T11:00:00Z",
-            },
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "requirements": [],
-                "resources": {"requests": {"cpu": "2"}},
-            },
-        }
-    )
+    asked = {"requests": {"cpu": "2"}}
+    document["nodeclaims"].append(builders.nodeclaim_manifest([], "attackers", resources=asked))
 
 
 FORGERIES: Mapping[str, Forgery] = {

@@ -37,6 +37,11 @@ def nodepool(name: str = "default", **fields: Any) -> Manifest:
     return _named(builders.nodepool_manifest(name, **fields))
 
 
+def nodeclaim(name: str, *requirements: Mapping[str, Any], **spec: Any) -> Manifest:
+    """Return a NodeClaim as a user creates it; keywords are further fields of its spec."""
+    return _named(builders.nodeclaim_manifest(requirements, name, **spec))
+
+
 def pod(
     name: str, cpu: str = "1", memory: str = "64Mi", *, labels: Mapping[str, str] | None = None, **spec: Any
 ) -> Manifest:

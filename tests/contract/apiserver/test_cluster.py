@@ -10,6 +10,7 @@ from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from tests import builders
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there
+from tests.objects.manifests import nodepool
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 SLOW = {"key": "slow", "effect": "NoSchedule", "value": "yes"}
@@ -19,14 +20,8 @@ def condition(kind: str, status: str, reason: str = "") -> dict[str, Any]:
     return {"type": kind, "status": status, "reason": reason, "message": ""}
 
 
-def a_pool(name: str = "default") -> dict[str, Any]:
-    template = {"spec": {"nodeClassRef": REF, "requirements": []}}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"template": template},
-    }
+def a_pool() -> dict[str, Any]:
+    return nodepool(requirements=())
 
 
 def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.systems.system import CLUSTER, Manifest, System
-from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, requirement
+from tests.objects.manifests import daemonset, deployment, nodeclaim, nodeclass, nodepool, requirement
 from tests.patience import eventually
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
@@ -43,17 +43,7 @@ def messages_of(system: System, name: str) -> set[str]:
 
 
 def by_hand(name: str, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": [ONE_SIZE],
-            "resources": {"requests": {"cpu": "3"}},
-            **spec,
-        },
-    }
+    return nodeclaim(name, ONE_SIZE, **{"resources": {"requests": {"cpu": "3"}}, **spec})
 
 
 @pytest.mark.slow  # tests/integration/lifecycle/test_held_nodes.py

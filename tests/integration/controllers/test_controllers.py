@@ -668,20 +668,11 @@ class Eye:
 
 
 def nodeclaim_by_hand(name: str) -> Manifest:
-    """Return a NodeClaim that a user created an hour ago."""
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "generation": 1,
-            "creationTimestamp": format_time(NOW - timedelta(hours=1)),
-        },
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": [builders.expression("karpenter.sh/capacity-type", "In", "on-demand")],
-            "resources": {"requests": {"cpu": "3", "memory": "6Gi"}},
-        },
-    }
+    """Return a NodeClaim that a user created."""
+    on_demand = builders.expression("karpenter.sh/capacity-type", "In", "on-demand")
+    return builders.nodeclaim_manifest(
+        [on_demand], name, resources={"requests": {"cpu": "3", "memory": "6Gi"}}
+    )
 
 
 def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:

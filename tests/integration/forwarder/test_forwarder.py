@@ -34,6 +34,7 @@ from tests.fakes.blobs import FakeBlobs
 from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.hints import FakeHints
 from tests.objects.clusters import Manifest, deployment_pod, node, rolled
+from tests.objects.manifests import nodepool
 from tests.objects.storage import attachment, claim, pod_with, storage_class, volume
 from tests.patience import eventually, hurried
 from tests.servers.served import CRDS, created
@@ -41,13 +42,7 @@ from tests.servers.served import CRDS, created
 ROOT = Path(__file__).parents[3]
 SPEED = 20.0
 BRISK = ReportingIntervals(heartbeat=timedelta(seconds=5))
-REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-POOL = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {"template": {"spec": {"nodeClassRef": REF, "requirements": []}}},
-}
+POOL = nodepool(requirements=())
 
 
 class Stage:

@@ -25,6 +25,7 @@ from nodesmith_local.apiserver import ApiError
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.objects.clusters import deployment_pod, node, rolled
+from tests.objects.manifests import nodeclaim, nodepool
 from tests.objects.nodeoverlays import overlay
 from tests.objects.quotas import QUOTA_CRD, quota_manifest
 from tests.scenarios.gangs import REQUEST_CRD, request_manifest
@@ -33,20 +34,12 @@ from tests.servers.served import CRDS, created, now
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "forwarder" / "base"
 Right = tuple[str, str, str]
-REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 CLAIM = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodeClaim",
+    **nodeclaim("a"),
     "metadata": {"name": "a", "finalizers": ["karpenter.sh/termination"]},
-    "spec": {"nodeClassRef": REF, "requirements": []},
     "status": {"conditions": [{"type": "Launched", "status": "True", "reason": "", "message": ""}]},
 }
-POOL = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {"template": {"spec": {"nodeClassRef": REF, "requirements": []}}},
-}
+POOL = nodepool(requirements=())
 NODECLASS = {
     "apiVersion": "karpenter.k8s.aws/v1",
     "kind": "EC2NodeClass",

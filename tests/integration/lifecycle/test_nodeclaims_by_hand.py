@@ -21,23 +21,12 @@ Manifest = dict[str, Any]
 
 
 def nodeclaim(name: str = "mine", *, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "generation": 1,
-            "creationTimestamp": format_time(builders.NOW),
-            "labels": labels or {},
-        },
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": [builders.expression("karpenter.sh/capacity-type", "In", "on-demand")],
-            "resources": {"requests": {"cpu": "3", "memory": "6Gi"}},
-            **spec,
-        },
-    }
+    on_demand = builders.expression("karpenter.sh/capacity-type", "In", "on-demand")
+    asked = {"requests": {"cpu": "3", "memory": "6Gi"}}
+    made = builders.nodeclaim_manifest([on_demand], name, resources=asked)
+    made["metadata"] |= {"creationTimestamp": format_time(builders.NOW), "labels": labels or {}}
+    made["spec"] |= spec
+    return made
 
 
 def world_with(*manifests: Manifest) -> World:

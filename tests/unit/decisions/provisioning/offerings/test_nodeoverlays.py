@@ -45,7 +45,7 @@ from nodesmith.model.karpenter.nodeoverlays import (
 )
 from nodesmith.model.kubernetes.pods import Shape
 from tests import builders
-from tests.builders import NOW, ZONES, expression
+from tests.builders import NOW, ZONES, expression, nodeclaim_manifest
 from tests.objects.fleets import fleet, pool, running, worker
 from tests.objects.nodeoverlays import CASES, UNKNOWN_CAPACITY_TYPE, family, overlay, spec_of
 
@@ -478,16 +478,7 @@ def test_a_node_is_replaced_once_an_overlay_makes_another_family_cheaper() -> No
 
 
 def test_a_users_nodeclaim_gets_overlaid_resources_and_marks() -> None:
-    asked = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {"name": "mine", "uid": "u", "creationTimestamp": "2026-11-21T11:59:50Z"},
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": family("m5"),
-            "resources": {"requests": {FUSE: "1"}},
-        },
-    }
+    asked = nodeclaim_manifest(family("m5"), resources={"requests": {FUSE: "1"}})
     of_mine = overlay(
         requirements=[expression("node.kubernetes.io/instance-type", "In", "m5.large")], capacity={FUSE: "2"}
     )
