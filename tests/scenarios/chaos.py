@@ -708,13 +708,16 @@ def _prepared(moment: str) -> ChaosWorld:
 Heal = Callable[[], None]
 
 
-def _full(world: ChaosWorld) -> Heal:
-    world.is_full = True
+def _changed(world: ChaosWorld, **fields: Any) -> Heal:
+    """Change fields of the world until it heals."""
+    before = {name: getattr(world, name) for name in fields}
 
-    def heal() -> None:
-        world.is_full = False
+    def change(values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(world, name, value)
 
-    return heal
+    change(fields)
+    return partial(change, before)
 
 
 def _skewed(world: ChaosWorld) -> Heal:
@@ -723,38 +726,10 @@ def _skewed(world: ChaosWorld) -> Heal:
     return world.skews.clear
 
 
-def _skewed_nodes(world: ChaosWorld) -> Heal:
-    """Set the clocks of half of the nodes ahead, and the others behind. Kubelets date their Nodes' conditions."""
-    world.nodes_skew = SKEW
-
-    def heal() -> None:
-        world.nodes_skew = timedelta()
-
-    return heal
-
-
-def _damaged(world: ChaosWorld) -> Heal:
-    """Let nobody be able to read the catalogue."""
-    world.is_catalog_damaged = True
-
-    def heal() -> None:
-        world.is_catalog_damaged = False
-
-    return heal
-
-
 def _shows(data: Callable[[bytes], bytes]) -> Callable[[ChaosWorld], Heal]:
     """Return an oddity in which the bucket holds what `data` makes of the snapshot before."""
 
-    def begin(world: ChaosWorld) -> Heal:
-        world.shown = data(world.blobs.objects[snapshot_key(builders.CLUSTER)])
-
-        def heal() -> None:
-            world.shown = None
-
-        return heal
-
-    return begin
+    return lambda world: _changed(world, shown=data(world.blobs.objects[snapshot_key(builders.CLUSTER)]))
 
 
 def _priced(price: Callable[[float], float]) -> Callable[[ChaosWorld], Heal]:
@@ -766,12 +741,8 @@ def _priced(price: Callable[[float], float]) -> Callable[[ChaosWorld], Heal]:
             name: tuple(replace(o, price_hourly_usd=price(o.price_hourly_usd)) for o in offered)
             for name, offered in before.offerings.items()
         }
-        world.sold = decode(encode(Catalog.of(before.region, before.made_at, dict(before.facts), offerings)))
-
-        def heal() -> None:
-            world.sold = before
-
-        return heal
+        made = Catalog.of(before.region, before.made_at, dict(before.facts), offerings)
+        return _changed(world, sold=decode(encode(made)))
 
     return begin
 
@@ -795,21 +766,17 @@ def _lying(world: ChaosWorld) -> Heal:
             reported = {"created": since, "flags": [UNSCHEDULABLE | NOT_READY] * MOST_LIES, "names": names}
             document["pods"].append({**alike, **reported, "nodes": nobody})
 
-    world.forgery = forge
-
-    def heal() -> None:
-        world.forgery = None
-
-    return heal
+    return _changed(world, forgery=forge)
 
 
 MOST_LIES, MOST_LAUNCHES = 80, 20
 LIES = "a forwarder that lies"
 ODDITIES: Mapping[str, Callable[[ChaosWorld], Heal]] = {
-    "functions without concurrency": _full,
+    "functions without concurrency": partial(_changed, is_full=True),
     "clocks that are eight minutes apart": _skewed,
-    "clocks of nodes that are eight minutes apart": _skewed_nodes,
-    "a damaged catalogue": _damaged,
+    # Half of the nodes are ahead, and the others behind. Kubelets date their Nodes' conditions.
+    "clocks of nodes that are eight minutes apart": partial(_changed, nodes_skew=SKEW),
+    "a damaged catalogue": partial(_changed, is_catalog_damaged=True),
     "a snapshot of an hour ago": _shows(an_hour_ago),
     "a truncated snapshot": _shows(cut_in_half),
     "an object that is no snapshot": _shows(lambda _: b"\x00\xff" * 500),

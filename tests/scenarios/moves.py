@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -29,6 +29,15 @@ QUIET = timedelta(minutes=2)
 
 LONG_ENOUGH = timedelta(minutes=4)
 """The time after the removal of pods by which a move has begun; the world settles only after the move."""
+
+
+def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=10)) -> datetime:
+    """Run the world second by second until a condition holds, and return the time."""
+    end = world.now + within
+    while not reached():
+        assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
+        world.live(timedelta(seconds=1))
+    return world.now
 
 
 def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:

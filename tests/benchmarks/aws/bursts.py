@@ -24,10 +24,6 @@ from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.provisioningrequests import Gang
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import Settings
 from nodesmith_local.aws.ratelimits import TokenBucket
 from tests import builders
@@ -41,7 +37,8 @@ CALL_SECONDS, REFUSAL_SECONDS = 2.5, 0.1
 BURST, REFILL_PER_SECOND = 50, 5
 """EC2's token bucket for mutating calls (devguide, ec2-api-throttling)."""
 RUN_SECONDS, TICK_SECONDS = 60, 60
-LOAD_SECONDS, COMMIT_SECONDS, SAVE_SECONDS = 0.05, 0.04, 0.008
+COMMIT_SECONDS = 0.04
+STORE_SECONDS = {"load": 0.05, "commit": COMMIT_SECONDS, "save": 0.008}
 """Durations of DynamoDB's calls."""
 PATIENCE_SECONDS = 1200
 
@@ -163,25 +160,11 @@ class SlowStore(FakeStore):
 
     elapsed: Clock = field(default_factory=Clock)
 
-    def load(self) -> Ledger:
-        self.elapsed.waited += LOAD_SECONDS
-        return FakeStore.load(self)
+    def __post_init__(self) -> None:
+        self.raise_before = self._wait
 
-    def commit(
-        self,
-        version: int,
-        claims: Sequence[NodeClaim],
-        decision: str,
-        move: Move | None = None,
-        gang: Gang | None = None,
-        changed: Sequence[NodeClaim] = (),
-    ) -> None:
-        self.elapsed.waited += COMMIT_SECONDS
-        FakeStore.commit(self, version, claims, decision, move, gang, changed)
-
-    def save(self, claim: NodeClaim) -> NodeClaim:
-        self.elapsed.waited += SAVE_SECONDS
-        return FakeStore.save(self, claim)
+    def _wait(self, call: str) -> None:
+        self.elapsed.waited += STORE_SECONDS.get(call, 0.0)
 
 
 def figures(nodes: int = NODES) -> list[Figure]:

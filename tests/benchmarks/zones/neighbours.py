@@ -51,10 +51,8 @@ from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
 from tests import builders
 from tests.benchmarks.aws.bursts import (
     CALL_SECONDS,
-    COMMIT_SECONDS,
-    LOAD_SECONDS,
     REFUSAL_SECONDS,
-    SAVE_SECONDS,
+    STORE_SECONDS,
     Ec2,
 )
 from tests.benchmarks.aws.hotpath import mixed_pods, plain_pods
@@ -92,7 +90,6 @@ RUN_SECONDS = {
 }
 TURNED_AWAY_SECONDS = 0.05
 """Duration of a run of termination while another holds the lock."""
-_STORE_SECONDS = {"load": LOAD_SECONDS, "commit": COMMIT_SECONDS, "save": SAVE_SECONDS}
 _WHOLE_CPU_MIB = 1769
 _SPECS = {each.name: each for each in CLUSTER_CONCERNS}
 
@@ -178,7 +175,7 @@ class Cluster:
         self._blobs = SharedBlobs(objects=world.blobs.objects, wait=kernel.wait)
         self._repeats: list[Repeats] = []
         self._terminates = False
-        world.store.raise_before = lambda method: kernel.wait(_STORE_SECONDS.get(method, ITEM_SECONDS))
+        world.store.raise_before = lambda method: kernel.wait(STORE_SECONDS.get(method, ITEM_SECONDS))
         world.notices.raise_before = lambda _: kernel.wait(ITEM_SECONDS)
 
     def show(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 from nodesmith_formats.localsystem.clock import LocalClock
-from nodesmith_local.functions.asynchronous import AsyncInvocations, Deliveries, once
+from nodesmith_local.functions.asynchronous import Deliveries, once
 from nodesmith_local.functions.eventsource import EventSource
 from nodesmith_local.functions.invocable import Feed
 from nodesmith_local.functions.invoker import LONGEST_POLL_SECONDS, Feeds
@@ -25,6 +25,7 @@ from nodesmith_local.functions.queues import PolledQueues
 from nodesmith_local.functions.sqsclock import queues_run_on
 from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.aws.account import strict_aws
+from tests.clocks import Hand
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembled import QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed.assembly import Assembly
@@ -168,21 +169,6 @@ def clock() -> Iterator[LocalClock]:
     clock = LocalClock(1000)
     with strict_aws(), queues_run_on(clock):
         yield clock
-
-
-class Hand:
-    """Advances a clock that otherwise stands still."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = LocalClock(monotonic=lambda: self.seconds)
-
-    def live(self, events: AsyncInvocations, seconds: int) -> None:
-        """Advance the clock second by second, and run everything that is due."""
-        for _ in range(seconds):
-            while events.poll():
-                pass
-            self.seconds += 1
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.moves import Reason
 from tests.builders import EXPRESS, NOW, nodepool_manifest
 from tests.samples import sampled
-from tests.scenarios.moves import MOVING
+from tests.scenarios.moves import MOVING, until
 from tests.smallworld.world import World, pod_manifest
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -39,15 +39,6 @@ def settled(nodes: int, policy: str = "WhenEmptyOrUnderutilized", **disruption: 
     world.live(3 * MINUTE)
     assert len(world.store.claims) == nodes
     return world
-
-
-def until(world: World, reached: Callable[[], object], within: timedelta = 10 * MINUTE) -> datetime:
-    """Run the world until a condition holds, and return the time."""
-    end = world.now + within
-    while not reached():
-        assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
-        world.live(SECOND)
-    return world.now
 
 
 def until_before_tick(world: World, seconds: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +13,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.builders import EXPRESS, nodepool_manifest
 from tests.scenarios import moves
-from tests.scenarios.moves import LIVES
+from tests.scenarios.moves import LIVES, until
 from tests.smallworld.world import World, pod_manifest
 
 SECOND = timedelta(seconds=1)
@@ -27,15 +26,6 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tests.smallworld.world.INFORMED", tuple(c for c in INFORMED if c is not Concern.TERMINATION)
     )
-
-
-def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=6)) -> datetime:
-    """Run the world until a condition holds, and return the time."""
-    end = world.now + within
-    while not reached():
-        assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
-        world.live(SECOND)
-    return world.now
 
 
 def evicted(world: World) -> bool:

@@ -16,6 +16,7 @@ from nodesmith_local.functions import loopdetection
 from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
 from nodesmith_local.functions.invocable import Throttled
 from nodesmith_local.functions.invoker import Feeds
+from tests.clocks import Hand
 from tests.patience import eventually
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:nodesmith-lifecycle:live"
@@ -53,21 +54,6 @@ class Spy:
             raise RuntimeError("a bug")
 
 
-class Hand:
-    """Moves a clock that otherwise stands still."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = LocalClock(start=NOON, monotonic=lambda: self.seconds)
-
-    def live(self, invocations: AsyncInvocations, seconds: int) -> None:
-        """Let time pass second by second, and run what is due."""
-        for _ in range(seconds):
-            while invocations.poll():
-                pass
-            self.seconds += 1
-
-
 class Buried(list[dict[str, Any]]):
     """Messages to the destination on failure."""
 
@@ -78,7 +64,7 @@ class Buried(list[dict[str, Any]]):
 
 @pytest.fixture
 def hand() -> Hand:
-    return Hand()
+    return Hand(NOON)
 
 
 def made(spy: Any, clock: LocalClock, buried: Buried | None = None, **config: Any) -> AsyncInvocations:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.chaos.active import ActiveFaults
 from nodesmith_local.chaos.faults import (
     DEFAULT_SECONDS,
@@ -25,23 +24,16 @@ from nodesmith_local.chaos.faults import (
     Service,
     faults_of,
 )
+from tests.clocks import Hand
 from tests.patience import eventually
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 CALLS = Sequence[FaultKind]
 
 
-class Hand:
-    """Moves a clock that otherwise stands still."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = LocalClock(start=NOON, monotonic=lambda: self.seconds)
-
-
 @pytest.fixture
 def hand() -> Hand:
-    return Hand()
+    return Hand(NOON)
 
 
 @pytest.fixture
