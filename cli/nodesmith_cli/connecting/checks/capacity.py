@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.model.functions import Concern
 from nodesmith_cli.access.awssession import AwsCaller
 from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
@@ -95,10 +95,9 @@ class QuotaReading(AwsCaller):
     def _used(self) -> dict[str, int]:
         def read() -> dict[str, int]:
             states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
-            pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=states)
-            instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+            reservations = rows(self.client("ec2"), "describe_instances", "Reservations", Filters=states)
             used = dict.fromkeys(QUOTAS, 0)
-            for instance in instances:
+            for instance in (each for reservation in reservations for each in reservation["Instances"]):
                 used["spot" if instance.get("InstanceLifecycle") == "spot" else "on-demand"] += _vcpus(
                     instance
                 )

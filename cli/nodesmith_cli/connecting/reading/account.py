@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.ownedresources import bare_role_name
 from nodesmith.registration import LONGEST_ROLE_NAME, parameter_name
 from nodesmith_cli.access.awssession import AwsCaller, if_there
@@ -75,8 +75,8 @@ class AccountReading(AwsCaller):
         """Return the subnets of the cluster's VPC."""
 
         def read() -> tuple[Tagged, ...]:
-            pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=_of(cluster.vpc_id))
-            return tuple(_subnet(subnet, cluster.name) for page in pages for subnet in page["Subnets"])
+            found = rows(self.client("ec2"), "describe_subnets", "Subnets", Filters=_of(cluster.vpc_id))
+            return tuple(_subnet(subnet, cluster.name) for subnet in found)
 
         return self.ask("ec2:DescribeSubnets", "*", read, ())
 
@@ -84,13 +84,9 @@ class AccountReading(AwsCaller):
         """Return the security groups of the cluster's VPC."""
 
         def read() -> tuple[Tagged, ...]:
-            paginator = self.client("ec2").get_paginator("describe_security_groups")
-            pages = paginator.paginate(Filters=_of(cluster.vpc_id))
-            return tuple(
-                _tagged(security_group["GroupId"], security_group, cluster.name)
-                for page in pages
-                for security_group in page["SecurityGroups"]
-            )
+            ec2, filters = self.client("ec2"), _of(cluster.vpc_id)
+            found = rows(ec2, "describe_security_groups", "SecurityGroups", Filters=filters)
+            return tuple(_tagged(group["GroupId"], group, cluster.name) for group in found)
 
         return self.ask("ec2:DescribeSecurityGroups", "*", read, ())
 
@@ -118,12 +114,9 @@ class AccountReading(AwsCaller):
 
     def _policies(self, role: str) -> list[str]:
         def read() -> list[str]:
-            pages = (
-                self.client("iam")
-                .get_paginator("list_attached_role_policies")
-                .paginate(RoleName=bare_role_name(role))
-            )
-            return [policy["PolicyArn"] for page in pages for policy in page["AttachedPolicies"]]
+            iam, name = self.client("iam"), bare_role_name(role)
+            found = rows(iam, "list_attached_role_policies", "AttachedPolicies", RoleName=name)
+            return [policy["PolicyArn"] for policy in found]
 
         return self.ask("iam:ListAttachedRolePolicies", f"role/{role}", read, list[str]())
 

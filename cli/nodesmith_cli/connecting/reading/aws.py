@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.adapters.aws.calls import rows
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.registration import default_node_role
@@ -155,8 +156,7 @@ class AwsReading(AccountReading, EksReading):
         return f"there is no cluster {name!r} in {self.region}{hint}"
 
     def _cluster_names(self) -> list[str]:
-        pages = self.client("eks").get_paginator("list_clusters").paginate()
-        return sorted(name for page in pages for name in page["clusters"])
+        return sorted(rows(self.client("eks"), "list_clusters", "clusters"))
 
 
 def cluster_of(described: Mapping[str, Any]) -> Cluster:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from nodesmith.adapters.aws.calls import rows
 from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.ec2.instances import LIVING, describe_filter, machines, ours
 from nodesmith.adapters.ownedresources import bare_role_name, profile_path
@@ -73,15 +74,15 @@ class LeftoverReading(AwsReading):
             return []
 
         def read() -> list[str]:
-            pages = self.client("eks").get_paginator("list_access_entries").paginate(clusterName=cluster.name)
-            return [access_entry for page in pages for access_entry in page["accessEntries"]]
+            eks = self.client("eks")
+            return list(rows(eks, "list_access_entries", "accessEntries", clusterName=cluster.name))
 
         return self.ask("eks:ListAccessEntries", f"cluster/{cluster.name}", read, list[str]())
 
     def _associations(self, cluster: str) -> int:
         def read() -> int:
-            paginator = self.client("eks").get_paginator("list_pod_identity_associations")
-            return sum(len(page["associations"]) for page in paginator.paginate(clusterName=cluster))
+            eks = self.client("eks")
+            return len([*rows(eks, "list_pod_identity_associations", "associations", clusterName=cluster)])
 
         return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, 0)
 
@@ -98,12 +99,9 @@ class LeftoverReading(AwsReading):
 
         def read() -> tuple[str, ...]:
             ec2 = self.client("ec2")
-            subnets = ec2.get_paginator("describe_subnets").paginate(Filters=filters)
-            groups = ec2.get_paginator("describe_security_groups").paginate(Filters=filters)
-            return (
-                *(subnet["SubnetId"] for page in subnets for subnet in page["Subnets"]),
-                *(security_group["GroupId"] for page in groups for security_group in page["SecurityGroups"]),
-            )
+            subnets = rows(ec2, "describe_subnets", "Subnets", Filters=filters)
+            groups = rows(ec2, "describe_security_groups", "SecurityGroups", Filters=filters)
+            return (*(subnet["SubnetId"] for subnet in subnets), *(group["GroupId"] for group in groups))
 
         return self.ask("ec2:DescribeSubnets", "*", read, ())
 
@@ -111,12 +109,8 @@ class LeftoverReading(AwsReading):
         filters = _tags({MANAGED_BY_TAG: cluster})
 
         def read() -> tuple[str, ...]:
-            pages = self.client("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
-            return tuple(
-                launch_template["LaunchTemplateId"]
-                for page in pages
-                for launch_template in page["LaunchTemplates"]
-            )
+            found = rows(self.client("ec2"), "describe_launch_templates", "LaunchTemplates", Filters=filters)
+            return tuple(template["LaunchTemplateId"] for template in found)
 
         return self.ask("ec2:DescribeLaunchTemplates", "*", read, ())
 
@@ -125,11 +119,10 @@ class LeftoverReading(AwsReading):
         path, used = profile_path(cluster, self.region), self._used_profiles(cluster)
 
         def read() -> Mapping[str, tuple[str, ...]]:
-            pages = self.client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=path)
-            found = [instance_profile for page in pages for instance_profile in page["InstanceProfiles"]]
+            iam = self.client("iam")
             return {
                 profile["InstanceProfileName"]: _roles_in(profile)
-                for profile in found
+                for profile in rows(iam, "list_instance_profiles", "InstanceProfiles", PathPrefix=path)
                 if profile["Path"].startswith(path) and profile["InstanceProfileName"] not in used
             }
 
@@ -139,11 +132,9 @@ class LeftoverReading(AwsReading):
         """Return the instance profiles that hold each of these roles, in any region, except those in `without`."""
 
         def read() -> Mapping[str, tuple[str, ...]]:
-            pages = self.client("iam").get_paginator("list_instance_profiles").paginate()
-            all_ = [instance_profile for page in pages for instance_profile in page["InstanceProfiles"]]
             others = {
                 profile["InstanceProfileName"]: _roles_in(profile)
-                for profile in all_
+                for profile in rows(self.client("iam"), "list_instance_profiles", "InstanceProfiles")
                 if profile["InstanceProfileName"] not in without
             }
             return {role: tuple(name for name in sorted(others) if role in others[name]) for role in roles}

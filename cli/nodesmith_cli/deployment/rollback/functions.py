@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from nodesmith.adapters.aws.calls import rows
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.settings import ALIAS, function_name
 from nodesmith_cli.access.awssession import asking, if_there
@@ -34,20 +35,18 @@ class Functions:
     def versions(self, function: str) -> list[FunctionVersion]:
         """Return the published versions of a function."""
         with asking("lambda:ListVersionsByFunction", function):
-            pages = self._lambda.get_paginator("list_versions_by_function").paginate(FunctionName=function)
-            result = [version for page in pages for version in page["Versions"]]
-        return [_version(function, entry) for entry in result if entry["Version"] != _LATEST]
+            found = [*rows(self._lambda, "list_versions_by_function", "Versions", FunctionName=function)]
+        return [_version(function, entry) for entry in found if entry["Version"] != _LATEST]
 
     def switch(self, function: str, version: int) -> None:
         """Point a function's alias to this version."""
         with asking("lambda:UpdateAlias", f"{function}:{ALIAS}"):
             self._lambda.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=str(version))
 
-    def _names(self) -> Iterator[str]:
+    def _names(self) -> list[str]:
         with asking("lambda:ListFunctions", "*"):
-            pages = list(self._lambda.get_paginator("list_functions").paginate())
-        for page in pages:
-            yield from (str(f["FunctionName"]) for f in page["Functions"] if _is_ours(f["FunctionName"]))
+            names = [str(each["FunctionName"]) for each in rows(self._lambda, "list_functions", "Functions")]
+        return [name for name in names if _is_ours(name)]
 
 
 def _is_ours(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code, error_message
+from nodesmith.adapters.aws.calls import error_code, error_message, rows
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.access.awssession import Client, asking, if_there
@@ -136,8 +136,8 @@ class AwsGroups:
     def names(self) -> Sequence[str]:
         """Return the names of all groups, sorted."""
         with asking("eks:ListNodegroups", f"cluster/{self.cluster}"):
-            pages = self.client("eks").get_paginator("list_nodegroups").paginate(clusterName=self.cluster)
-            managed = [name for page in pages for name in page["nodegroups"]]
+            eks = self.client("eks")
+            managed = [*rows(eks, "list_nodegroups", "nodegroups", clusterName=self.cluster)]
         filters = [{"Name": "tag-key", "Values": tags_of_cluster(self.cluster)}]
         own = [
             described["AutoScalingGroupName"]
@@ -173,8 +173,8 @@ class AwsGroups:
 
     def _described(self, **asked: Any) -> Iterator[Mapping[str, Any]]:
         with asking("autoscaling:DescribeAutoScalingGroups", "*"):
-            paginator = self.client("autoscaling").get_paginator("describe_auto_scaling_groups")
-            yield from [group for page in paginator.paginate(**asked) for group in page["AutoScalingGroups"]]
+            scaling = self.client("autoscaling")
+            yield from [*rows(scaling, "describe_auto_scaling_groups", "AutoScalingGroups", **asked)]
 
     def remember(self, group: NodeGroup, before: Before) -> None:
         """Tag a group with how it is before its drain."""

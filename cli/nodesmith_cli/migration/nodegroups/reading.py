@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.access.awssession import Denied, asking, if_there
@@ -61,8 +61,7 @@ class GroupReading(AwsReading):
 
     def _managed(self, cluster: str) -> Iterator[Group]:
         def names() -> list[str]:
-            pages = self.client("eks").get_paginator("list_nodegroups").paginate(clusterName=cluster)
-            return sorted(name for page in pages for name in page["nodegroups"])
+            return sorted(rows(self.client("eks"), "list_nodegroups", "nodegroups", clusterName=cluster))
 
         for name in self.ask("eks:ListNodegroups", f"cluster/{cluster}", names, list[str]()):
             yield self._managed_group(cluster, name)
@@ -88,9 +87,8 @@ class GroupReading(AwsReading):
         keys = tags_of_cluster(cluster)
 
         def read() -> list[Mapping[str, Any]]:
-            paginator = self.client("autoscaling").get_paginator("describe_auto_scaling_groups")
-            pages = paginator.paginate(Filters=[{"Name": "tag-key", "Values": keys}])
-            return [group for page in pages for group in page["AutoScalingGroups"]]
+            filters, scaling = [{"Name": "tag-key", "Values": keys}], self.client("autoscaling")
+            return [*rows(scaling, "describe_auto_scaling_groups", "AutoScalingGroups", Filters=filters)]
 
         described = self.ask("autoscaling:DescribeAutoScalingGroups", "*", read, list[Mapping[str, Any]]())
         for fields in sorted(described, key=lambda each: str(each["AutoScalingGroupName"])):
@@ -185,8 +183,7 @@ class GroupReading(AwsReading):
     def _subnets(self, cluster: Cluster) -> tuple[dict[str, str], dict[str, str]]:
         def read() -> list[Mapping[str, Any]]:
             filters = [{"Name": "vpc-id", "Values": [cluster.vpc_id]}]
-            pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
-            return [subnet for page in pages for subnet in page["Subnets"]]
+            return [*rows(self.client("ec2"), "describe_subnets", "Subnets", Filters=filters)]
 
         described = self.ask("ec2:DescribeSubnets", "*", read, list[Mapping[str, Any]]())
         zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in described}

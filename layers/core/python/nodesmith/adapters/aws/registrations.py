@@ -10,7 +10,7 @@ from botocore.credentials import CredentialProvider, CredentialResolver, Deferre
 from botocore.exceptions import ClientError
 from botocore.session import Session, get_session
 
-from nodesmith.adapters.aws.calls import SessionFailed, as_transient, error_code, error_message
+from nodesmith.adapters.aws.calls import SessionFailed, as_transient, error_code, error_message, rows
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.policies import LIMIT_PARAMETERS
 from nodesmith.registration import (
@@ -84,8 +84,7 @@ class SsmRegistrations:
         values: dict[str, tuple[str, str]] = {}
         for path in self._paths:
             with as_transient("ssm:GetParametersByPath"):
-                pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=path)
-                for parameter in (item for page in pages for item in page["Parameters"]):
+                for parameter in rows(self._client(), "get_parameters_by_path", "Parameters", Path=path):
                     values.setdefault(parameter["Name"].rpartition("/")[2], (path, parameter["Value"]))
         for cluster in sorted(values):
             path, text = values[cluster]
@@ -129,10 +128,8 @@ class SsmLimits:
     def all(self) -> Mapping[str, str]:
         """Return the values of all parameters, by the limit's name. Raises Transient."""
         with as_transient("ssm:GetParametersByPath"):
-            pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=LIMIT_PARAMETERS)
-            return {
-                p["Name"].rpartition("/")[2]: str(p["Value"]) for page in pages for p in page["Parameters"]
-            }
+            found = rows(self._client(), "get_parameters_by_path", "Parameters", Path=LIMIT_PARAMETERS)
+            return {p["Name"].rpartition("/")[2]: str(p["Value"]) for p in found}
 
 
 class SsmTrials:
