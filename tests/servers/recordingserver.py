@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from nodesmith_cli.costs.savings.reading import USAGE_PATH
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from tests.objects.savingsclusters import PATHS
 
 Manifest = Mapping[str, Any]
@@ -54,13 +55,7 @@ class RecordingServer:
         """Write a kubeconfig into a folder, and return its path."""
         host, port = self._http.server_address[:2]
         path = folder / "kubeconfig"
-        document = {
-            "clusters": [{"name": "c", "cluster": {"server": f"http://{host!s}:{port}"}}],
-            "users": [{"name": "u", "user": {"token": "reader"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "here",
-        }
-        path.write_text(json.dumps(document))
+        path.write_text(json.dumps(kubeconfig_of("here", f"http://{host!s}:{port}", "reader")))
         return str(path)
 
     def __enter__(self) -> RecordingServer:

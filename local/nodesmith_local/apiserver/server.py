@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nodesmith_formats.kubernetes.objects import Clock, Object
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from nodesmith_local.apiserver.requests.api import Api
 from nodesmith_local.apiserver.requests.messages import Reply, Request, Stream
 from nodesmith_local.apiserver.storage.store import Store
@@ -41,15 +42,7 @@ class ApiServer:
 
     def kubeconfig(self) -> Object:
         """Return a kubeconfig for this server, to be written as JSON or YAML."""
-        name = "nodesmith-local"
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": self.url}}],
-            "users": [{"name": name, "user": {}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-            "current-context": name,
-        }
+        return kubeconfig_of("nodesmith-local", self.url)
 
     def start(self) -> ApiServer:
         """Start answering."""

@@ -8,6 +8,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
+
 CONTROLLERS = "system:kube-controller-manager"
 SCHEDULER = "system:kube-scheduler"
 MASTERS = "system:masters"
@@ -16,16 +18,7 @@ _CONTEXT = "nodesmith-local"
 
 def kubeconfig(url: str, ca_bundle: str, token: str) -> dict[str, Any]:
     """Return a kubeconfig with one context, `nodesmith-local`."""
-    name = _CONTEXT
-    cluster = {"server": url, "certificate-authority-data": ca_bundle}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-        "current-context": name,
-    }
+    return kubeconfig_of(_CONTEXT, url, token, ca_bundle=ca_bundle)
 
 
 def write_access(folder: Path, url: str, admin_token: str, webhook: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from nodesmith_local.controlplane import find_binaries
 from tests.contract.servers import Server
 from tests.patience import patient, patient_seconds
@@ -23,7 +24,8 @@ CRDS = Path(__file__).resolve().parents[3] / "forwarder" / "crds"
 def kubectl(server: Server, ns: str, tmp_path: Path) -> Kubectl:
     """Run kubectl in the test's namespace: `kubectl("get", "pods", given=manifest)`; `given` is its standard input."""
     config = tmp_path / "kubeconfig"
-    config.write_text(json.dumps(kubeconfig(server, ns)))
+    made = kubeconfig_of("it", server.url, server.token, ca_bundle=server.ca_bundle, namespace=ns)
+    config.write_text(json.dumps(made))
     environment = {
         "PATH": os.environ["PATH"],
         "KUBECONFIG": str(config),
@@ -45,18 +47,6 @@ def kubectl(server: Server, ns: str, tmp_path: Path) -> Kubectl:
         )
 
     return run
-
-
-def kubeconfig(server: Server, namespace: str) -> dict[str, Any]:
-    trust = {"certificate-authority-data": server.ca_bundle} if server.ca_bundle else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "it", "cluster": {"server": server.url, **trust}}],
-        "users": [{"name": "it", "user": {"token": server.token}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": namespace}}],
-        "current-context": "it",
-    }
 
 
 def deployment(replicas: int = 2, **spec: Any) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 import urllib3
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.e2e.conftest import BUILD, Alone, Figures
 from tests.e2e.incluster.largecluster import kept_large_cluster
@@ -117,11 +117,5 @@ def recorded(plane: ControlPlane, folder: Path) -> Iterator[tuple[str, list[str]
 
 def _kubeconfig(port: int, folder: Path) -> str:
     path = folder / "kubeconfig"
-    document: dict[str, Any] = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "large", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "large",
-    }
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(kubeconfig_of("large", f"http://127.0.0.1:{port}")))
     return str(path)

@@ -33,6 +33,7 @@ from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.connecting.reading.cluster import image_of
 from nodesmith_cli.connecting.request import ConnectRequest
 from nodesmith_cli.main import app
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from tests.aws.account import REGION, client
 from tests.aws.connectable import (
     CLUSTER,
@@ -368,16 +369,8 @@ def test_a_cluster_in_another_region_is_found_in_the_kubeconfig(
 
 
 def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_path: Path) -> None:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "other", "cluster": {"server": "https://other.eks.amazonaws.com"}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "other", "context": {"cluster": "other", "user": "me"}}],
-        "current-context": "other",
-    }
     file = tmp_path / "config"
-    file.write_text(json.dumps(config))
+    file.write_text(json.dumps(kubeconfig_of("other", "https://other.eks.amazonaws.com")))
     around = cluster.around(kubeconfig=str(file))
     with pytest.raises(Rejected, match=r"is for the API server https://other.*aws eks update-kubeconfig"):
         connect_cluster(ConnectRequest(CLUSTER, image=IMAGE), around, ConnectOptions("json", is_asked=False))

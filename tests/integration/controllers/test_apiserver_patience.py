@@ -16,6 +16,7 @@ import pytest
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import Transient
 from nodesmith_cli.access.cluster import server_of
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from nodesmith_local.apiserver import ApiError
 from nodesmith_local.backends.serverobjects import ServerObjects
 
@@ -116,11 +117,8 @@ def local_up(script: Scripted) -> int:
 
 def commands(script: Scripted, folder: Path) -> int:
     """List as commands do that read a cluster with a kubeconfig."""
-    named = {"name": "a", "cluster": {"server": script.url}}
-    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
-    config = {"clusters": [named], "contexts": [context], "users": [{"name": "a", "user": {}}]}
     path = folder / "kubeconfig"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "a", **config}))
+    path.write_text(json.dumps(kubeconfig_of("a", script.url)))
     return sum(len(page["items"]) for page in server_of(str(path)).pages(PATH))
 
 

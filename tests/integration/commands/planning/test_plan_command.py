@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.main import app, main
+from nodesmith_formats.localsystem import contexts
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
 from tests.objects.nodeclassfields import SPEC
@@ -461,17 +462,7 @@ def kubeconfig(tmp_path: Path) -> Any:
 def kubeconfig_of(url: str, folder: Path) -> Path:
     """Write a kubeconfig with the context `here`; return its path."""
     path = folder / "kubeconfig"
-    named = {"name": "here", "context": {"cluster": "c", "user": "u"}}
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "clusters": [{"name": "c", "cluster": {"server": url}}],
-                "users": [{"name": "u", "user": {"token": "anybody"}}],
-                "contexts": [named],
-                "current-context": "here",
-            }
-        )
-    )
+    path.write_text(yaml.safe_dump(contexts.kubeconfig_of("here", url, "anybody")))
     return path
 
 
@@ -499,16 +490,7 @@ def test_files_can_be_combined_with_a_live_cluster(run: Run, kubeconfig: Path, t
 
 def test_an_unreachable_cluster_exits_with_status_2(run: Run, tmp_path: Path) -> None:
     away = tmp_path / "kubeconfig"
-    away.write_text(
-        yaml.safe_dump(
-            {
-                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "users": [{"name": "u", "user": {}}],
-                "current-context": "c",
-            }
-        )
-    )
+    away.write_text(yaml.safe_dump(contexts.kubeconfig_of("c", "http://127.0.0.1:1")))
 
     ran = run("--kubeconfig", str(away))
 

@@ -23,6 +23,7 @@ from nodesmith_cli.simulator.localcommands.kubeconfigs import kubeconfig_at, mer
 from nodesmith_cli.simulator.localcommands.upcommand import line_of
 from nodesmith_cli.simulator.localcommands.view import cluster_views
 from nodesmith_cli.views.explaining.commands import RecordSource
+from nodesmith_formats.localsystem.contexts import kubeconfig_of
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from nodesmith_formats.manifests.places import numbered
 from nodesmith_formats.shipped import shipped
@@ -38,13 +39,7 @@ NOTHING = Report((), ())
 
 def kubeconfig(server: str) -> dict[str, Any]:
     """Return a kubeconfig in the form of an API server's."""
-    name = "nodesmith-local"
-    return {
-        "clusters": [{"name": name, "cluster": {"server": server}}],
-        "users": [{"name": name, "user": {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
+    return kubeconfig_of("nodesmith-local", server)
 
 
 def drawn(*clusters: str) -> str:
@@ -109,7 +104,11 @@ def test_a_kubeconfig_of_several_clusters_has_a_context_for_each_and_the_first_i
     both = merged([kubeconfig("http://1"), second])
     assert both["current-context"] == "nodesmith-local"
     assert [each["name"] for each in both["contexts"]] == ["nodesmith-local", "nodesmith-local-2"]
-    assert both["contexts"][1]["context"] == {"cluster": "nodesmith-local-2", "user": "nodesmith-local-2"}
+    assert both["contexts"][1]["context"] == {
+        "cluster": "nodesmith-local-2",
+        "user": "nodesmith-local-2",
+        "namespace": "default",
+    }
     assert {each["name"]: each["cluster"]["server"] for each in both["clusters"]} == {
         "nodesmith-local": "http://1",
         "nodesmith-local-2": "http://2",
