@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, publish_unplaced, write_unplaced
 from nodesmith.controllers.runs import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
+from nodesmith.decisions.provisioning.nodepools.tiers import UNREAD
 from nodesmith.model.apimachinery.problems import LONGEST_MESSAGE
 from nodesmith.model.kubernetes.pods import Reason
 from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
@@ -118,6 +119,17 @@ def test_a_pod_that_got_a_node_meanwhile_gets_no_event() -> None:
     cluster.seen = snapshot(pods=bind(shape(), "node-1", 2))
 
     assert cluster.publish() == 0
+
+
+def test_a_new_pod_gets_no_event_because_its_nodepool_is_about_to_be_read() -> None:
+    unread = Reason(f"NodePool a: it {UNREAD}")
+    cluster = Cluster(1)
+    created_at = cluster.seen.pods[0].created_at
+    for seconds, number in ((59, 0), (60, 1)):
+        cluster.decide((unread, 0, 1), at=created_at + timedelta(seconds=seconds))
+        assert cluster.publish(created_at + timedelta(seconds=seconds)) == number
+    cluster.decide((LIMIT, 0, 1), at=created_at)
+    assert cluster.publish(created_at) == 1
 
 
 def test_an_old_decision_causes_no_events() -> None:

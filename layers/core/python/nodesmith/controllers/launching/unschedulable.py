@@ -43,6 +43,8 @@ PODS_AT_ONCE = 10
 """The most Events in one run on pods that get a node: Karpenter's burst. Nodes must not wait for their pods' Events."""
 STATUSES_AT_ONCE = 50
 """The most statuses of CapacityBuffers in one run."""
+_SOON = timedelta(minutes=1)
+"""For how long a pod gets no Event because readiness is about to read a NodePool, which was often created with it."""
 LONG = timedelta(hours=1)
 """As long as an API server keeps an Event."""
 STALE_AFTER = timedelta(minutes=15)
@@ -160,12 +162,13 @@ def publish_unplaced(
     refused = [event for event in refused if event.name not in launched]
     for event in refused:
         _show_refusal(cluster, event)
-    pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
+    pending = {pod.key: pod.created_at for pod in snapshot.pods if not pod.node and not pod.deleting}
     pods: list[ObjectEvent] = []
     for pod, reason, message in _messages(written):
-        if pod in pending:
-            pods.append(ObjectEvent("Pod", pod, reason, message, warning=reason != SCALE_UP_DELAYED))
-        if pod in pending and as_autoscaler and reason != SCALE_UP_DELAYED:
+        if pod not in pending or (UNREAD in message and now - pending[pod] < _SOON):
+            continue
+        pods.append(ObjectEvent("Pod", pod, reason, message, warning=reason != SCALE_UP_DELAYED))
+        if as_autoscaler and reason != SCALE_UP_DELAYED:
             pods.append(not_scaled_up(pod, message))
     others = [*_of_nodepools(written, snapshot), *_of_limits(written, snapshot), *refused]
     return publish_new(cluster, [*others, *pods], published, now, AGAIN_AFTER, EVENTS_AT_ONCE)
