@@ -296,11 +296,11 @@ def test_a_nodepool_whose_nodeclass_is_being_deleted_is_not_ready() -> None:
     assert found["Ready"][0] == "False"
 
 
-def test_a_nodepool_whose_nodeclass_is_unknown_is_unknown() -> None:
+def test_a_nodepool_whose_nodeclass_may_yet_become_ready_is_not_ready() -> None:
     states = {"default": StatusCondition("Ready", "Unknown", "UnhealthyDependents", "waits")}
     found = conditions(pooled(builders.nodepool_manifest(), states))
-    assert found["NodeClassReady"] == ("Unknown", "NodeClassReadinessUnknown", "waits")
-    assert found["Ready"][:2] == ("Unknown", "ReconcilingDependents")
+    assert found["NodeClassReady"] == ("False", "NodeClassReadinessUnknown", "waits")
+    assert found["Ready"][:2] == ("False", "UnhealthyDependents")
 
 
 def test_a_nodepool_with_an_invalid_manifest_names_the_field_and_the_remedy() -> None:

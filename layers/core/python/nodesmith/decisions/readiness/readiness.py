@@ -241,7 +241,7 @@ def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> S
     if state.status == "True":
         return StatusCondition("NodeClassReady", "True", "NodeClassReady")
     reason = state.reason if state.status == "False" else "NodeClassReadinessUnknown"
-    return StatusCondition("NodeClassReady", state.status, reason, state.message)
+    return StatusCondition("NodeClassReady", "False", reason, state.message)
 
 
 def registration_condition(health: RegistrationHealth | None) -> StatusCondition:
