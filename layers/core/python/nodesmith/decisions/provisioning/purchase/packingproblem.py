@@ -384,9 +384,12 @@ def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin])
         return ()
     unserved = (1 << len(items)) - 1
     for candidate in sorted(common, key=lambda b: (-b.capacity[0], b.key)):
-        for index, item in enumerate(items):
-            if (candidate.admits & unserved) >> index & 1 and all(map(le, item.size, candidate.capacity)):
-                unserved &= ~(1 << index)
+        admitted = candidate.admits & unserved
+        while admitted:
+            index = admitted.bit_length() - 1
+            admitted ^= 1 << index
+            if all(map(le, items[index].size, candidate.capacity)):
+                unserved ^= 1 << index
         if not unserved:
             break
     return tuple(b for b in exotic if b.admits & unserved)
