@@ -364,6 +364,19 @@ class TestMinValues:
 
         assert bought(decided) == [("dear", "m5.8xlarge")]
 
+    def test_a_pool_of_equal_weight_serves_all_pods_that_another_refuses_each(self) -> None:
+        choosy = (EITHER, expression(FAMILY, "Exists", minValues=2))
+        of_types = [shape(nodeSelector={TYPE: name}) for name in ("m5.large", "c5a.large", "r5.large")]
+
+        decided = plan(
+            [pod for n, each in enumerate(of_types) for pod in pods(each, prefix=f"web-{n}")],
+            nodepool_manifest("choosy", requirements=choosy),
+            nodepool_manifest("plain", requirements=(EITHER,)),
+        )
+
+        expected = [("plain", name) for name in ("c5a.large", "m5.large", "r5.large")]
+        assert sorted(bought(decided)) == expected
+
     def test_capacity_types_count_as_far_as_types_have_such_offerings(self) -> None:
         pool = nodepool_manifest(requirements=(expression(CAPACITY, "In", "spot", "on-demand", minValues=2),))
 

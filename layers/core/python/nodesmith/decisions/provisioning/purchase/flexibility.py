@@ -349,12 +349,17 @@ def _smallest_refused(offered: PackingProblem, offer: Offer, bits: int, size: Ve
 
 
 def without_cuts(offered: PackingProblem, cuts: Iterable[Cut]) -> PackingProblem:
-    """Return the packing problem with bins that cannot hold anything that was cut."""
+    """Return the packing problem with bins that cannot hold anything that was cut.
+
+    `cuts` must be all of them at once: a bin that another NodePool's bin dominates is left out, and would be missing if
+    that one were cut later.
+    """
     offers, bins = dict(offered.offers), list(offered.bins)
     for number, one in enumerate(cuts):
         bits = _bits(one, offered.demands)
         size = tuple(one.size.get(name, 0) for name in offered.dimensions)
         remaining: list[Bin] = []
+        parts: list[Bin] = []
         for candidate in bins:
             offer = offers[candidate.key]
             if (
@@ -363,17 +368,17 @@ def without_cuts(offered: PackingProblem, cuts: Iterable[Cut]) -> PackingProblem
                 or bits & ~candidate.admits
                 or not all(map(le, size, candidate.capacity))
             ):
-                remaining.append(candidate)
+                (parts if one.concerns(offer) else remaining).append(candidate)
                 continue
-            parts = [
+            of_candidate = [
                 replace(part, key=f"{candidate.key}#{number}.{place}")
                 for place, part in enumerate(_parts(candidate, size, bits))
             ]
-            offers.update((part.key, offer) for part in parts)
-            remaining += parts
-        if remaining != bins:
-            bins = undominated(remaining)
-    return replace(offered, bins=tuple(bins), offers=offers)
+            offers.update((part.key, offer) for part in of_candidate)
+            parts += of_candidate
+        # A cut concerns all bins of a NodePool, capacity type and commitment, so one of these may dominate another.
+        bins = [*remaining, *undominated(parts)]
+    return replace(offered, bins=tuple(undominated(bins)), offers=offers)
 
 
 def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:

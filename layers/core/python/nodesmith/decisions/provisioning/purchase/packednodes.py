@@ -57,18 +57,17 @@ def filled(offered: PackingProblem, order: Order, result: Purchase, *, quick: bo
     return _packed(offered, packing, order, result)
 
 
-def find_cuts(offered: PackingProblem, order: Order, result: Purchase) -> list[Cut]:
-    """Return what minValues refuse of quick plans, until they refuse nothing.
+def find_cuts(offered: PackingProblem, known: Iterable[Cut], order: Order, result: Purchase) -> list[Cut]:
+    """Return the known cuts, and what minValues refuse of quick plans, until they refuse nothing.
 
     Thorough plans are then seldom refused.
     """
-    cuts: list[Cut] = []
+    cuts = list(known)
     for _ in range(_MOST_SCOUTED):
-        packed = filled(offered, order, result, quick=True)
+        packed = filled(without_cuts(offered, cuts) if cuts else offered, order, result, quick=True)
         if not packed.refused:
             break
         cuts += packed.refused
-        offered = without_cuts(offered, packed.refused)
     return cuts
 
 

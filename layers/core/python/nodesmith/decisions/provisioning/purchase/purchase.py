@@ -159,7 +159,7 @@ def _buy_of_tier(
         if any(template.least_nodes for template in tier):
             problem = least_nodes_first(problem)
         if few and is_choosy and not number:
-            cuts += find_cuts(without_cuts(problem, cuts), order, result)
+            cuts = find_cuts(problem, cuts, order, result)
         packed = filled(without_cuts(problem, cuts) if cuts else problem, order, result)
         cuts += packed.refused
         if packed.refused and few and number < _AGAIN:
