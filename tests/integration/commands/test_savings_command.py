@@ -161,7 +161,12 @@ def unwrapped(text: str) -> str:
         (
             [node("n", "x99.huge")],
             (),
-            "none of the cluster's 1 nodes has a known price: n: its instance type",
+            "the price of the cluster's only node is not known: n: its instance type",
+        ),
+        (
+            [node("n", "x99.huge"), node("m", "x99.huge")],
+            (),
+            "none of the cluster's 2 nodes has a known price: ",
         ),
         ([node("n")], ("Pod",), "without Pods nothing can be priced"),
         (

@@ -142,6 +142,8 @@ def prepared(
     )
     if not any(node.price for node in priced):
         reason = f": {priced[0].name}: {priced[0].unknown}" if priced else ""
+        if len(priced) == 1:
+            raise Rejected(f"the price of the cluster's only node is not known{reason}")
         raise Rejected(f"none of the cluster's {len(priced):,} nodes has a known price{reason}")
     custom, faults = checked(document for document in cluster.documents if document.manifest["kind"] in _READ)
     pools = [document.manifest for document in custom if document.manifest["kind"] == "NodePool"]

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from nodesmith_cli.costs.savings.owners import NODESMITH
+from nodesmith_cli.costs.savings.report import whole_percent
 from nodesmith_cli.output.reporting.charts import Bar, bars, stack
 from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
 from nodesmith_cli.output.reporting.frame import (
@@ -40,8 +41,8 @@ def savings_page(report: Report) -> Html:
     reachable, bound = report["reachable"], report["lowerBound"]
     cards = [
         _card("Now", now, counted(now["nodes"], "node")),
-        _card("Reachable by moves", reachable, _saved(reachable)),
-        _card("Repacked today", best, _saved(best)),
+        _card("Reachable by moves", reachable, _saved(now, reachable)),
+        _card("Repacked today", best, _saved(now, best)),
         _card("Lower bound", bound, "no plan can cost less"),
     ]
     lead = (
@@ -56,8 +57,8 @@ def _card(name: str, report: Report, note: str) -> Card:
     return Card(name, _dollars(report["monthly"]), "/month", (note, f"${report['hourly']:,.2f}/hour"))
 
 
-def _saved(report: Report) -> str:
-    return f"saves {_dollars(report['savingMonthly'])} ({report['savingPercent']:.0f} %)"
+def _saved(now: Report, report: Report) -> str:
+    return f"saves {_dollars(report['savingMonthly'])} ({whole_percent(now, report)} %)"
 
 
 def _sections(report: Report) -> Iterator[Html]:

@@ -182,6 +182,11 @@ def _saving(now: float, then: float, nodes: int) -> Saving:
     }
 
 
+def whole_percent(now: Mapping[str, float], then: Mapping[str, float]) -> str:
+    """Return what prices save, in whole percent. It is not rounded from `savingPercent`, which is rounded itself."""
+    return f"{100 * (1 - then['hourly'] / now['hourly']) if now['hourly'] else 0:.0f}"
+
+
 def _estimated(nodes: Iterable[PricedNode]) -> float:
     return fsum(node.hourly_usd for node in nodes if node.price and node.price.estimated)
 
@@ -340,8 +345,9 @@ def _of_prices(analysis: Analysis, spot: str) -> list[str]:
         sentences.append("The fee of EKS Auto Mode for each instance is not included.")
     unknown = len(analysis.nodes) - len(analysis.priced)
     if unknown:
+        whose = "its" if unknown == 1 else "their"
         sentences.append(
-            f"In none of the figures: {counted(unknown, 'node')} of unknown price, and their pods."
+            f"In none of the figures: {counted(unknown, 'node')} of unknown price, and {whose} pods."
         )
     return sentences
 

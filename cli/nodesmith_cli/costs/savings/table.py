@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith_cli.costs.savings.owners import NODESMITH
+from nodesmith_cli.costs.savings.report import whole_percent
 from nodesmith_formats.wording import counted, printable
 
 Report = Mapping[str, Any]
@@ -58,7 +59,7 @@ def _headline(to: Console, report: Report) -> None:
             Text(name, style="bold"),
             f"{row['hourly']:,.2f}",
             f"{row['monthly']:,.0f}",
-            Text(f"{saved:,.0f} ({row['savingPercent']:.0f}%)", style="green") if saved is not None else "",
+            Text(f"{saved:,.0f} ({whole_percent(now, row)}%)", style="green") if saved is not None else "",
             str(row["nodes"]),
             _bar(share),
         )

@@ -25,6 +25,7 @@ from nodesmith_cli.costs.savings.analysis import Analysis, analysed, parsed_node
 from nodesmith_cli.costs.savings.capacity import Parts, families, workload_of
 from nodesmith_cli.costs.savings.fleet import with_accumulated_budgets
 from nodesmith_cli.costs.savings.reading import Cluster, Usage
+from nodesmith_cli.costs.savings.report import whole_percent
 from tests import builders
 from tests.builders import catalog
 from tests.objects.savingsclusters import (
@@ -147,6 +148,11 @@ def test_pods_that_no_nodepool_accepts_keep_their_nodes_at_their_price() -> None
     assert set(analysis.whole.kept) == {"special"}
     assert "pod default/bound" in analysis.whole.kept["special"]
     assert analysis.whole.hourly_usd >= 0.384
+
+
+def test_percent_are_rounded_once() -> None:
+    assert whole_percent({"hourly": 0.096}, {"hourly": 0.05132}) == "47", "46.54, of which 46.5 would give 46"
+    assert whole_percent({"hourly": 0.0}, {"hourly": 0.0}) == "0"
 
 
 def test_pods_without_a_node_are_counted_and_left_out() -> None:
