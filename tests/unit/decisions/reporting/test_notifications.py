@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,7 +44,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import InterruptionCause
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import PodTemplate, planned_pods
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.registration import Registration, read_registration, settings_of
@@ -170,12 +170,47 @@ def drifted(name: str, ago: timedelta) -> NodeClaim:
     return replace(claim, drift="NodeClassDrift", drifted_at=NOW - ago)
 
 
-def blocked(nodes: str, *claims: NodeClaim) -> list[Notification]:
+def blocked(
+    nodes: str, *claims: NodeClaim, others: Sequence[Mapping[str, Any]] = (), **known: Any
+) -> list[Notification]:
+    """Return what is notified with this budget and `others`; keywords are fields of the ledger."""
     pool = builders.nodepool_manifest()
-    pool["spec"]["disruption"] = {"budgets": [{"nodes": nodes}]}
+    pool["spec"]["disruption"] = {"budgets": [*([{"nodes": nodes}] if nodes else []), *others]}
     there = [builders.node(c.node_name, provider_id=c.provider_id, labels=builders.READY) for c in claims]
     seen = builders.snapshot(nodepools=(pool,), nodes=tuple(there))
-    return list(of_budgets(builders.ledger(claims=claims), seen, NOW))
+    return list(of_budgets(builders.ledger(claims=claims, **known), seen, NOW))
+
+
+def window(hour: int, duration: str, **fields: Any) -> dict[str, Any]:
+    """Return a budget that allows no disruption from an hour of each day on."""
+    return {"nodes": "0", "schedule": f"0 {hour} * * *", "duration": duration, **fields}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "others", "opens"),
+    [
+        ("0", [window(9, "8h")], None),
+        ("0", [window(9, "8h", reasons=["Empty"])], None),
+        ("", [window(9, "8h")], 17),
+        ("", [window(9, "8h"), window(16, "3h"), window(11, "2h", reasons=["Empty"])], 19),
+        ("", [window(0, "24h")], None),
+    ],
+    ids=["never", "for another reason", "at the end", "at the end of the last", "one follows another"],
+)
+def test_a_blocked_budget_says_when_time_alone_opens_it_for_drifted_nodes(
+    nodes: str, others: list[dict[str, Any]], opens: int | None
+) -> None:
+    (found,) = blocked(nodes, drifted("a", HOUR * 2), others=others)
+    expected = {} if opens is None else {"opensAt": f"2026-11-21T{opens}:00:00Z"}
+    document = found.document("r")
+    assert {key: document[key] for key in ("opensAt",) if key in document} == expected
+
+
+def test_while_disruption_is_paused_budgets_open_when_the_pause_ends() -> None:
+    for until, expected in ((None, None), (NOW + HOUR, NOW + HOUR)):
+        (found,) = blocked("1", drifted("a", HOUR * 2), paused=Pause(NOW - HOUR, "", until))
+        assert isinstance(found.detail, BudgetBlocked)
+        assert found.detail.opens_at == expected
 
 
 def test_a_budget_that_keeps_drifted_nodes_for_an_hour_is_notified_once_a_day() -> None:

@@ -198,6 +198,24 @@ def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
     return first_after(now, (*ends, rate_allows_from(pool, ledger, now)))
 
 
+def allows_from(
+    pool: NodePool, reason: str, ledger: Ledger, snapshot: Snapshot, now: datetime
+) -> datetime | None:
+    """Return when time alone allows a disruption for a reason, None if only a change does.
+
+    None also if that takes more than `_MOST_WINDOWS` beginnings and ends of windows.
+    """
+    pause_ends = ledger.paused.until if ledger.paused is not None else None
+    at = now
+    for _ in range(_MOST_WINDOWS):
+        boundary = next_boundary(pool.disruption.budgets, at)
+        later = first_after(at, (boundary, rate_allows_from(pool, ledger, at), pause_ends))
+        if later is None or remaining(pool, reason, ledger, (), snapshot, later) != 0:
+            return later
+        at = later
+    return None
+
+
 def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
     """Return when a NodePool that has reached its limit per hour may have another disruption, None if it has not."""
     hourly_limit, since = pool.disruption.most_an_hour, now - RATE_WINDOW

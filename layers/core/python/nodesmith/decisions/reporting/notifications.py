@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.budgets import opens_at, remaining
+from nodesmith.decisions.budgets import allows_from, remaining
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.problems import shortened
 from nodesmith.model.apimachinery.times import format_time
@@ -86,7 +86,7 @@ class InterruptionServed:
 
 @dataclass(frozen=True, slots=True)
 class BudgetBlocked:
-    """For an hour nodes of a NodePool have drifted, and its disruption budgets allow none of them to be replaced."""
+    """For an hour nodes of a NodePool have drifted, and its disruption budgets or a pause allow none to be replaced."""
 
     node_pool: str = _about("the NodePool")
     reason: str = _about("why nodes are to be replaced: Drifted")
@@ -310,7 +310,7 @@ def of_budgets(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Iterator[No
         if since is None or now - since < BLOCKED_AFTER:
             continue
         if remaining(pool, Reason.DRIFTED, ledger, (), snapshot, now) == 0:
-            yield _blocked(pool, drifted, since, ledger, snapshot.cluster, now)
+            yield _blocked(pool, drifted, since, ledger, snapshot, now)
 
 
 def _since(claim: NodeClaim) -> datetime | None:
@@ -318,7 +318,12 @@ def _since(claim: NodeClaim) -> datetime | None:
 
 
 def _blocked(
-    pool: NodePool, drifted: Sequence[NodeClaim], since: datetime, ledger: Ledger, cluster: str, now: datetime
+    pool: NodePool,
+    drifted: Sequence[NodeClaim],
+    since: datetime,
+    ledger: Ledger,
+    snapshot: Snapshot,
+    now: datetime,
 ) -> Notification:
     detail = BudgetBlocked(
         node_pool=pool.name,
@@ -326,9 +331,9 @@ def _blocked(
         since=since,
         node_count=len(drifted),
         node_claims=tuple(sorted(claim.name for claim in drifted)),
-        opens_at=opens_at(pool, ledger, now),
+        opens_at=allows_from(pool, Reason.DRIFTED, ledger, snapshot, now),
     )
-    return Notification(cluster, now, f"{pool.name} {now:%Y-%m-%d}", detail)
+    return Notification(snapshot.cluster, now, f"{pool.name} {now:%Y-%m-%d}", detail)
 
 
 def of_spending(usages: Iterable[Usage], cluster: str, now: datetime) -> Iterator[Notification]:
