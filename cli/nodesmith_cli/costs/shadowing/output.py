@@ -76,10 +76,12 @@ def sentences(report: Report) -> Iterator[str]:
     """Yield the result in words."""
     total, spans = report["total"], counted(len(report["days"]), "day")
     actual, ours = total["actual"]["usd"], total["nodesmith"]["usd"]
-    percent = f" ({100 * (1 - ours / actual):.1f} %)" if actual else ""
+    percent = f" ({abs(100 * (1 - ours / actual)):.1f} %)" if actual else ""
+    saved = actual - ours
+    compared = f"saves ${saved:,.2f}{percent}" if saved >= 0 else f"is ${-saved:,.2f}{percent} more"
     yield (
         f"In {spans} ({total['observedHours']:,.1f} hours observed) the cluster cost ${actual:,.2f}. "
-        f"nodesmith's shadow cost ${ours:,.2f}, which saves ${actual - ours:,.2f}{percent}."
+        f"nodesmith's shadow cost ${ours:,.2f}, which {compared}."
     )
     bound = total["nodesmith"]["lowerBoundUsd"]
     if bound is not None:
@@ -118,8 +120,10 @@ def show(console: Console, report: Report) -> None:
 
 
 def _effect(effect: Report) -> str:
+    saved = effect["savingUsd"]
+    compared = f"saving ${saved:,.2f}" if saved >= 0 else f"${-saved:,.2f} more"
     return (
-        f"shadow ${effect['usd']:,.2f}, saving ${effect['savingUsd']:,.2f}, {effect['pendingSeconds']:,} s pending,"
+        f"shadow ${effect['usd']:,.2f}, {compared}, {effect['pendingSeconds']:,} s pending,"
         f" {counted(effect['evictions'], 'eviction')}"
     )
 

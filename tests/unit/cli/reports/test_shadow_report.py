@@ -23,7 +23,7 @@ from nodesmith.model.costs.shadow import (
     write_shadow,
 )
 from nodesmith_cli.costs.shadowing.command import print_shadow, stored_shadow
-from nodesmith_cli.costs.shadowing.output import page
+from nodesmith_cli.costs.shadowing.output import page, sentences
 from nodesmith_cli.costs.shadowing.placements import checked
 from nodesmith_cli.costs.shadowing.report import report
 from tests.fakes.blobs import FakeBlobs
@@ -71,6 +71,17 @@ def test_each_day_is_shown_with_both_sides_and_the_bound() -> None:
     assert (day["actual"]["nodes"], day["nodesmith"]["nodes"], day["unpricedNodes"]) == (10, 8, 0.5)
     assert written["total"]["actual"]["evictions"] == 96
     assert written["agreement"]["differencePercent"] == pytest.approx(1.0)
+
+
+def test_a_shadow_that_costs_more_is_said_to() -> None:
+    written = report(shadow(), days=2)
+    dear = dict(written["total"], nodesmith={**written["total"]["nodesmith"], "usd": 50.4})
+    cheaper, *_ = sentences(written)
+    dearer, *_ = sentences({**written, "total": dear})
+    assert cheaper.endswith(
+        "the cluster cost $48.00. nodesmith's shadow cost $36.00, which saves $12.00 (25.0 %)."
+    )
+    assert dearer.endswith("nodesmith's shadow cost $50.40, which is $2.40 (5.0 %) more.")
 
 
 def test_every_assumption_says_what_depends_on_it() -> None:
