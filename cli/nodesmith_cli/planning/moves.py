@@ -163,10 +163,12 @@ def _summary(to: Console, report: Mapping[str, Any]) -> None:
             f"{counted(len(report['moves']), 'move')}: {counted(going, 'node')} replaced by {coming},"
             f" {counted(pods, 'pod')} to restart"
         )
+        yearly, share = report["savingYearly"], saving / before if before else 0.0
+        amounts = f"{mark}${abs(saving):.4f}/hour, {mark}${abs(yearly):,.0f} a year ({abs(share):.0%})"
         to.print(
-            f"saves {mark}${saving:.4f}/hour, {mark}${report['savingYearly']:,.0f} a year"
-            f" ({saving / before if before else 0:.0%}), at an eviction cost of {report['evictionCost']:g}",
-            style="green",
+            f"{'saves' if saving >= 0 else 'costs'} {amounts}{'' if saving >= 0 else ' more'}, at an eviction cost of"
+            f" {report['evictionCost']:g}",
+            style="green" if saving >= 0 else "yellow",
         )
     if report["priceEstimated"] or report["savingEstimated"]:
         to.print(ESTIMATE, style="dim")

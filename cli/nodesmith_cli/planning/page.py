@@ -166,13 +166,13 @@ def moves_page(report: Report, now: datetime) -> Html:
             "After the moves",
             after_mark + money(before - saving),
             "/hour",
-            (f"{saving / before if before else 0:.0%} less",),
+            (f"{abs(saving) / before if before else 0:.0%} {'less' if saving >= 0 else 'more'}",),
         ),
         Card(
-            "Saved",
-            f"{saving_mark}${report['savingYearly']:,.0f}",
+            "Saved" if saving >= 0 else "Added",
+            f"{saving_mark}${abs(report['savingYearly']):,.0f}",
             "/year",
-            (f"{saving_mark}{money(saving)}/hour",),
+            (f"{saving_mark}{money(abs(saving))}/hour",),
         ),
         Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {report['evictionCost']:g}",)),
     ]
@@ -191,8 +191,9 @@ def _moves(moves: list[Report]) -> Html:
         removed.append(Box(f"from-{n}", _kinds(move["sources"]), (move["reason"],), weight))
         new = move["replacements"]
         sold = new[0]["capacityType"] if new else "other"
-        saved = estimate_mark(move["savingEstimated"]) + money(move["savingHourly"])
-        note = f"saves {saved}/h, {counted(len(move['destinations']), 'pod')} to restart"
+        saved, mark = move["savingHourly"], estimate_mark(move["savingEstimated"])
+        compared = f"saves {mark}{money(saved)}/h" if saved >= 0 else f"costs {mark}{money(-saved)}/h more"
+        note = f"{compared}, {counted(len(move['destinations']), 'pod')} to restart"
         launched.append(Box(f"to-{n}", _kinds(new) or "existing nodes", (note,), weight, sold))
         links.append(Link(f"from-{n}", f"to-{n}", weight))
     title = "Nodes that would be replaced"

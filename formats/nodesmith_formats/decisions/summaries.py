@@ -23,7 +23,8 @@ def summary(record: Mapping[str, Any]) -> str:
     parts += [f"{stuck} not placed"] * bool(stuck)
     if "moves" in plan:
         saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
-        return f"{counted(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
+        compared = f"saving ${saving:.4f}/hour" if saving >= 0 else f"${-saving:.4f}/hour more"
+        return f"{counted(len(plan['moves']), 'move')}, {compared}"
     return "; ".join(parts) or "nothing to do"
 
 
