@@ -29,6 +29,7 @@ from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limit_report
 from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_report
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
+from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_formats.wording import span
 
 FINE, FOUND = 0, 1
@@ -170,10 +171,4 @@ def _forwarder(
 
 def is_running(inspection: Inspection) -> bool:
     """Return whether a pod of the forwarder is ready."""
-    pods = forwarders_pods(inspection.server)
-    conditions = [
-        condition for pod in pods for condition in (pod.get("status") or {}).get("conditions") or ()
-    ]
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
-    )
+    return any(is_true(pod, "Ready") for pod in forwarders_pods(inspection.server))

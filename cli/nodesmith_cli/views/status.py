@@ -30,7 +30,7 @@ from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
-from nodesmith_formats.kubernetes.objects import name_of, namespace_of
+from nodesmith_formats.kubernetes.objects import condition_of, name_of, namespace_of
 from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, span
 
@@ -187,8 +187,7 @@ def _limits(snapshot: Snapshot) -> Iterator[str]:
 def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
     for overlay in overlays:
-        conditions = (overlay.get("status") or {}).get("conditions") or ()
-        validation: Report = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        validation = condition_of(overlay, "ValidationSucceeded") or {}
         if validation.get("status") == "False":
             yield name_of(overlay), f"{validation.get('reason')}: {validation.get('message')}"
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith_formats.kubernetes.objects import pod_key
+from nodesmith_formats.kubernetes.objects import condition_of, pod_key
 
 View = Mapping[str, Any]
 
@@ -81,8 +81,7 @@ def reference(manifest: View) -> str:
 
 def condition(manifest: View | None, kind: str) -> View:
     """Return a status condition, or an empty one if there is none."""
-    conditions = ((manifest or {}).get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if c.get("type") == kind), {})
+    return condition_of(manifest or {}, kind) or {}
 
 
 def milestones(before: View | None, after: View | None) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 
+from nodesmith_formats.kubernetes.objects import is_true
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.systems.system import CLUSTER, Manifest
 from tests.objects.manifests import budget, nodeclass, nodepool, replicaset, requirement, taking
@@ -67,9 +68,7 @@ class Turnover:
         """Record a change of a pod."""
         app, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
         pods = self.ready.setdefault(app, {})
-        conditions = pod["status"].get("conditions") or ()
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        is_up = ready and not gone and "deletionTimestamp" not in pod["metadata"]
+        is_up = is_true(pod, "Ready") and not gone and "deletionTimestamp" not in pod["metadata"]
         was_up = pods.get(name, False)
         if is_up != was_up:
             (self.came if is_up else self.ended).setdefault(app, []).append(now)

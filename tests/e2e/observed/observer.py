@@ -120,11 +120,6 @@ def _is_of(claim: str, pool: str) -> bool:
     return claim.rpartition("-")[0] == pool
 
 
-def is_true(claim: Manifest, kind: str) -> bool:
-    """Return whether a claim's condition is True."""
-    return bool(condition(claim, kind).get("status") == "True")
-
-
 @contextmanager
 def observing(system: System) -> Iterator[Observer]:
     """Observe a cluster for the duration of the block."""

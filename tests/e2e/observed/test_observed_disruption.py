@@ -16,8 +16,9 @@ import pytest
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR
+from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_local.runs.timeline import condition
-from tests.e2e.observed.observer import Observer, is_true, observing
+from tests.e2e.observed.observer import Observer, observing
 from tests.e2e.systems.system import CLUSTER, HURRIED, System
 from tests.objects.manifests import Manifest, budget, deployment, nodeclass, nodepool, pod, requirement
 

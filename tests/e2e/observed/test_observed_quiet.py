@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
-from tests.e2e.observed.observer import Observer, is_true, observing
+from tests.e2e.observed.observer import Observer, observing
 from tests.e2e.systems.system import CLUSTER, System
 from tests.objects.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 

@@ -24,6 +24,7 @@ from nodesmith_cli.connecting.reading.cluster import PODS, forwarders_pods
 from nodesmith_cli.connecting.request import NODE_POLICIES
 from nodesmith_cli.connecting.steps import actions
 from nodesmith_cli.connecting.steps.connect import policy_arn
+from nodesmith_formats.kubernetes.objects import is_true
 
 TRUST = {
     "Version": "2012-10-17",
@@ -261,17 +262,9 @@ def replace_pods(server: Applier) -> None:
 
 def _wait_until_served(server: Applier, crd: Mapping[str, Any], sleep: Callable[[float], None]) -> None:
     waited = 0.0
-    while not _is_established(server.get(path_of(crd))):
+    while not is_true(server.get(path_of(crd)) or {}, "Established"):
         if waited >= _CRD_SECONDS:
             name = crd["metadata"]["name"]
             raise Transient(f"{CRD}/{name}: the API server does not serve it yet: run the command again")
         sleep(1.0)
         waited += 1.0
-
-
-def _is_established(crd: Mapping[str, Any] | None) -> bool:
-    conditions = ((crd or {}).get("status") or {}).get("conditions") or ()
-    return any(
-        condition.get("type") == "Established" and condition.get("status") == "True"
-        for condition in conditions
-    )

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from nodesmith.decisions.takeover import shown_standby
 from nodesmith.decisions.termination.evictions import Allowances, refuses_disruption
@@ -22,7 +21,7 @@ from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_cli.sharing.ownership import Manifest
-from nodesmith_formats.kubernetes.objects import name_of
+from nodesmith_formats.kubernetes.objects import condition_of, name_of
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.wording import counted, some
 
@@ -171,10 +170,7 @@ def _placed(
 
 def _unready(pool: Manifest) -> str:
     """Return why a NodePool buys nothing, or an empty string."""
-    conditions = (pool.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next(
-        (condition for condition in conditions if condition.get("type") == "Ready"), {}
-    )
+    ready = condition_of(pool, "Ready") or {}
     if ready.get("status") == "True":
         return ""
     return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")[:MOST]

@@ -191,14 +191,6 @@ def cordoned_for(node: Manifest) -> str:
     return str((node["metadata"].get("annotations") or {}).get(CORDONED_FOR) or "")
 
 
-def is_ready(node: Manifest) -> bool:
-    """Return whether a node is Ready."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
-    )
-
-
 def _arguments(spec: Mapping[str, Any]) -> Iterator[str]:
     pod = (spec.get("template") or {}).get("spec") or {}
     for container in pod.get("containers") or ():

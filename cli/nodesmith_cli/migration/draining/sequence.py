@@ -20,7 +20,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.migration.draining.assessment import GroupAssessment, nodes_of
 from nodesmith_cli.migration.draining.evictions import Progress, by_node, looked_at
 from nodesmith_cli.migration.draining.groups import Before, NodeGroup, Size
-from nodesmith_cli.migration.draining.objects import cordoned_for, is_cordoned, is_ready
+from nodesmith_cli.migration.draining.objects import cordoned_for, is_cordoned
 from nodesmith_cli.migration.draining.running import (
     POLL,
     SHOWN,
@@ -34,7 +34,7 @@ from nodesmith_cli.migration.draining.running import (
     with_retries,
 )
 from nodesmith_cli.sharing.ownership import Manifest
-from nodesmith_formats.kubernetes.objects import name_of
+from nodesmith_formats.kubernetes.objects import is_true, name_of
 from nodesmith_formats.wording import counted, some
 
 
@@ -233,7 +233,7 @@ def _ready(run: Drain, name: str) -> int:
     group = run.groups.read(name)
     nodes = nodes_of(group, run.objects.nodes())
     return group.weight_of(
-        instance for instance, node in nodes.items() if is_ready(node) and not cordoned_for(node)
+        instance for instance, node in nodes.items() if is_true(node, "Ready") and not cordoned_for(node)
     )
 
 
