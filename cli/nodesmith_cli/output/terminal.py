@@ -71,14 +71,14 @@ def gauge(used: int, room: int, width: int) -> Text:
     )
 
 
-def bar(used: int, room: int, width: int) -> Text:
+def bar(used: float, room: float, width: int) -> Text:
     """Return a bar of `width` characters, filled by the share that is used."""
     from rich.text import Text
 
-    filled = round(width * min(1.0, fraction(used, room)))
+    filled = round(width * min(1.0, max(0.0, fraction(used, room))))
     return Text.assemble((_FULL * filled, "cyan"), (_EMPTY * (width - filled), "dim"))
 
 
-def fraction(used: int, room: int) -> float:
+def fraction(used: float, room: float) -> float:
     """Return the share that is used; 0 of no room."""
     return used / room if room else 0.0

@@ -22,7 +22,7 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.moves import Reason
 from nodesmith_cli.output.terminal import ESTIMATE, price_text
 from nodesmith_cli.planning.report import plan_json
-from nodesmith_cli.planning.table import plain_table
+from nodesmith_cli.planning.table import add_rest, plain_table
 from nodesmith_formats.prices import HOURS_A_YEAR, Price, estimate_mark
 from nodesmith_formats.wording import counted
 
@@ -235,6 +235,5 @@ def _kept_table(kept: Iterable[Mapping[str, str]], most: int) -> Table:
     for (rule, on, message), names in ordered[:most]:
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         table.add_row(f"{len(names):,}", Text(names[0] + more, style="yellow"), f"{rule} ({on}): {message}")
-    if len(ordered) > most:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[most:]):,} more: see -o json")
+    add_rest(table, sum(len(names) for _, names in ordered[most:]))
     return table

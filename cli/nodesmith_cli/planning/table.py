@@ -160,9 +160,7 @@ def _nodes(
         alike.setdefault(key, []).append(node)
     for group in list(alike.values())[:most]:
         table.add_row(*_node_row(group, room, bar))
-    remaining = list(alike.values())[most:]
-    if remaining:
-        table.add_row(f"and {sum(map(len, remaining)):,} more: see -o json")
+    add_rest(table, sum(map(len, list(alike.values())[most:])))
     return table
 
 
@@ -191,8 +189,7 @@ def _existing(existing: Sequence[Mapping[str, Any]], most: int) -> Table:
     table = plain_table("existing", "pods", "")
     for entry in existing[:most]:
         table.add_row(entry["node"], str(len(entry["pods"])), some(entry["pods"], _NAMES))
-    if len(existing) > most:
-        table.add_row(f"and {len(existing) - most:,} more: see -o json")
+    add_rest(table, len(existing) - most)
     return table
 
 
@@ -208,9 +205,14 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]], most: int) -> Table:
         if fix:
             text.append(f"\n→ {fix}", style="green")
         table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), text)
-    if len(ordered) > most:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[most:]):,} more: see -o json")
+    add_rest(table, sum(len(names) for _, names in ordered[most:]))
     return table
+
+
+def add_rest(table: Table, number: int) -> None:
+    """Add a row that counts what a table leaves out, if there is anything."""
+    if number > 0:
+        table.add_row(f"and {number:,} more: see -o json")
 
 
 _SENTENCES = frozenset({"why", "reason", "removed", "launched"})
@@ -225,6 +227,6 @@ def plain_table(*titles: str) -> Table:
         table.add_column(
             title,
             justify="right" if right else "left",
-            no_wrap=title not in {"why", "reason", "removed", "launched"},
+            no_wrap=title not in _SENTENCES,
         )
     return table

@@ -27,7 +27,7 @@ from nodesmith_local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_local.controlplane.process import Died
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
-from tests.objects.manifests import budget
+from tests.objects.manifests import budget, deployment
 from tests.patience import eventually, patient
 
 Json = dict[str, Any]
@@ -82,22 +82,6 @@ def node(name: str) -> Json:
             "allocatable": offered,
             "conditions": [ready],
             "addresses": [{"type": "InternalIP", "address": "10.1.2.3"}],
-        },
-    }
-
-
-def deployment(app: str, replicas: int) -> Json:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": app},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": app}},
-            "template": {
-                "metadata": {"labels": {"app": app}},
-                "spec": {"containers": [{"name": "c", "image": "i"}]},
-            },
         },
     }
 

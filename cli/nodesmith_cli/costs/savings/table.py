@@ -11,12 +11,12 @@ from rich.text import Text
 
 from nodesmith_cli.costs.savings.owners import NODESMITH
 from nodesmith_cli.costs.savings.report import whole_percent
+from nodesmith_cli.output.terminal import bar, fraction
 from nodesmith_formats.wording import counted, printable
 
 Report = Mapping[str, Any]
 WIDTH = 80
 _BAR = 16
-_FULL, _EMPTY = "█", "░"
 _ROWS = 5
 
 
@@ -54,18 +54,17 @@ def _headline(to: Console, report: Report) -> None:
     table = _plain("", ">$/hour", ">$/month", ">saves/month", ">nodes", "")
     for name, row in rows:
         saved = row.get("savingMonthly")
-        share = row["hourly"] / now["hourly"] if now["hourly"] else 0.0
         table.add_row(
             Text(name, style="bold"),
             f"{row['hourly']:,.2f}",
             f"{row['monthly']:,.0f}",
             Text(f"{saved:,.0f} ({whole_percent(now, row)}%)", style="green") if saved is not None else "",
             str(row["nodes"]),
-            _bar(share),
+            bar(row["hourly"], now["hourly"], _BAR),
         )
     bound = report["lowerBound"]
-    share = bound["hourly"] / now["hourly"] if now["hourly"] else 0.0
-    table.add_row("lower bound", f"{bound['hourly']:,.2f}", f"{bound['monthly']:,.0f}", "", "", _bar(share))
+    share = bar(bound["hourly"], now["hourly"], _BAR)
+    table.add_row("lower bound", f"{bound['hourly']:,.2f}", f"{bound['monthly']:,.0f}", "", "", share)
     to.print(table)
     _notes(to, report)
 
@@ -145,8 +144,8 @@ def _spending(spending: Report, whole: float) -> Table:
     table = _plain("", ">$/month", ">share", "")
     for key, name in names.items():
         if spending[key]:
-            share = spending[key] / whole if whole else 0.0
-            table.add_row(name, _usd(spending[key]), f"{share:.0%}", _bar(share))
+            share = fraction(spending[key], whole)
+            table.add_row(name, _usd(spending[key]), f"{share:.0%}", bar(spending[key], whole, _BAR))
     return table
 
 
@@ -314,8 +313,3 @@ def _line(text: str) -> Text:
 
 def _usd(amount: float) -> str:
     return f"{amount:,.0f}" if abs(amount) >= 10 or not amount else f"{amount:,.2f}"
-
-
-def _bar(share: float) -> Text:
-    filled = round(_BAR * min(1.0, max(0.0, share)))
-    return Text.assemble((_FULL * filled, "cyan"), (_EMPTY * (_BAR - filled), "dim"))

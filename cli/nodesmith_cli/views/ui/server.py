@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flask import Flask, Response, abort, redirect, render_template, request, url_for
+from jinja2 import StrictUndefined
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, default_exceptions
 
 from nodesmith import __version__
@@ -71,7 +72,7 @@ def make_app(site: Site) -> Flask:
     app.jinja_env.globals.update(
         navigation=NAVIGATION, version=__version__, url=link, self_url=lambda: link(*_present(), **_query())
     )
-    app.jinja_env.undefined = wording.Strict
+    app.jinja_env.undefined = StrictUndefined
     app.before_request(lambda: _check(site.gate))
     app.after_request(_with_headers)
     for code in default_exceptions:

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from jinja2 import StrictUndefined
 from markupsafe import Markup
 
 from nodesmith_cli.views.top.rows import duration
 from nodesmith_formats.prices import HOURS_A_MONTH
 from nodesmith_formats.wording import counted, printable
 
-Strict = StrictUndefined
 LONGEST = 300
 """Characters of a text that are shown. Names in a cluster are written by its users, who may be hostile."""
 _GIB = 2**30
@@ -84,11 +82,6 @@ def moment(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else ""
 
 
-def of(number: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return counted(number, noun)
-
-
 def pos(share: float) -> str:
     """Return a position or size in percent, for SVG."""
     return f"{share:.3f}%"
@@ -107,7 +100,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "gib": gib,
     "clock": clock,
     "moment": moment,
-    "of": of,
+    "of": counted,
     "pos": pos,
     "span": duration,
     "markup": markup,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.builders import anti_affinity, expression, node_affinity, nodepool_manifest, spread
-from tests.objects import foreign
+from tests.objects import foreign, manifests
 from tests.processes.plancommand import Ran, Run, kwok, plan_command, written
 from tests.samples import sampled
 
@@ -56,14 +56,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 
 def pod(name: str, cpu: str = "1", memory: str = "1Gi", app: str = "", **spec: Any) -> Manifest:
-    requests = {"cpu": cpu, "memory": memory}
-    container = {"name": "c", "image": "x", "resources": {"requests": requests}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": app or name}},
-        "spec": {"containers": [container], **spec},
-    }
+    return manifests.pod(name, cpu, memory, labels={"app": app or name}, **spec)
 
 
 def near(*apps: str, key: str = HOSTNAME) -> Manifest:
