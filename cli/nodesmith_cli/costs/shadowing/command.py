@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -14,10 +13,10 @@ from nodesmith_cli.costs.shadowing.output import as_csv, page, show
 from nodesmith_cli.costs.shadowing.report import report
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.reporting.delivery import deliver
 from nodesmith_cli.output.terminal import console
 
 OK = 0
-PAGE = "nodesmith-shadow.html"
 """The file that `-o html` writes if standard output is a terminal."""
 
 
@@ -72,10 +71,7 @@ def _print(shadow_report: dict[str, Any], output: str) -> None:
             print_data(shadow_report, output, "shadow")
         case "csv":
             sys.stdout.write(as_csv(shadow_report))
-        case "html" if sys.stdout.isatty():
-            Path(PAGE).write_text(page(shadow_report), encoding="utf-8")
-            print(f"written to {PAGE}")
         case "html":
-            sys.stdout.write(page(shadow_report))
+            deliver(page(shadow_report), "shadow")
         case _:
             show(console(), shadow_report)

@@ -20,6 +20,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.access.awsclients import aws_client
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.reporting.delivery import deliver
 from nodesmith_cli.output.terminal import console
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.running import node_settings
@@ -38,7 +39,6 @@ from nodesmith_local.simulation.sides import Outcome, simulate
 from nodesmith_local.simulation.trace import Chances, Trace
 
 OK = 0
-PAGE = "nodesmith-simulate.html"
 _SHOWN = 10
 _MOST_ERROR = 2000
 
@@ -109,7 +109,7 @@ def run(request: SimulateRequest, output: str) -> int:
         side.print(printable(line), style="yellow")
     if len(written["notes"]) > _SHOWN:
         side.print(f"and {len(written['notes']) - _SHOWN} more: see -o json", style="yellow")
-    _print(written, output, side)
+    _print(written, output)
     return OK
 
 
@@ -238,20 +238,14 @@ def _share_of(side: Console, what: str) -> Iterator[Callable[[float], None]]:
         yield on_progress
 
 
-def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
+def _print(written: Mapping[str, Any], output: str) -> None:
     match output:
         case "json":
             print_data(written, output, "simulation")
         case "csv":
             sys.stdout.write(as_csv(written))
-        case "html" if sys.stdout.isatty():
-            try:
-                Path(PAGE).write_text(page(written), encoding="utf-8")
-            except OSError as error:
-                raise Rejected(f"{PAGE}: cannot be written: {error.strerror}") from None
-            side.print(f"written to {PAGE}")
         case "html":
-            sys.stdout.write(page(written))
+            deliver(page(written), "simulate")
         case _:
             show(console(), written)
 

@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,21 @@ def test_csv_has_a_line_for_each_day_and_side(capsys: pytest.CaptureFixture[str]
     assert lines[1]["side"] == "nodesmith"
     assert float(lines[1]["usd"]) == 18
     assert lines[0]["lowerBoundUsd"] == ""
+
+
+def test_on_a_terminal_html_goes_to_a_file_and_one_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert print_shadow(shadow(), 14, "html") == 0
+    file = tmp_path / "nodesmith-shadow.html"
+    assert file.read_text(encoding="utf-8") == page(report(shadow(), days=14))
+    assert "written to nodesmith-shadow.html" in capsys.readouterr().err
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(Rejected, match=r"nodesmith-shadow\.html: cannot be written"):
+        print_shadow(shadow(), 14, "html")
 
 
 def test_html_is_one_file_without_requests_and_escapes_what_users_wrote() -> None:
