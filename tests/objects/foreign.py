@@ -13,6 +13,7 @@ from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZE
 from nodesmith.model.apimachinery.times import format_time
 from tests import builders
 from tests.builders import NOW, ZONES
+from tests.objects.manifests import owned_by
 
 Manifest = dict[str, Any]
 AUTO_MODE, KARPENTER = "eks.amazonaws.com", "karpenter.k8s.aws"
@@ -80,15 +81,7 @@ def nodeclaim(
             "finalizers": [TERMINATION_FINALIZER],
             "labels": {"karpenter.sh/nodepool": pool, label: "default"},
             "annotations": {"karpenter.sh/nodepool-hash-version": "v3"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "karpenter.sh/v1",
-                    "kind": "NodePool",
-                    "name": pool,
-                    "uid": f"uid-{pool}",
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owned_by("NodePool", pool, f"uid-{pool}")],
         },
         "spec": {
             "expireAfter": "336h",

@@ -81,6 +81,17 @@ def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -
     return _workload("apps/v1", "DaemonSet", name, cpu, memory, everywhere, {})
 
 
+def owned_by(kind: str, name: str, uid: str) -> Manifest:
+    """Return the reference to the NodePool or NodeClaim that owns an object."""
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "blockOwnerDeletion": True,
+    }
+
+
 def budget(app: str, name: str = "", **spec: Any) -> Manifest:
     """Return a PodDisruptionBudget for an app's pods, by default with the app's name."""
     return {

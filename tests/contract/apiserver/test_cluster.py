@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from tests import builders
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there
-from tests.objects.manifests import nodepool
+from tests.objects.manifests import nodepool, owned_by
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 SLOW = {"key": "slow", "effect": "NoSchedule", "value": "yes"}
@@ -119,13 +119,8 @@ def test_registering_a_node_sets_its_nodeclaim_as_owner_if_that_exists(world: Wo
     world.cluster.apply_nodeclaim(a_claim())
     assert world.cluster.register_node("n1", patch)
     (owner,) = there(world, "Node", "n1")["metadata"]["ownerReferences"]
-    assert owner == {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "name": "default-abc",
-        "uid": there(world, "NodeClaim", "default-abc")["metadata"]["uid"],
-        "blockOwnerDeletion": True,
-    }
+    uid = there(world, "NodeClaim", "default-abc")["metadata"]["uid"]
+    assert owner == owned_by("NodeClaim", "default-abc", uid)
     before = there(world, "Node", "n1")
     assert world.cluster.register_node("n1", patch)
     assert there(world, "Node", "n1") == before

@@ -37,7 +37,7 @@ from tests.e2e.incluster.site import kwok_node
 from tests.e2e.systems.region import REGION
 from tests.e2e.systems.system import CLUSTER, HURRIED, System
 from tests.objects.foreign import karpenters_deployment
-from tests.objects.manifests import deployment, nodeclass, nodepool, requirement
+from tests.objects.manifests import deployment, nodeclass, nodepool, owned_by, requirement
 
 pytestmark = pytest.mark.slow  # tests/integration/resilience/test_takeovers.py covers the steps, with crashes
 
@@ -188,15 +188,7 @@ def launch(system: System, name: str) -> None:
                 NODECLASS_HASH: class_hash.hash_in(cluster.ca_bundle),
                 f"{NODECLASS_HASH}-version": NODECLASS_HASH_VERSION,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": "karpenter.sh/v1",
-                    "kind": "NodePool",
-                    "name": "default",
-                    "uid": pool["metadata"]["uid"],
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owned_by("NodePool", "default", pool["metadata"]["uid"])],
         },
         "spec": {**pool["spec"]["template"]["spec"], "resources": {"requests": {"cpu": "1200m"}}},
     }
@@ -219,15 +211,7 @@ def launch(system: System, name: str) -> None:
     node = kwok_node(dns, **size)
     node["metadata"]["labels"] |= {**own, labels.REGISTERED: "true", labels.INITIALIZED: "true"}
     node["metadata"]["finalizers"] = [labels.TERMINATION_FINALIZER]
-    node["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": "karpenter.sh/v1",
-            "kind": "NodeClaim",
-            "name": name,
-            "uid": created["metadata"]["uid"],
-            "blockOwnerDeletion": True,
-        }
-    ]
+    node["metadata"]["ownerReferences"] = [owned_by("NodeClaim", name, created["metadata"]["uid"])]
     objects.create("nodes", {**node, "spec": {"providerID": provider}})
 
 

@@ -23,6 +23,7 @@ from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
 from tests.e2e.deployment.policies import wait_for_policies
+from tests.objects.manifests import owned_by
 from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
@@ -124,13 +125,7 @@ def test_a_node_with_a_blocking_owner_can_be_held_deleted_and_released(
     put_node(plane, "i-2")
     writer.apply_nodeclaim(a_claim())
     claim = plane.objects.get("nodeclaims", "default-abc")
-    owner = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "name": "default-abc",
-        "uid": claim["metadata"]["uid"],
-        "blockOwnerDeletion": True,
-    }
+    owner = owned_by("NodeClaim", "default-abc", claim["metadata"]["uid"])
     provider_id = "aws:///us-east-1a/i-2"
     plane.objects.patch("nodes", "i-2", {"metadata": {"ownerReferences": [owner]}})
     patch = NodePatch({}, provider_id=provider_id, add_finalizers=(TERMINATION_FINALIZER,))

@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.times import parse_time
 from tests.e2e.conftest import Figures
 from tests.e2e.observed.observing import pool_of
 from tests.e2e.systems.system import CLUSTER, Manifest, System
-from tests.objects.manifests import deployment, nodeclass, requirement, taking
+from tests.objects.manifests import deployment, nodeclass, owned_by, requirement, taking
 from tests.patience import patient
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
@@ -88,13 +88,7 @@ def test_a_node_whose_nodeclaim_is_removed_by_force_is_deleted_by_kubernetes_and
     web = taking(of_team("owned", terminationGracePeriodSeconds=30), start_seconds=1, stop_seconds=3)
     claim, node = running(shared, "owned", pool_of("owned", ONE_SIZE, ON_DEMAND), web)
     name, node_name = claim["metadata"]["name"], node["metadata"]["name"]
-    expected = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "name": name,
-        "uid": claim["metadata"]["uid"],
-        "blockOwnerDeletion": True,
-    }
+    expected = owned_by("NodeClaim", name, claim["metadata"]["uid"])
     assert node["metadata"]["ownerReferences"] == [expected]
 
     def owners() -> object:

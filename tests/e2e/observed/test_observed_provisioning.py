@@ -17,7 +17,16 @@ from nodesmith_cli.main import app
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.observed.observing import claims_of, event_of, events_on, pool_of, the_claim
 from tests.e2e.systems.system import CLUSTER, System
-from tests.objects.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
+from tests.objects.manifests import (
+    Manifest,
+    daemonset,
+    deployment,
+    nodeclass,
+    owned_by,
+    pod,
+    requirement,
+    taint,
+)
 
 NOWHERE = "c6a.4xlarge"
 SHARED = {"no_capacity": [NOWHERE]}
@@ -81,15 +90,7 @@ def test_a_nodeclaim_has_every_field_that_karpenter_writes(shared: System) -> No
     assert metadata["generateName"] == "shape-"
     assert metadata["name"].startswith("shape-")
     assert metadata["finalizers"] == ["karpenter.sh/termination"]
-    assert metadata["ownerReferences"] == [
-        {
-            "apiVersion": "karpenter.sh/v1",
-            "kind": "NodePool",
-            "name": "shape",
-            "uid": owner["uid"],
-            "blockOwnerDeletion": True,
-        }
-    ]
+    assert metadata["ownerReferences"] == [owned_by("NodePool", "shape", owner["uid"])]
     hashes = stated(metadata)
     assert hashes == stated(owner) | stated(
         system.cluster.objects.get("ec2nodeclasses", "default")["metadata"]
