@@ -20,6 +20,8 @@ from nodesmith_cli.access.preconditions import (
 )
 from nodesmith_cli.commands.options import (
     DataOutputOption,
+    FilesArgument,
+    FilesOption,
     KeepOption,
     NoCapacityOption,
     PageOutputOption,
@@ -61,11 +63,8 @@ def demo_command(
 
 @local_app.command("run")
 def local_run(
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
+    files: FilesOption = None,
+    more: FilesArgument = None,
     region: RegionOption = "",
     longest: Annotated[
         str,

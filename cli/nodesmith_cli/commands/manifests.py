@@ -10,15 +10,18 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.preconditions import require_files
-from nodesmith_cli.commands.options import DataOutputOption, output_formats
+from nodesmith_cli.commands.options import (
+    DataOutputOption,
+    FilesArgument,
+    FilesOption,
+    RegionOption,
+    output_formats,
+)
 
 
 def convert_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
+    files: FilesOption = None,
+    more: FilesArgument = None,
     report: Annotated[
         bool, typer.Option("--report", help="Print every change and its risk to standard error.")
     ] = False,
@@ -78,11 +81,8 @@ def _require_base64(option: str, text: str) -> None:
 
 
 def hash_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
+    files: FilesOption = None,
+    more: FilesArgument = None,
     ca_bundle: Annotated[
         str,
         typer.Option(
@@ -110,14 +110,9 @@ def hash_command(
 
 
 def validate_command(
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
-    region: Annotated[
-        str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
-    ] = "",
+    files: FilesOption = None,
+    more: FilesArgument = None,
+    region: RegionOption = "",
     commitments: Annotated[
         str,
         typer.Option(metavar="FILE", help="Also check a list of Savings Plans and Reserved Instances."),

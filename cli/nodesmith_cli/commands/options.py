@@ -77,6 +77,11 @@ SpeedOption = Annotated[float, typer.Option(help="How many times faster than rea
 RegionOption = Annotated[
     str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
 ]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
+]
+FilesArgument = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")]
 NoCapacityOption = Annotated[
     list[str] | None,
     typer.Option(

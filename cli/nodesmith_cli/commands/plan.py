@@ -13,6 +13,7 @@ from nodesmith_cli.access.selecting import chosen_kubeconfig, selection
 from nodesmith_cli.commands.options import (
     AllNamespacesOption,
     ContextOption,
+    FilesArgument,
     ListOutputOption,
     NamespaceOption,
     SelectorOption,
@@ -41,7 +42,7 @@ def plan_command(
             help="Manifests: a file, a folder, or - for standard input. Decompresses .gz files.",
         ),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
+    more: FilesArgument = None,
     catalog: Annotated[
         str,
         typer.Option(
