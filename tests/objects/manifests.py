@@ -81,6 +81,27 @@ def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -
     return _workload("apps/v1", "DaemonSet", name, cpu, memory, everywhere, {})
 
 
+def mutations(name: str, patch: str, rule: Mapping[str, Any], **matched: Any) -> list[Manifest]:
+    """Return an admission policy with a JSONPatch expression for what a resource rule selects, and its binding.
+
+    Keywords are further match constraints.
+    """
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    policy = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], **rule}],
+            **matched,
+        },
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    return [
+        {**api, "kind": "MutatingAdmissionPolicy", "spec": policy},
+        {**api, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": name}},
+    ]
+
+
 def owned_by(kind: str, name: str, uid: str) -> Manifest:
     """Return the reference to the NodePool or NodeClaim that owns an object."""
     return {

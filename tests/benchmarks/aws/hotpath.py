@@ -30,11 +30,12 @@ class StampedCloud(FakeCloud):
 
     asked_at = 0.0
     requests = 0
+    watch = staticmethod(time.perf_counter)
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
         for request in requests:
             fleet_request(request, builders.CLUSTER)
-        self.asked_at = time.perf_counter()
+        self.asked_at = self.watch()
         self.requests = len(requests)
         return FakeCloud.launch(self, requests, repeated=repeated)
 

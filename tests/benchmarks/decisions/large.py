@@ -22,7 +22,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.disruption.disruption import disrupt
 from nodesmith.controllers.disruption.moves.runstate import Disruption
@@ -30,7 +29,6 @@ from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.keys import partition_key, snapshot_key
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.ledger.items import cluster_item
 from nodesmith.model.nodeclasses.status import nodeclass_item
 from nodesmith.model.policies import NodeSettings
@@ -39,11 +37,11 @@ from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import ReducedPod, reduce_pod
 from tests import builders
+from tests.benchmarks.aws.hotpath import StampedCloud
 from tests.benchmarks.aws.ticks import as_on_lambda, claim_on, item_of, marked
 from tests.benchmarks.decisions.answering import Aws, Item
 from tests.benchmarks.disruption.passes import most_memory_mib
 from tests.benchmarks.figures import Figure, reference_ms
-from tests.fakes.cloud import FakeCloud
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hints import FakeHints
 from tests.objects import clusters
@@ -160,16 +158,10 @@ def _further() -> dict[str, Item]:
     return items
 
 
-class _Cloud(FakeCloud):
-    """Records the processor time at which the last CreateFleet request was built, as boto3 would get it."""
+class _Cloud(StampedCloud):
+    """Records the processor time at which the last CreateFleet request was built."""
 
-    asked_at = 0.0
-
-    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
-        for request in requests:
-            fleet_request(request, builders.CLUSTER)
-        self.asked_at = time.process_time()
-        return FakeCloud.launch(self, requests, repeated=repeated)
+    watch = staticmethod(time.process_time)
 
 
 class _Function:

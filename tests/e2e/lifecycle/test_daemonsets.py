@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
-from tests.objects.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
+from tests.objects.manifests import daemonset, deployment, mutations, nodeclass, nodepool, pod, requirement
 
 MINUTES = float(os.environ.get("CHURN_MINUTES", "2"))
 """Minutes of the clock for which no node may be bought or ended."""
@@ -43,26 +43,12 @@ def limit_range(**sizes: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": names, "spec": {"limits": limits}}
 
 
-def enlarging() -> list[Manifest]:
+def enlarging() -> Sequence[Manifest]:
     """Return an admission policy that makes the agent's new pods request more than their template says."""
-    api = {"apiVersion": "admissionregistration.k8s.io/v1"}
     path = "/spec/containers/0/resources/requests/cpu"
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: "{LARGE}"}}]'
-    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    policy = {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {
-            "resourceRules": [pods],
-            "objectSelector": {"matchLabels": {"app": "agent"}},
-        },
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-    }
-    names = {"metadata": {"name": "enlarge"}}
-    return [
-        {**api, "kind": "MutatingAdmissionPolicy", **names, "spec": policy},
-        {**api, "kind": "MutatingAdmissionPolicyBinding", **names, "spec": {"policyName": "enlarge"}},
-    ]
+    pods = {"operations": ["CREATE"], "resources": ["pods"]}
+    return mutations("enlarge", patch, pods, objectSelector={"matchLabels": {"app": "agent"}})
 
 
 def cpu_of(made: Manifest) -> str:

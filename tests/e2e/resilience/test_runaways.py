@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from nodesmith.model.apimachinery.times import format_time
@@ -9,32 +10,15 @@ from nodesmith.model.policies import RESET_LAUNCHES
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.systems.system import CLUSTER, HURRIED, Manifest, System
-from tests.objects.manifests import deployment, nodeclass, nodepool
+from tests.objects.manifests import deployment, mutations, nodeclass, nodepool
 
 MOST = 4
 
 
-def repainting() -> list[Manifest]:
+def repainting() -> Sequence[Manifest]:
     """Return an admission policy that sets the label of each node to another value than its NodePool does."""
-    api = {"apiVersion": "admissionregistration.k8s.io/v1"}
     patch = '[JSONPatch{op: "add", path: "/metadata/labels/team", value: "blue"}]'
-    nodes = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": ["nodes"],
-    }
-    policy = {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {"resourceRules": [nodes]},
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-    }
-    names = {"metadata": {"name": "repaint"}}
-    return [
-        {**api, "kind": "MutatingAdmissionPolicy", **names, "spec": policy},
-        {**api, "kind": "MutatingAdmissionPolicyBinding", **names, "spec": {"policyName": "repaint"}},
-    ]
+    return mutations("repaint", patch, {"operations": ["CREATE", "UPDATE"], "resources": ["nodes"]})
 
 
 def is_reported(system: System) -> bool:
