@@ -9,6 +9,7 @@ from zlib import crc32
 
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_formats.manifests.manifests import Document
+from tests.builders import spread
 
 Manifest = dict[str, Any]
 CREATED = "2026-01-01T00:00:00Z"
@@ -166,16 +167,7 @@ def budget(name: str, app: str, *, allowed: int, expected: int, **spec: Any) -> 
 
 def zone_spread(app: str) -> Manifest:
     """Return a hard spread over zones, to be merged into a pod's spec."""
-    return {
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "topology.kubernetes.io/zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": app}},
-            }
-        ]
-    }
+    return {"topologySpreadConstraints": spread(hard=True, app=app)}
 
 
 def sparse(

@@ -303,14 +303,20 @@ SETTLED = timedelta(seconds=100)
 """By this time, a small undisturbed cluster has what it needs."""
 
 
-def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
-    """Return a preparation in which a user deletes all NodeClaims, or all Nodes, that exist by then."""
+def delete_objects(kind: str) -> Callable[[World], None]:
+    """Return what deletes all NodeClaims, or all Nodes, as a user does."""
 
     def delete(world: World) -> None:
         there = world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
         for name in list(there):
             world.cluster.delete(kind, name)
 
+    return delete
+
+
+def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
+    """Return a preparation in which a user deletes all NodeClaims, or all Nodes, that exist by then."""
+    delete = delete_objects(kind)  # once, so that worlds with the same mishaps are equal
     return lambda world: world.mishaps.append((after, delete))
 
 

@@ -14,6 +14,7 @@ from tests.infra.deployment import OTHER_VPC, REGION, VOLUME_KEY, VPC
 from tests.infra.iam import Context, session
 from tests.infra.iam import allows as allows_without_session
 from tests.infra.templates import Template
+from tests.infra.universe import tags
 
 BUYING = ["provisioning", "interruption", "disruption"]
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
@@ -36,17 +37,6 @@ def may(template: Template, concern: str, action: str, resource: str, **context:
     """Ask for the role of a concern's function in alpha's session; write `__` for `:` in condition keys."""
     asked = {key.replace("__", ":"): each for key, each in context.items()}
     return allows(template.statements(template.role_of(concern)), action, resource, asked)
-
-
-def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
-    return {
-        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
-        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
-        f"aws:{whose}Tag/nodesmith.dev/managed-by": cluster,
-        f"aws:{whose}Tag/karpenter.sh/nodepool": "default",
-        f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
-        f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
-    }
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.store import FakeStore
 from tests.smallworld.world import Boundaries, Killed, Watched, node_manifest, pod_manifest
+from tests.unit.decisions.test_allocations import bought
 
 CLUSTER, REGION = builders.CLUSTER, "us-east-1"
 START = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -59,17 +60,8 @@ PRICE = 0.1
 
 
 def claim(name: str = "default-a", **fields: Any) -> NodeClaim:
-    known: dict[str, Any] = {
-        "instance_id": f"i-{name}",
-        "node_name": f"node-{name}",
-        "instance_type": "m5.large",
-        "zone": builders.ZONES[0],
-        "capacity_type": "on-demand",
-        "price_hourly_usd": PRICE,
-        "launched_at": START - 3 * DAY,
-        "revision": 1,
-    }
-    return builders.claim(name, phase=fields.pop("phase", Phase.INITIALIZED), **(known | fields))
+    known = {"price_hourly_usd": PRICE, "launched_at": START - 3 * DAY, "revision": 1}
+    return bought(name, **(known | fields))
 
 
 def snapshot(at: datetime, *pods: str) -> bytes:

@@ -10,14 +10,9 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.karpenter.nodeclaims import Phase
-from tests.integration.lifecycle.test_ends_in_every_phase import (
-    Moment,
-    a_world,
-    delete_objects,
-    is_there,
-    set_up,
-)
+from tests.integration.lifecycle.test_ends_in_every_phase import Moment, a_world, is_there, set_up
 from tests.samples import sampled
+from tests.scenarios.crashes import delete_objects
 from tests.smallworld.world import World
 
 Objects = dict[str, dict[str, Any]]

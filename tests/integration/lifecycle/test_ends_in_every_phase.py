@@ -22,7 +22,7 @@ from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postpo
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.samples import sampled
-from tests.scenarios.crashes import throttled
+from tests.scenarios.crashes import delete_objects, throttled
 from tests.smallworld.world import Boundaries, World, pod_manifest
 
 WRITES_OF_AN_END = 5
@@ -51,15 +51,6 @@ class Moment(Boundaries):
 
 def a_world(moment: Boundaries | None = None, pods: int = 2) -> World:
     return World({f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}, boundaries=moment)
-
-
-def delete_objects(kind: str) -> Callable[[World], None]:
-    def delete(world: World) -> None:
-        there = world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
-        for name in list(there):
-            world.cluster.delete(kind, name)
-
-    return delete
 
 
 def delete_nodepool(world: World) -> None:

@@ -21,7 +21,6 @@ from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.steps import next_change
 from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
-    EXCLUDE_FROM_LOAD_BALANCERS,
     Effect,
     Taint,
     Toleration,
@@ -44,6 +43,7 @@ from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
 from tests.goparsers import kept
+from tests.unit.decisions.termination.test_termination import CLAIM, closed
 
 MINUTE = timedelta(minutes=1)
 STARTUP = Taint("startup-taint.cluster-autoscaler.kubernetes.io/cni", Effect.NO_SCHEDULE)
@@ -150,25 +150,12 @@ def test_the_annotations_of_pods_are_part_of_what_is_observed() -> None:
 
 # Pods of DaemonSets in a drain
 ANYWHERE = Toleration(operator="Exists")
-CLAIM = builders.claim("default-a", phase=Phase.INITIALIZED, instance_id="i-default-a")
 ENDING = CLAIM.terminating("Deleted", "a user deleted it", NOW - MINUTE)
 
 
 def agent(eviction: str = "", *tolerations: Toleration) -> Shape:
     annotations = {DAEMON_EVICTION: eviction} if eviction else {}
     return replace(builders.daemon(), annotations=annotations, tolerations=tolerations)
-
-
-def closed(**fields: Any) -> Node:
-    """Return the claim's Node as it is once it is closed to new pods."""
-    return builders.node(
-        "node-a",
-        provider_id=CLAIM.provider_id,
-        taints=[DISRUPTED],
-        labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
-        deleting=True,
-        **fields,
-    )
 
 
 def steps(
