@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
-from nodesmith.decisions.provisioning.buffers.lacks import (
+from nodesmith.decisions.provisioning.buffers.missingroom import (
     NOT_NOW,
-    Lacks,
+    MissingRoom,
     uncontended,
     without_unstartable,
 )
@@ -107,17 +107,17 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
     repeating = _repeating(lacking, requested, snapshot, inputs)
     fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
-    lacks = Lacks(plan, remainder.tiers, planner)
+    missing = MissingRoom(plan, remainder.tiers, planner)
     if fresh and not plan.new:
         budgets = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(requested).items()}
         bought = bought_within(budgets, fresh, free, planner, repeating.repetition_of())
         nodes, placed_late, dear, attempt = bought
         places |= placed_late
         reasons |= dict.fromkeys(dear, DEAR)
-        reasons |= lacks.of(attempt) if attempt is not None else {}
+        reasons |= missing.of(attempt) if attempt is not None else {}
     placed = _Placed(places, in_flight, nodes, reasons | {pod.key: str(reason) for pod, reason in held})
     rooms = tuple(placed.room(resolution) for resolution in requested)
-    due = first_after(inputs.now, (plan.due, repeating.due(held), lacks.due))
+    due = first_after(inputs.now, (plan.due, repeating.due(held), missing.due))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
 
 
@@ -176,7 +176,7 @@ def _prepared(
     )
     planner.tiers = uncontended(planner.tiers if remainder.tiers is None else remainder.tiers, plan)
     nodes_by_buffer: dict[str, tuple[PlannedNode, ...]] = {}
-    lacks, reasons = Lacks(plan, remainder.tiers, planner), dict[str, str]()
+    missing, reasons = MissingRoom(plan, remainder.tiers, planner), dict[str, str]()
     for warm, demand in lacking:
         attempt, _ = Search(planner, demand.pods, free, bounded=True).best(PreferenceMode.RULE)
         template = warm.resolution.template
@@ -186,9 +186,9 @@ def _prepared(
         nodes_by_buffer[warm.resolution.key] = tuple(
             replace(node, claim=replace(node.claim, attempts=attempts)) for node in nodes
         )
-        reasons |= lacks.of(attempt)
+        reasons |= missing.of(attempt)
         planner.tiers = tuple(map(tuple, attempt.purchase.tiers))
-    return nodes_by_buffer, reasons, lacks.due
+    return nodes_by_buffer, reasons, missing.due
 
 
 def _stopped_room(

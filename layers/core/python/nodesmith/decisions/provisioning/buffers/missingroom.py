@@ -34,7 +34,7 @@ def uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[tu
     return tuple(tuple(template for template in tier if template.name not in names) for tier in tiers)
 
 
-class Lacks:
+class MissingRoom:
     """Why planned pods get no room. `due` is when limits in their way may leave more, None if only a change helps."""
 
     def __init__(self, plan: Plan, tiers: tuple[tuple[Template, ...], ...] | None, planner: Planner) -> None:
@@ -52,9 +52,9 @@ class Lacks:
         all_usages = chain.from_iterable(template.usages for tier in tiers for template in tier)
         freed = freed_at((reason for _, reason in left), all_usages, inputs.ledger, inputs.now)
         self.due = first((self.due, freed))
-        return {pod.key: self._said(reason) for pod, reason in left}
+        return {pod.key: self._text(reason) for pod, reason in left}
 
-    def _said(self, reason: Reason) -> str:
+    def _text(self, reason: Reason) -> str:
         if reason.nodepool in self._names:
             return f"pods wait for the limits of NodePool {reason.nodepool}, and pods come first"
         return f"{NOT_NOW}: {reason}"
