@@ -2,17 +2,17 @@
 
 The reasons, and the order in which they are checked, are Karpenter's: the NodePool's template, its requirements, the
 instance type, then the EC2NodeClass's fields and what its selectors match. A selector that matches nothing is an error
-of its own and not drift. A value that a claim of an older version did not record is not compared.
+of its own and not drift. A value that a claim of an older version did not record is not compared. Karpenter's reason
+names the object; the detail says in a sentence what of it has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from nodesmith.decisions.disruption import driftdetails
 from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import (
     ARCH,
@@ -21,6 +21,8 @@ from nodesmith.model.apimachinery.labels import (
     RESERVATION_ID,
     RESERVED,
     WELL_KNOWN,
+    Taint,
+    in_domain,
 )
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.catalog import Catalog, StatedFacts
@@ -28,7 +30,7 @@ from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import NodeClassStatus
+from nodesmith.model.nodeclasses.status import Image, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 TYPE_MISSED_AFTER = timedelta(hours=1)
@@ -91,18 +93,18 @@ def drifted(claim: NodeClaim, desired: DesiredState) -> Drift:
     if claim.phase not in HOLDING or pool is None or pool.deleting:
         return NO_DRIFT
     if claim.comparable_nodepool_hash not in ("", pool.hash):
-        return Drift("NodePoolDrifted", driftdetails.of_template(claim, pool))
+        return Drift("NodePoolDrifted", _template_detail(claim, pool))
     refused = next((r for r in pool.requirements.values() if _refuses(r, claim)), None)
     if refused is not None:
-        return Drift("RequirementsDrifted", driftdetails.of_requirement(refused, _value(refused.key, claim)))
+        return Drift("RequirementsDrifted", _requirement_detail(refused, _value(refused.key, claim)))
     if desired.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, desired.catalog):
-        return Drift("InstanceTypeNotFound", driftdetails.of_type(claim))
+        return Drift("InstanceTypeNotFound", _type_detail(claim))
     nodeclass = desired.nodeclasses.get(claim.nodeclass.name)
     if nodeclass is None or nodeclass.deleting or claim.nodeclass.label != NODECLASS:
         return NO_DRIFT
     desired_hash = desired.nodeclass_hash(nodeclass)
     if desired_hash and claim.comparable_nodeclass_hash not in ("", desired_hash):
-        return Drift("NodeClassDrift", driftdetails.of_nodeclass(claim))
+        return Drift("NodeClassDrift", _nodeclass_detail(claim))
     status = desired.statuses[nodeclass.name]
     return _selected(claim, status, desired)
 
@@ -173,24 +175,24 @@ def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
 
 def _selected(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> Drift:
     """Compare what a claim was launched with to what the selectors of its NodeClass match now."""
-    image, of_selected = _image(claim, status, desired), driftdetails.of_selected
+    image = _image(claim, status, desired)
     if image and claim.image_id and image != claim.image_id:
-        return Drift("AMIDrift", driftdetails.of_image(claim, image, status.images))
+        return Drift("AMIDrift", _image_detail(claim, image, status.images))
     groups = {group.id for group in status.security_groups}
     if groups and claim.security_groups and groups != set(claim.security_groups):
-        return Drift("SecurityGroupDrift", of_selected("security groups", claim.security_groups, groups))
+        return Drift("SecurityGroupDrift", _selected_detail("security groups", claim.security_groups, groups))
     subnets = {subnet.id for subnet in status.subnets}
     if subnets and claim.subnet_id and claim.subnet_id not in subnets:
-        return Drift("SubnetDrift", of_selected("subnet", [claim.subnet_id], subnets))
+        return Drift("SubnetDrift", _selected_detail("subnet", [claim.subnet_id], subnets))
     reservation = claim.labels.get(RESERVATION_ID) if claim.capacity_type == RESERVED else None
     reservations = {each.id for each in status.capacity_reservations}
     if status.is_ready and reservation and reservation not in reservations:
-        detail = of_selected("capacity reservation", [reservation], reservations)
+        detail = _selected_detail("capacity reservation", [reservation], reservations)
         return Drift("CapacityReservationDrift", detail)
     own = {group for group in (claim.labels.get(PLACEMENT_GROUP),) if group}
     selected = {status.placement_group.id} if status.placement_group else set()
     if status.is_ready and own != selected:
-        return Drift("PlacementGroupDrift", of_selected("placement group", own, selected))
+        return Drift("PlacementGroupDrift", _selected_detail("placement group", own, selected))
     return NO_DRIFT
 
 
@@ -202,3 +204,84 @@ def _image(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> 
         fitting = (i.id for i in status.images if i.requirements.allow_labels(claim.labels))
         image = desired.images[key] = next(fitting, "")
     return image
+
+
+_MOST_FIELDS = 3
+_LONGEST_VALUE = 60
+_OWN_DOMAINS = (
+    "karpenter.sh",
+    "karpenter.k8s.aws",
+    "kubernetes.io",
+    "k8s.io",
+    "amazonaws.com",
+    "k8s.aws",
+    "nodesmith.dev",
+)
+"""Domains of labels and annotations that a node also has without its NodePool's template."""
+
+
+def _template_detail(claim: NodeClaim, pool: NodePool) -> str:
+    """Return the fields of a NodePool's template that differ from those that a claim was made from."""
+    was_labelled = {key: value for key, value in claim.labels.items() if key not in pool.requirements}
+    fields = [
+        *_of_map("label", was_labelled, pool.labels),
+        *_of_map("annotation", claim.annotations, pool.annotations),
+        *_of_value("taints", _listed(claim.taints), _listed(pool.taints)),
+        *_of_value("startupTaints", _listed(claim.startup_taints), _listed(pool.startup_taints)),
+        *_of_value("nodeClassRef.name", claim.nodeclass.name, pool.nodeclass.name),
+        *_of_value("expireAfter", claim.expire_after, pool.expire_after),
+        *_of_value("terminationGracePeriod", claim.termination_grace_period, pool.termination_grace_period),
+    ]
+    more = len(fields) - _MOST_FIELDS
+    return "; ".join([*fields[:_MOST_FIELDS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _requirement_detail(requirement: Requirement, value: str | None) -> str:
+    """Return that a node does not meet a requirement of its NodePool. `value` is that of its label."""
+    return f"{requirement} is required, the node has {value or 'no such label'}"
+
+
+def _type_detail(claim: NodeClaim) -> str:
+    """Return that a claim's instance type is not sold any more."""
+    return f"{claim.instance_type} is not sold as {claim.capacity_type} in {claim.zone}"
+
+
+def _nodeclass_detail(claim: NodeClaim) -> str:
+    """Return what a hash of an EC2NodeClass covers, because it does not say what of it has changed."""
+    return (
+        f"a field of EC2NodeClass {claim.nodeclass.name}, or the cluster's certificate authority, has changed"
+    )
+
+
+def _image_detail(claim: NodeClaim, image: str, images: Iterable[Image]) -> str:
+    """Return the image that a claim's instance type would boot from now, with its name."""
+    name = next((each.name for each in images if each.id == image and each.name), "")
+    return f"its image is {claim.image_id}, a new node's {image}{f' ({name})' if name else ''}"
+
+
+def _selected_detail(what: str, own: Iterable[str], selected: Iterable[str]) -> str:
+    """Return what a claim was launched with, and what its EC2NodeClass selects now."""
+    now, before = (", ".join(sorted(ids)) or "none" for ids in (selected, own))
+    return f"its {what}: {before}; its EC2NodeClass selects {now}"
+
+
+def _of_map(kind: str, own: Mapping[str, str], template: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted(own.keys() | template.keys()):
+        is_others = key not in template and any(in_domain(key, domain) for domain in _OWN_DOMAINS)
+        if not is_others:
+            yield from _of_value(f"{kind} {key}", own.get(key), template.get(key))
+
+
+def _of_value(field: str, own: str | None, template: str | None) -> Iterator[str]:
+    if own != template:
+        yield f"{field} is {_shown(template)}, was {_shown(own)}"
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    return (value if len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}…") or "empty"
+
+
+def _listed(taints: Iterable[Taint]) -> str | None:
+    return ", ".join(sorted(f"{t.key}={t.value}:{t.effect}" if t.value else str(t) for t in taints)) or None
