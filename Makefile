@@ -56,7 +56,7 @@ e2e: ## run tests on a real control plane, built on first use in about 5 minutes
 	@$(LAYERS)
 	@$(BIN)/python -m nodesmith_local.controlplane
 	@$(if $(QUICK),,$(BIN)/python -m tests.e2e.kueue)
-	$(BIN)/pytest -n 5 --dist loadgroup --no-loadscope-reorder --api-server real $(if $(QUICK),-m "not slow") tests/e2e tests/contract
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real $(if $(QUICK),-m "not slow") tests/e2e tests/contract
 
 check: ## run ruff, mypy --strict, the import rules and the house rules
 	@$(INSTALL) run dev infra

@@ -621,7 +621,7 @@ def test_a_commit_between_two_pages_of_a_read_cannot_be_overlooked(
         ("BatchWriteItem", lambda s: s.save_unavailable({POOL: Backoff(NOW, 1)})),
         ("UpdateItem", lambda s: s.save_cluster(FULL_CLUSTER)),
         ("Query", lambda s: s.load()),
-        ("BatchGetItem", lambda s: s.known({"default-a"})),
+        ("BatchGetItem", lambda s: s.existing_claims({"default-a"})),
     ],
 )
 def test_a_throttled_call_may_succeed_later(

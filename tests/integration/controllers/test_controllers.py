@@ -594,7 +594,7 @@ def test_a_failed_resolution_does_not_affect_other_nodeclasses(scene: Scene) -> 
     with pytest.raises(Transient, match="EC2NodeClass a: resolve"):
         scene.make_ready()
     assert set(scene.store.nodeclasses) == {"b"}
-    assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["Unknown", "True"]
+    assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["False", "True"]
     assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE]
 
 

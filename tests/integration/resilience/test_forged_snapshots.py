@@ -39,7 +39,7 @@ def test_a_forged_nodepool_or_nodeclass_launches_nothing_and_the_genuine_one_doe
 def test_pod_events_report_that_readiness_has_read_something_else() -> None:
     world = forged_world(FORGERIES["user data"])
     world.observe()
-    world.live(timedelta(minutes=1))
+    world.live(timedelta(minutes=3))
     reported = [event.message for event in world.cluster.events if event.reason == "FailedScheduling"]
     assert any("differs from what readiness last read from the API server" in message for message in reported)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.reasons import of_refusal
 from nodesmith.decisions.scheduling.demands import provisionable, unserved
 from nodesmith.decisions.termination.evictions import not_evictable
@@ -21,6 +22,7 @@ from tests.builders import (
     claim,
     daemon,
     expression,
+    inputs,
     node_affinity,
     pods,
     shape,
@@ -75,6 +77,17 @@ def test_a_pod_behind_scheduling_gates_is_told_their_names() -> None:
     assert of_refusal(held["default/web-0000"]).fix == (
         "see why the controller that removes it does not, or remove it"
     )
+
+
+def test_a_pod_behind_a_scheduling_gate_gets_no_event_because_nothing_is_wrong_with_it() -> None:
+    gated = pods(shape(schedulingGates=[{"name": "example.com/quota"}]), unschedulable=False)
+    (lost,) = pods(shape(), prefix="lost")
+    lost = replace(lost, refusal="persistentvolumeclaim 'x' not found")
+
+    plan = decide(inputs(snapshot=snapshot(pods=[*gated, lost])))
+
+    assert [group.pods for group in plan.refused] == [("default/lost-0000",)]
+    assert len(plan.ignored) == 2
 
 
 def test_a_pod_that_the_scheduler_has_nominated_for_a_node_is_left_alone() -> None:

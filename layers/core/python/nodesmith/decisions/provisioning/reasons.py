@@ -60,9 +60,10 @@ _REFUSALS = (
     ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
     ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
     ("it claims devices", "resource claims", ""),
+    # Nothing is wrong with such a pod yet, so it gets no Event.
     (
         "it waits behind the scheduling gate",
-        "scheduling gates",
+        "",
         "see why the controller that removes it does not, or remove it",
     ),
     ("its request of", "requests", "request zero or more"),
