@@ -30,7 +30,7 @@ from nodesmith_cli.views.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.views.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.views.explaining.stay import observed_inputs
 from nodesmith_formats.decisions.records import Blobs
-from nodesmith_formats.kubernetes.objects import condition_of, name_of, namespace_of
+from nodesmith_formats.kubernetes.objects import condition_of, dig, name_of, namespace_of
 from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, span
 
@@ -128,16 +128,15 @@ def report_of(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) 
 
 
 def _buffers(snapshot: Snapshot, now: datetime) -> list[dict[str, Any]]:
-    statuses = {
-        f"{namespace_of(manifest)}/{name_of(manifest)}": manifest.get("status") or {}
-        for manifest in snapshot.capacitybuffers
+    manifests = {
+        f"{namespace_of(manifest)}/{name_of(manifest)}": manifest for manifest in snapshot.capacitybuffers
     }
-    return [_buffer(found, statuses.get(found.key, {})) for found in resolutions(snapshot, now)]
+    return [_buffer(found, manifests.get(found.key, {})) for found in resolutions(snapshot, now)]
 
 
-def _buffer(resolution: Resolution, status: Mapping[str, Any]) -> dict[str, Any]:
+def _buffer(resolution: Resolution, manifest: Mapping[str, Any]) -> dict[str, Any]:
     state = resolution.message or (
-        _shown_room(resolution, status) or "ready for provisioning"
+        _shown_room(resolution, manifest) or "ready for provisioning"
         if resolution.is_ready
         else resolution.reason
     )
@@ -151,12 +150,12 @@ def _buffer(resolution: Resolution, status: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _shown_room(resolution: Resolution, status: Mapping[str, Any]) -> str:
+def _shown_room(resolution: Resolution, manifest: Mapping[str, Any]) -> str:
     """Return what a buffer's status says about its room; empty if it does not fit the buffer as it is now."""
-    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
-    shown = conditions.get(PROVISIONING) or {}
+    shown = condition_of(manifest, PROVISIONING) or {}
     is_current = shown.get("observedGeneration", 0) == resolution.generation
-    return str(shown.get("message", "")) if is_current and status.get("replicas") == resolution.count else ""
+    is_for_all = dig(manifest, "status", "replicas") == resolution.count
+    return str(shown.get("message", "")) if is_current and is_for_all else ""
 
 
 def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:

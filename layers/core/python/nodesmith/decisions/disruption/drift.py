@@ -284,4 +284,4 @@ def _shown(value: str | None) -> str:
 
 
 def _listed(taints: Iterable[Taint]) -> str | None:
-    return ", ".join(sorted(f"{t.key}={t.value}:{t.effect}" if t.value else str(t) for t in taints)) or None
+    return ", ".join(sorted(map(str, taints))) or None
