@@ -461,3 +461,8 @@ def test_claims_that_stay_keep_their_text_and_a_changed_one_gets_a_new_one() -> 
     assert second[0] is first[0]
     assert json.loads(second[1])["zone"] == "us-east-1c"
     assert texts.of([later, stays]) == second[::-1]
+
+
+def test_a_claim_whose_pods_lost_no_node_before_stores_no_number_of_removals() -> None:
+    assert "removals_before" not in claim_to_item(SMALLEST)
+    assert claim_to_item(replace(SMALLEST, removals_before=1))["removals_before"] == 1

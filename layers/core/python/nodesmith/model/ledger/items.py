@@ -279,7 +279,7 @@ def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
     written = {
         _KEYS.get(name, name): _write(name, value)
         for name, value in values
-        if value or (type(value) not in _UNSET and name != "again")
+        if value or (type(value) not in _UNSET and name != "removals_before")
     }
     return {**written, **_as_known_before(claim)} if claim.buffer else written
 

@@ -265,7 +265,7 @@ def departure_item(departure: Departure) -> dict[str, Any]:
         written |= {"boughtAt": departure.bought_at.isoformat(), "attempts": dict(departure.attempts)}
     if departure.initialized_at is not None:
         written["initializedAt"] = departure.initialized_at.isoformat()
-    details = {"cause": departure.cause, "use": departure.use, "again": departure.removals_before}
+    details = {"cause": departure.cause, "use": departure.use, "removals_before": departure.removals_before}
     written |= {name: value for name, value in details.items() if value}
     return written | ({"served": list(departure.served)} if departure.served else {})
 
@@ -276,7 +276,7 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
     at, bought_at, initialized_at = (datetime.fromisoformat(text) if text else None for text in moments)
     assert at is not None  # noqa: S101
     attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
-    details = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))
+    details = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("removals_before", 0))
     return Departure(
         item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *details
     )
