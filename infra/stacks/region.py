@@ -31,7 +31,7 @@ from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, Trial
 from nodesmith.settings import COMMITMENTS, COMMITMENTS_MINUTES, REGION_TICK_MINUTES, SCHEDULED
 from nodesmith.settings import Concern as Scheduled
 
-TICK = {"why": "tick"}
+TICK = {"reason": "tick"}
 
 
 class RegionStack(Stack):
@@ -156,7 +156,7 @@ class RegionStack(Stack):
                 json.dumps(message, separators=(",", ":")),
             )
         if self._region.commitments:
-            payload = json.dumps({"why": COMMITMENTS}, separators=(",", ":"))
+            payload = json.dumps({"reason": COMMITMENTS}, separators=(",", ":"))
             ticker.every(COMMITMENTS_MINUTES, COMMITMENTS, arns[Scheduled.CATALOG], payload)
 
     def _add_outputs(self, forwarder: iam.Role) -> None:

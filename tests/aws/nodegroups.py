@@ -476,4 +476,4 @@ def _bare(group: Json) -> Json:
 
 def unaccounted(fields: Iterable[FieldReport]) -> list[str]:
     """Return the fields that the account names only because nothing knows them."""
-    return [each.field for each in fields if each.why == UNKNOWN]
+    return [each.field for each in fields if each.explanation == UNKNOWN]

@@ -144,7 +144,7 @@ FULL_MOVE = Move(
     replacements=("default-c",),
     saving_hourly_usd=0.0336,
     eviction_cost=7.5,
-    why="two nodes are cheaper as one",
+    message="two nodes are cheaper as one",
     revision=1,
 )
 

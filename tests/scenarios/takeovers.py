@@ -212,7 +212,7 @@ def adopted(base: World, seed: int, fatal: int = 0) -> tuple[World, Telling]:
     load = Load(world, random.Random(seed), fatal)  # noqa: S311
     result = _run_again(load, lambda run: adopt(run, HOUR, PATIENT))
     world.live(AFTERWARDS)
-    found = [] if result.is_done else [f"not done: {result.why}"]
+    found = [] if result.is_done else [f"not done: {result.reason}"]
     spare = _spare(world) if fatal else set()
     found += [each for each in violations(world) if STRAY not in each and each not in spare]
     found += _unadopted(world)
@@ -232,7 +232,7 @@ def released(base: World, seed: int, fatal: int = 0) -> tuple[World, Telling]:
     world.live(AFTERWARDS / 2)
     world.cluster.karpenter = True
     world.live(AFTERWARDS / 2)
-    found = [] if result.is_done else [f"not done: {result.why}"]
+    found = [] if result.is_done else [f"not done: {result.reason}"]
     found += [f"wrote NodeClaim {name}" for name in foreign.changed(shown, world.cluster.nodeclaims)]
     found += [f"changed instances: {sorted(alive ^ _alive(world))}"] if alive != _alive(world) else []
     found += _unreleased(world) + _changed(hashes, _hashes(world))

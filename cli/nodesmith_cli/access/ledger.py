@@ -27,7 +27,7 @@ def pause(store: Store, cluster: str, reason: str, now: datetime) -> str:
         raise Rejected(f"cluster {cluster!r}: unknown in this region; check the name and --region")
     held = ledger.paused if ledger.paused and ledger.paused.holds(now) else None
     since = held.since if held else now
-    store.pause(Pause(since, reason or (held.why if held else "")))
+    store.pause(Pause(since, reason or (held.reason if held else "")))
     begun = f"; moves in progress: {len(ledger.moves)}" if ledger.moves else ""
     return f"disruption of cluster {cluster} is paused since {since:%Y-%m-%d %H:%M} UTC{begun}"
 

@@ -16,7 +16,7 @@ _TableOption = Annotated[str, typer.Option(help="DynamoDB table of the ledger.")
 
 def pause_command(
     cluster: _ClusterOption,
-    why: Annotated[str, typer.Option(help="Reason, shown wherever the pause is.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, shown wherever the pause is.")] = "",
     region: ClusterRegionOption = "",
     table: _TableOption = TABLE,
 ) -> None:
@@ -27,7 +27,7 @@ def pause_command(
     still handled.
     """
     with ledger_of(table, cluster, region) as store:
-        typer.echo(pause(store, cluster, why, datetime.now(UTC)))
+        typer.echo(pause(store, cluster, reason, datetime.now(UTC)))
 
 
 def resume_command(

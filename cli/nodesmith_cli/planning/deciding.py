@@ -106,7 +106,7 @@ def _with_outcome(group: Unplaced, refused: Mapping[str, str]) -> Unplaced:
     )
     if not state or not group.reason.endswith(NO_TURN_YET):
         return group
-    return replace(group, why=replace(group.why, text=group.reason.removesuffix(NO_TURN_YET) + state))
+    return replace(group, cause=replace(group.cause, text=group.reason.removesuffix(NO_TURN_YET) + state))
 
 
 def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shape]) -> PlannedNode:

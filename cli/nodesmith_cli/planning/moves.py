@@ -73,7 +73,7 @@ def _move(proposal: Proposal, fleet: _Fleet, inputs: Inputs) -> dict[str, Any]:
         "savingEstimated": removed or any(node.estimated for node in proposal.replacements),
         "evictionCost": round(proposal.eviction_cost, 3),
         "worth": round(proposal.worth_usd, 6),
-        "why": proposal.why,
+        "message": proposal.message,
     }
 
 
@@ -204,7 +204,7 @@ def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
 
 def _reason(move: Mapping[str, Any]) -> str:
     """Return the reason of a move, and for drift also what has drifted."""
-    _, _, drift = move["why"].partition(": ")
+    _, _, drift = move["message"].partition(": ")
     return f"{move['reason']}\n{drift}" if move["reason"] == Reason.DRIFTED and drift else str(move["reason"])
 
 

@@ -141,7 +141,7 @@ def _existing(existing: Iterable[Report]) -> Html:
 def _buffers(report: Report | None) -> Html:
     title = "CapacityBuffers"
     rows = (
-        (room["buffer"], room["count"], room["there"], room["coming"], room["bought"], room["why"])
+        (room["buffer"], room["count"], room["ready"], room["launching"], room["bought"], room["reason"])
         for room in (report or {}).get("rooms", ())
     )
     head = ("CapacityBuffer", "#Pods", "#Have room", "#Launching", "#To launch", "Why not")
@@ -208,7 +208,7 @@ def _moves(moves: list[Report]) -> Html:
             _kinds(move["replacements"]) or "nothing",
             len(move["destinations"]),
             f"{estimate_mark(move['savingEstimated'])}{move['savingHourly']:,.4f}",
-            move["why"],
+            move["message"],
         )
         for move in moves
     )

@@ -120,8 +120,8 @@ def _summary(to: Console, plan: Plan, report: Mapping[str, Any]) -> None:
 def _buffers(report: Mapping[str, Any]) -> Table:
     table = plain_table("CapacityBuffer", "pods", "have room", "launching", "to launch", "why")
     for room in report["rooms"][:_MOST_ROWS]:
-        numbers = [str(room[name]) for name in ("count", "there", "coming", "bought")]
-        table.add_row(room["buffer"], *numbers, Text(room["why"], style="red"))
+        numbers = [str(room[name]) for name in ("count", "ready", "launching", "bought")]
+        table.add_row(room["buffer"], *numbers, Text(room["reason"], style="red"))
     return table
 
 

@@ -40,7 +40,7 @@ class KeptObject:
     """An object that stays, and why."""
 
     name: str
-    why: str
+    reason: str
 
 
 def buyers(ownership: ClusterOwnership) -> list[Target]:

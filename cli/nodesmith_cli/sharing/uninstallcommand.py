@@ -75,7 +75,7 @@ def _planned(ownership: ClusterOwnership, output: str) -> int:
     refused = [f"a Karpenter controller is running: it {reason}" for reason in ownership.karpenter]
     lines = [
         *(f"delete  {name}" for name in deleted),
-        *(f"keep    {other['name']}: {other['why']}" for other in kept),
+        *(f"keep    {other['name']}: {other['reason']}" for other in kept),
         *(f"refused {reason}" for reason in refused),
         "then the forwarder, RBAC, and the CRDs that are no longer in use",
     ]
@@ -101,7 +101,7 @@ def _print(outcome: Outcome, output: str, *, is_done: bool) -> None:
 
 def _lines(outcome: Outcome, is_done: bool) -> Iterator[str]:
     for kept in outcome.kept:
-        yield f"kept {kept.name}: {kept.why}"
+        yield f"kept {kept.name}: {kept.reason}"
     for left in outcome.left:
         yield f"still exists: {left}"
     if outcome.left:

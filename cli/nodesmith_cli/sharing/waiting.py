@@ -11,15 +11,15 @@ from nodesmith_formats.kubernetes.objects import name_of
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """An object that still exists. `why` is what it waits for, or empty if unknown."""
+    """An object that still exists. `reason` is what it waits for, or empty if unknown."""
 
     kind: str
     name: str
-    why: str = ""
+    reason: str = ""
 
     def __str__(self) -> str:
         """Return `Kind/name (why)`."""
-        return f"{self.kind}/{self.name}" + (f" ({self.why})" if self.why else "")
+        return f"{self.kind}/{self.name}" + (f" ({self.reason})" if self.reason else "")
 
 
 def awaited(ownership: ClusterOwnership) -> list[Awaited]:

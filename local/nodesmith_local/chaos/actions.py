@@ -21,7 +21,7 @@ POISON: tuple[Any, ...] = (
     None,
     {"detail": 7},
     {"messages": [{"cluster": 7}, "x", None]},
-    {"messages": [{"cluster": "no-such-cluster", "why": "<script>", "attempt": -1}]},
+    {"messages": [{"cluster": "no-such-cluster", "reason": "<script>", "attempt": -1}]},
     {"detail-type": "x" * 10_000},
 )
 """Events that no function can read, or that name what does not exist."""

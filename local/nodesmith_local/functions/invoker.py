@@ -179,5 +179,5 @@ def _tick(
 ) -> None:
     """Invoke with the input that EventBridge Scheduler is configured to pass."""
     for seconds in deliveries(invocations.function.concern):
-        payload = {"why": "tick", **({"at": format_time(time)} if with_time else {})}
+        payload = {"reason": "tick", **({"at": format_time(time)} if with_time else {})}
         invocations.accept(payload, after_seconds=seconds)

@@ -43,7 +43,7 @@ class Moves:
                 now,
                 now,
                 eviction_cost=batch.eviction_cost,
-                why=batch.why,
+                message=batch.message,
             )
             self.fleet.cluster.moves[id_] = move
             self._taint(move.sources)
@@ -80,8 +80,8 @@ class Moves:
                 del self.fleet.cluster.moves[move.id]
             case steps.Abandon():
                 if step.failed:
-                    self._back_off(move, step.why)
-                self._abandon(move, step.why)
+                    self._back_off(move, step.message)
+                self._abandon(move, step.message)
             case steps.Retry():
                 raise AssertionError("EC2 always answers in a simulation")
             case steps.TerminateUnused():
@@ -135,7 +135,7 @@ class Moves:
             self.fleet.buy(verdict.replacements)
 
     def _abandon(self, move: Move, reason: str) -> None:
-        self.fleet.cluster.moves[move.id] = move.at(Stage.ABANDONED, self.fleet.cluster.now, why=reason)
+        self.fleet.cluster.moves[move.id] = move.at(Stage.ABANDONED, self.fleet.cluster.now, message=reason)
         for name in move.sources:
             claim = self.fleet.cluster.claims.get(name)
             node = self.fleet.cluster.nodes.get(claim.node_name) if claim is not None else None

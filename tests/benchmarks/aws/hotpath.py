@@ -22,7 +22,7 @@ from tests.fakes.store import FakeStore
 from tests.smallworld.world import Manifest, World, pod_manifest
 
 REPEATS = 50
-_EVENT = f'{{"messages":[{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}]}}'
+_EVENT = f'{{"messages":[{{"cluster":"{builders.CLUSTER}","reason":"pods pending"}}]}}'
 
 
 class StampedCloud(FakeCloud):

@@ -256,7 +256,7 @@ def test_a_saved_move_has_the_next_revision(store: Store) -> None:
 @pytest.mark.parametrize("revision", [0, 2])
 def test_saving_a_move_on_an_outdated_revision_conflicts(store: Store, revision: int) -> None:
     move = store.save_move(replace(FULL_MOVE, revision=0))
-    late = replace(move, why="late", revision=revision)
+    late = replace(move, message="late", revision=revision)
     for write in (
         store.save_move,
         store.forget_move,

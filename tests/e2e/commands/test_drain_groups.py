@@ -49,12 +49,12 @@ def test_a_node_group_is_drained_and_restored_by_the_commands(
             system.until_nodepools_ready()
             dry = typed("nodesmith", "migrate", "web", "--group", GROUP, "--drain", "--dry-run")
             (hindered,) = command(*dry, expected=1)["groups"]
-            assert "Cluster Autoscaler (kube-system/cluster-autoscaler) scales it" in hindered["why"][0]
+            assert "Cluster Autoscaler (kube-system/cluster-autoscaler) scales it" in hindered["messages"][0]
             system.kubectl(
                 *typed(*"kubectl scale deployment cluster-autoscaler --replicas 0 -n kube-system".split())
             )
             (planned,) = command(*dry)["groups"]
-            assert (planned["state"], len(planned["pods"]), planned["why"]) == ("untouched", 4, [])
+            assert (planned["state"], len(planned["pods"]), planned["messages"]) == ("untouched", 4, [])
             assert planned["plannedNodes"] >= 1
 
             drain = typed("nodesmith", "migrate", "web", "--group", GROUP, "--drain")

@@ -100,7 +100,7 @@ class Watched:
     def look(self, minutes: float = 2) -> None:
         """Let time pass, observe the cluster, and let its shadows look."""
         self.offset += timedelta(minutes=minutes)
-        event = {"messages": [{"cluster": CLUSTER, "why": "tick"}]}
+        event = {"messages": [{"cluster": CLUSTER, "reason": "tick"}]}
         self._observe(event, None)
         self._shadow(event, None)
 

@@ -511,7 +511,7 @@ def test_schedules_invoke_functions_with_the_templates_rate_and_input(assembly: 
     assert now == {concern.value: REGION_TICK_MINUTES[concern] * 60 for concern in SCHEDULED}
     assert rare == {**now, "dispatch": 7200}
     dispatch = f"arn:aws:lambda:{REGION}:123456789012:function:nodesmith-dispatch:live"
-    assert invoked[dispatch] == {"why": "tick", "at": "2026-11-25T12:00:00Z"}
+    assert invoked[dispatch] == {"reason": "tick", "at": "2026-11-25T12:00:00Z"}
 
 
 @pytest.mark.parametrize(

@@ -153,10 +153,10 @@ def test_schedules_wake_dispatch_every_minute_and_catalog_every_twelve_hours(
         (each["Target"]["Arn"], each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
         for each in region.of_type("Scheduler::Schedule").values()
     ]
-    at = {"why": "tick", "at": "<aws.scheduler.scheduled-time>"}
+    at = {"reason": "tick", "at": "<aws.scheduler.scheduled-time>"}
     assert sorted(ticks, key=lambda tick: tick[:2]) == [
-        (f"{LAMBDA}:nodesmith-catalog:live", "rate(60 minutes)", {"why": "commitments"}),
-        (f"{LAMBDA}:nodesmith-catalog:live", "rate(720 minutes)", {"why": "tick"}),
+        (f"{LAMBDA}:nodesmith-catalog:live", "rate(60 minutes)", {"reason": "commitments"}),
+        (f"{LAMBDA}:nodesmith-catalog:live", "rate(720 minutes)", {"reason": "tick"}),
         (f"{LAMBDA}:nodesmith-dispatch:live", "rate(1 minute)", at),
     ]
 

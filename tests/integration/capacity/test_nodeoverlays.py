@@ -141,7 +141,7 @@ def test_uninstalling_deletes_overlays_unless_another_controller_reads_them() ->
     assert [str(target) for target in classes(survey)] == ["NodeOverlay/cheap-m5"]
     assert classes(replace(survey, karpenter=("holds the lease",))) == []
     _, kept = definitions(survey)
-    assert [each.why for each in kept] == ["has 1 object left"]
+    assert [each.reason for each in kept] == ["has 1 object left"]
 
 
 def test_validate_tells_fields_versions_and_overlays_that_match_nothing(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_dry_run_tells_the_hindrance_and_ends_with_1(
     assert adopt_cluster(CLUSTER, cluster.around(), AdoptOptions("json", is_dry=True)) == 1
     found = report(capsys)
     assert (found["state"], found["rows"]) == ("hindered", [])
-    assert found["why"].startswith("Karpenter runs: it is Deployment kube-system/karpenter")
+    assert found["reason"].startswith("Karpenter runs: it is Deployment kube-system/karpenter")
     assert cluster.calls == []
 
 

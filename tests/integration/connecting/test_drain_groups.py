@@ -157,7 +157,7 @@ def test_a_group_that_cluster_autoscaler_scales_is_left_as_it_is(
     here.add_autoscaler("--node-group-auto-discovery=asg:tag=k8s.io/cluster-autoscaler/enabled")
     here.account.calls.clear()
     assert here.drain("general") == 1
-    (why,) = report(capsys)[0]["why"]
+    (why,) = report(capsys)[0]["messages"]
     assert why.startswith(
         "Cluster Autoscaler (kube-system/cluster-autoscaler) scales it and would add nodes again"
     )
@@ -174,7 +174,9 @@ def test_budgets_that_never_allow_an_eviction_are_named_with_their_pods_and_the_
     pods = sorted(f"default/{name}" for name in here.places())
     assert here.drain("guarded", "batch") == 1
     guarded, batch = report(capsys)
-    assert guarded["why"] == [f"PodDisruptionBudget default/db never allows an eviction: {', '.join(pods)}"]
+    assert guarded["messages"] == [
+        f"PodDisruptionBudget default/db never allows an eviction: {', '.join(pods)}"
+    ]
     assert (guarded["state"], batch["state"]) == ("hindered", "drained")
     assert here.size("guarded") == (0, 1, 5)
     assert here.remembered("guarded") is None
@@ -209,7 +211,7 @@ def test_two_budgets_of_one_pod_are_named(here: Drainable, capsys: pytest.Captur
     here.add_budget("one", maxUnavailable=1)
     here.add_budget("two", maxUnavailable=1)
     assert here.drain("batch") == 1
-    (why,) = report(capsys)[0]["why"]
+    (why,) = report(capsys)[0]["messages"]
     assert why.startswith("PodDisruptionBudgets default/one and default/two select the same pods")
 
 
@@ -221,7 +223,7 @@ def test_a_group_is_left_as_it_is_while_nodesmith_would_buy_nothing_for_its_pods
 
     def why() -> list[str]:
         assert here.drain("batch") == 1
-        found: list[str] = report(capsys)[0]["why"]
+        found: list[str] = report(capsys)[0]["messages"]
         return found
 
     here.set_ready("False", "EC2NodeClass default is not Ready")
@@ -247,14 +249,14 @@ def test_a_node_with_a_pod_that_must_stay_is_drained_once_that_has_ended(
     node = here.places()[job]
     assert here.run(Action.DRAIN, "batch", is_dry=True) == 0
     protected = "is annotated karpenter.sh/do-not-disrupt or safe-to-evict=false"
-    assert report(capsys)[0]["why"] == [
+    assert report(capsys)[0]["messages"] == [
         f"node {node} is drained once pod default/{job} is gone, which {protected}"
     ]
 
     assert here.drain("batch") == 1
     (found,) = report(capsys)
     assert (found["state"], found["nodes"]) == ("draining", [node])
-    assert found["why"] == [f"node {node}: pod default/{job} {protected}"]
+    assert found["messages"] == [f"node {node}: pod default/{job} {protected}"]
     assert here.places()[job] == node
     assert here.size("batch") == (0, 1, 5)
 
@@ -274,7 +276,7 @@ def test_a_pod_without_a_controller_is_not_evicted(
     )
     here.settle()
     assert here.drain("batch") == 1
-    (why,) = report(capsys)[0]["why"]
+    (why,) = report(capsys)[0]["messages"]
     assert why.endswith("pod default/bare has no controller that would create it again")
     assert here.places()["bare"]
 
@@ -290,7 +292,7 @@ def test_a_group_is_rolled_back_if_evicted_pods_get_no_place(
     reported = capsys.readouterr()
     (found,) = json.loads(reported.out)["groups"]
     assert found["state"] == "rolled back"
-    assert "no node yet for default/web-" in found["why"][0]
+    assert "no node yet for default/web-" in found["messages"][0]
     assert "1 node could not be drained: rolling back" in reported.err
     assert " waits: no node yet for default/web-" in reported.err
     assert here.size("eks-general") == (1, 2, 5)
@@ -491,7 +493,7 @@ def test_a_managed_group_that_eks_cannot_drain_now_is_reported(
     here.add_managed("general", 1)
     here.account.eks().nodegroups["general"].status = "DELETE_FAILED"
     assert here.drain("general") == 1
-    assert report(capsys)[0]["why"] == ["its status is DELETE_FAILED"]
+    assert report(capsys)[0]["messages"] == ["its status is DELETE_FAILED"]
     here.account.eks().nodegroups["general"].resources = {"autoScalingGroups": []}
     assert here.drain("general") == 1
-    assert report(capsys)[0]["why"] == ["it has no Auto Scaling group, expected one"]
+    assert report(capsys)[0]["messages"] == ["it has no Auto Scaling group, expected one"]

@@ -253,7 +253,7 @@ def moved(world: Ledgered) -> None:
         START,
         ("default-b",),
         0.06,
-        why="cheaper",
+        message="cheaper",
     )
     world.store.moves["m-1"] = move
     world.store.forget_move(move)

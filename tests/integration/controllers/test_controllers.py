@@ -186,7 +186,7 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
 
 def hinted(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
     """Return the concerns that got a hint with this reason, each with its delay."""
-    return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
+    return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.reason == why]
 
 
 def test_pods_with_a_new_node_are_checked_again_while_they_are_pending(scene: Scene) -> None:

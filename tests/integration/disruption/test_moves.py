@@ -94,7 +94,7 @@ def disrupted(world: World) -> dict[str, int]:
 
 def hinted(world: World, why: str) -> list[tuple[Concern, timedelta]]:
     """Return the concerns that got a hint with this reason, each with its delay from now."""
-    return [(m.concern, m.due_at - world.now) for m in world.hints.sent if m.hint.why == why]
+    return [(m.concern, m.due_at - world.now) for m in world.hints.sent if m.hint.reason == why]
 
 
 @BY_NAME
@@ -275,7 +275,7 @@ def test_a_protected_pod_that_arrives_before_validation_keeps_the_node_and_its_t
     assert world.violations() == [f"move {next(iter(world.store.moves))} stays Abandoned"]
     assert world.store.claims[claim.name].phase is Phase.INITIALIZED
     (move,) = world.store.moves.values()
-    assert "karpenter.sh/do-not-disrupt" in move.why
+    assert "karpenter.sh/do-not-disrupt" in move.message
     assert "ConsolidationRejected" in said(world, "Node")
 
 

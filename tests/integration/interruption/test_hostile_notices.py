@@ -31,7 +31,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "of an unknown kind": lambda n: builders.ec2_event("EC2 Instance Mood", {"instance-id": stranger(n)}),
     "that are no events": lambda n: f'{{"detail-type": {n}',
     "that are no hints": lambda n: f"[{n}]",
-    "of other clusters": lambda n: json.dumps({"cluster": "another", "why": str(n)}),
+    "of other clusters": lambda n: json.dumps({"cluster": "another", "reason": str(n)}),
     "of states that say nothing": lambda n: builders.state_change(stranger(n), "running"),
 }
 

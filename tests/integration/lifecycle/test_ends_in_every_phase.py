@@ -277,7 +277,7 @@ def test_a_concurrent_run_leaves_the_nodes_to_the_first_which_then_wakes_termina
 
     assert moment.is_over
     assert set(closings(world).values()) == {1}
-    why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
+    why = [m.hint.reason for m in world.hints.sent if m.concern is Concern.TERMINATION]
     assert "other runs were turned away" in why
 
 
@@ -294,8 +294,8 @@ def test_postponed_evictions_wake_termination_at_once() -> None:
 
     assert (done["Evict"], done["Postponed"]) == (0, 2)
     hints = [m for m in world.hints.sent if m.concern is Concern.TERMINATION]
-    assert [m.due_at for m in hints if m.hint.why == "evictions postponed"] == [world.now]
-    assert [m.due_at for m in hints if m.hint.why == "nodes end"] == [world.now + SOON], (
+    assert [m.due_at for m in hints if m.hint.reason == "evictions postponed"] == [world.now]
+    assert [m.due_at for m in hints if m.hint.reason == "nodes end"] == [world.now + SOON], (
         "the Nodes are tainted"
     )
     assert not any(event.reason == "Evicted" for event in calm.events)

@@ -65,9 +65,9 @@ def test_every_planned_pod_is_counted_once(seen: Snapshot) -> None:
     assert set(bought.values()) <= {1}
     assert sum(bought.values()) == sum(room.bought for room in plan.rooms)
     for room in plan.rooms:
-        given_room = room.there + room.coming + room.bought
+        given_room = room.ready + room.launching + room.bought
         assert 0 <= given_room <= room.count <= room.wanted
-        assert bool(room.why) == (given_room < room.count)
+        assert bool(room.reason) == (given_room < room.count)
 
 
 @settings(max_examples=sampled(4, whole=60))

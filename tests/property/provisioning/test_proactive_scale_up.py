@@ -43,7 +43,7 @@ def test_every_pod_to_come_is_counted_once_and_none_is_told_of_as_unplaced(seen:
     assert not any(map(is_forthcoming, reported))
     lacking = {each.template.key: each.lacking for each in seen.grown}
     for each in plan.forthcoming:
-        assert 0 <= each.there + each.coming + each.bought <= each.pods <= lacking[each.workload]
+        assert 0 <= each.ready + each.launching + each.bought <= each.pods <= lacking[each.workload]
 
 
 @settings(max_examples=sampled(8, whole=60))
@@ -51,7 +51,7 @@ def test_every_pod_to_come_is_counted_once_and_none_is_told_of_as_unplaced(seen:
 def test_no_limit_keeps_more_pods_pending_because_of_pods_to_come(seen: Snapshot) -> None:
     plan, bare = (decide(made_from(each)) for each in (seen, replace(seen, grown=())))
     limited, alone = (
-        {key for group in each.unplaced if group.why.blocking.startswith("limit") for key in group.pods}
+        {key for group in each.unplaced if group.cause.blocking.startswith("limit") for key in group.pods}
         for each in (plan, bare)
     )
     assert limited <= alone

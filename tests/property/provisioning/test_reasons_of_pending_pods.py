@@ -109,10 +109,10 @@ def test_the_one_thing_that_is_wrong_is_the_reason(cause: Cause, others: list[di
 
     (group,) = decided([cause], others).unplaced
 
-    assert group.why.nodepool == "target" or cause.is_everywhere
-    assert group.why.blocking == cause.blocking
-    assert cause.said in str(group.why)
-    assert len(str(group.why)) <= 1024
+    assert group.cause.nodepool == "target" or cause.is_everywhere
+    assert group.cause.blocking == cause.blocking
+    assert cause.said in str(group.cause)
+    assert len(str(group.cause)) <= 1024
 
 
 @given(st.lists(st.sampled_from(CAUSES), unique_by=str, min_size=2, max_size=2), st.permutations(SELECTED))
@@ -121,6 +121,6 @@ def test_of_two_things_that_are_wrong_one_is_the_reason(
 ) -> None:
     (group,) = decided(causes, others[:2]).unplaced
 
-    assert group.why.nodepool == "target" or any(cause.is_everywhere for cause in causes)
+    assert group.cause.nodepool == "target" or any(cause.is_everywhere for cause in causes)
     kinds = {cause.blocking.partition(" ")[0] for cause in causes}
-    assert group.why.blocking.partition(" ")[0] in kinds
+    assert group.cause.blocking.partition(" ")[0] in kinds

@@ -165,7 +165,7 @@ def test_plan_says_why_a_buffer_keeps_no_room(tmp_path: Path) -> None:
     for objects in ((unreadable, lost, lost_and_warm), (unreadable, lost, lost_and_warm, capacitybuffer())):
         objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, *objects)
         reported = json.loads(run(tmp_path, "plan", *objects).stdout)
-        rooms = {room["buffer"]: room["why"] for room in reported["capacityBuffers"]["rooms"]}
+        rooms = {room["buffer"]: room["reason"] for room in reported["capacityBuffers"]["rooms"]}
         assert "must be greater than 0 and less than 1" in rooms["default/unreadable"]
         assert rooms["default/lost"] == "there is no PodTemplate 'rom' in namespace default"
         assert rooms["default/warm"] == rooms["default/lost"]
@@ -222,7 +222,7 @@ def test_status_says_what_room_a_buffer_lacks_and_why(fields: dict[str, int], sa
     known = of_one_type()
     (buffer,) = known.snapshot.capacitybuffers
     (found,) = resolutions(known.snapshot, NOW)
-    room = Room(found.key, 2, 2, why="no NodePool can provide more room now")
+    room = Room(found.key, 2, 2, reason="no NodePool can provide more room now")
     shown = status_of(found, room)
     shown["replicas"] = fields.get("replicas", 2)
     for condition in shown["conditions"]:

@@ -96,7 +96,7 @@ def test_every_field_of_thirty_groups_is_accounted_for() -> None:
         (name, each.field)
         for name, found in whole().items()
         for each in found.members[0].account.all()
-        if each.outcome is not Outcome.KEPT and not each.why
+        if each.outcome is not Outcome.KEPT and not each.explanation
     ]
     assert len(whole()) == 30
     assert (unknown, unexplained) == ([], [])
@@ -134,7 +134,7 @@ def test_sizes_become_limits_and_a_fixed_size_becomes_replicas() -> None:
     assert pool("fixed")["replicas"] == 3
     assert "limits" not in pool("fixed")
     least = report_of("zone-c", "nodegroup.scalingConfig.minSize")
-    assert (least.outcome, "CapacityBuffer" in least.why) == (Outcome.NO_EQUAL, True)
+    assert (least.outcome, "CapacityBuffer" in least.explanation) == (Outcome.NO_EQUAL, True)
 
 
 def test_update_settings_become_budgets_for_drift() -> None:
@@ -210,8 +210,8 @@ def test_attributes_without_a_label_are_named() -> None:
     field = "autoScalingGroup.MixedInstancesPolicy.LaunchTemplate.Overrides"
     (said,) = (each for each in found.members[0].account.all() if each.field == field)
     assert said.outcome is Outcome.CHANGED
-    assert "NetworkInterfaceCount" in said.why
-    assert "Newer" in said.why
+    assert "NetworkInterfaceCount" in said.explanation
+    assert "Newer" in said.explanation
 
 
 def test_labels_and_taints_are_kept_and_those_of_instances_are_not_set() -> None:
@@ -247,14 +247,14 @@ def test_tags_of_cluster_autoscaler_describe_the_nodes() -> None:
     assert found.overlay is not None
     assert found.overlay["spec"]["capacity"] == {"example.com/dongle": "2"}
     assert spec("tagged")["tags"] == {"Name": "node"}
-    assert "scaledownutilizationthreshold" in report_of("tagged", "autoScalingGroup.Tags").why
+    assert "scaledownutilizationthreshold" in report_of("tagged", "autoScalingGroup.Tags").explanation
 
 
 def test_volumes_metadata_and_network_are_those_of_the_launch_template() -> None:
     (root,) = spec("volumes")["blockDeviceMappings"]
     assert root["ebs"]["volumeSize"] == "80Gi"
     assert root["ebs"]["kmsKeyID"] == "alias/nodes"
-    assert "/dev/sdb" in report_of("volumes", "launchTemplate.BlockDeviceMappings").why
+    assert "/dev/sdb" in report_of("volumes", "launchTemplate.BlockDeviceMappings").explanation
     assert spec("volumes")["metadataOptions"] == {
         "httpTokens": "optional",
         "httpPutResponseHopLimit": 3,
@@ -280,7 +280,7 @@ def test_what_has_no_equal_has_a_remedy() -> None:
     }
     for (name, field), remedy in lost.items():
         assert report_of(name, field).outcome is Outcome.NO_EQUAL
-        assert remedy in report_of(name, field).why
+        assert remedy in report_of(name, field).explanation
 
 
 def test_lifetime_repair_and_rebalance_are_kept() -> None:
@@ -363,7 +363,7 @@ def test_user_data_that_cannot_be_merged_is_left_out_and_told() -> None:
     for each in done(broken).found:
         said = next(t for t in each.members[0].account.all() if t.field == "launchTemplate.UserData")
         assert (said.outcome, "userData" in each.nodeclass["spec"]) == (Outcome.NO_EQUAL, False)
-        assert "spec.userData" in said.why
+        assert "spec.userData" in said.explanation
     assert len(done(broken).found) == 3
     with pytest.raises(MalformedUserData):
         decoded(base64.b64encode(b"\x1f\x8bxx").decode())
@@ -395,7 +395,7 @@ def test_a_group_that_cannot_be_converted_is_reported_and_the_rest_goes_on() -> 
         assert why in said
     partly = next(each for each in result.found if each.name == "partly")
     types = next(t for t in partly.members[0].account.all() if t.field == "nodegroup.instanceTypes")
-    assert "did you mean 'm5.large'" in types.why
+    assert "did you mean 'm5.large'" in types.explanation
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_a_degraded_group_is_converted_and_its_issues_are_reported() -> None:
     issues = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": "no capacity"}]}
     (found,) = done([managed("ill", status="DEGRADED", health=issues)]).found
     said = {each.field: each for each in found.members[0].account.all()}
-    assert "DEGRADED" in said["nodegroup.health"].why
+    assert "DEGRADED" in said["nodegroup.health"].explanation
     assert not said["nodegroup.health"].is_quiet
 
 

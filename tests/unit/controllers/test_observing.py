@@ -70,7 +70,7 @@ def test_the_forwarder_of_an_observed_cluster_wakes_its_shadows_alone() -> None:
     hints = ShadowHints(sent)
     for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.TERMINATION, Concern.READINESS):
         hints.send(concern, Hint("web", "pods pending: 3"))
-    assert [(each.concern, each.hint.why) for each in sent.sent] == [(Concern.SHADOW, "pods pending: 3")]
+    assert [(each.concern, each.hint.reason) for each in sent.sent] == [(Concern.SHADOW, "pods pending: 3")]
 
 
 def test_the_forwarders_setting_is_true_or_false() -> None:

@@ -96,7 +96,9 @@ def test_an_eventbridge_event_is_routed_with_the_functions_account() -> None:
 def test_a_tick_of_routing_is_not_an_event() -> None:
     routed = Routed()
 
-    routing_events(ClusterPorts().parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
+    routing_events(ClusterPorts().parts(Concern.ROUTING), routed.route, routed.tick)(
+        {"reason": "tick"}, CONTEXT
+    )
 
     assert (routed.events, routed.ticks) == ([], 1)
 
@@ -128,7 +130,7 @@ def test_a_failed_tick_is_not_retried_since_the_next_one_follows() -> None:
     outside, routed = ClusterPorts(), Routed(Transient("EC2 is away"))
 
     with pytest.raises(Transient, match="EC2 is away"):
-        routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
+        routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)({"reason": "tick"}, CONTEXT)
     assert outside.put_off == []
 
 
@@ -153,10 +155,10 @@ def test_a_scheduled_event_runs_dispatch_without_records() -> None:
     ticks: list[Mapping[str, Any]] = []
 
     answer = delayed_or_scheduled(ClusterPorts().parts(Concern.DISPATCH), ticks.append)(
-        {"why": "tick"}, CONTEXT
+        {"reason": "tick"}, CONTEXT
     )
 
-    assert (answer, ticks) == (None, [{"why": "tick"}])
+    assert (answer, ticks) == (None, [{"reason": "tick"}])
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ MOVE = Move(
     START,
     replacements=("default-b",),
     saving_hourly_usd=0.06,
-    why="cheaper",
+    message="cheaper",
 )
 
 

@@ -27,7 +27,7 @@ def test_a_hint_needs_no_reason_and_may_say_more_than_is_known() -> None:
     assert Hint.from_document({"cluster": "shop", "later": [1]}) == Hint("shop")
 
 
-@pytest.mark.parametrize("message", [None, 7, "look", [], {}, {"why": "pods"}, {"cluster": 7}])
+@pytest.mark.parametrize("message", [None, 7, "look", [], {}, {"reason": "pods"}, {"cluster": 7}])
 def test_a_message_that_is_no_hint_is_told_of_and_the_others_are_read(message: object) -> None:
     hints, faults = hints_of({"messages": [message, {"cluster": "shop"}]})
 
@@ -47,13 +47,13 @@ def test_an_event_without_messages_is_told_of(event: dict[str, object]) -> None:
 
 
 def test_what_is_found_wrong_is_told_shortly() -> None:
-    _, (fault,) = hints_of({"messages": [{"why": "x" * 9000}]})
+    _, (fault,) = hints_of({"messages": [{"reason": "x" * 9000}]})
 
     assert len(fault) < 300
 
 
 def test_a_reason_of_any_length_stays_short() -> None:
-    assert len(Hint.from_document({"cluster": "shop", "why": "x" * 9000}).why) == 200
+    assert len(Hint.from_document({"cluster": "shop", "reason": "x" * 9000}).reason) == 200
 
 
 @pytest.mark.parametrize("attempt", [-1, "3", None, 10**9, 1.5])

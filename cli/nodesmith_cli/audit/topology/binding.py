@@ -170,7 +170,7 @@ class BindingFailure(NamedTuple):
 
     kind: Kind
     pod: str
-    why: str
+    reason: str
 
 
 def binding_failures(batches: Iterable[Batch]) -> list[BindingFailure]:

@@ -252,10 +252,10 @@ def _left_out(report: Report) -> Iterator[Html]:
     yield _table(
         "What could not be read",
         ("Kind", "Why", "What that means"),
-        ((e["kind"], e["why"], e["meaning"]) for e in report["missing"]),
+        ((e["kind"], e["reason"], e["meaning"]) for e in report["missing"]),
     )
     oversized = report["oversized"]
-    unknown_usage = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
+    unknown_usage = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['reason']}."]
     yield section("How to read the figures", items((*report["caveats"], *unknown_usage, *report["faults"])))
     manifests = report["nodePools"]["manifests"]
     if manifests:

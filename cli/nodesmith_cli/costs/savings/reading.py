@@ -56,7 +56,7 @@ class Missing:
     """A kind that could not be read, why, and what that means for the figures."""
 
     kind: str
-    why: str
+    reason: str
     meaning: str
 
 

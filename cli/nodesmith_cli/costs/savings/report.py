@@ -136,7 +136,7 @@ def report(
         "daemonSets": [_workload(daemonset) for daemonset in analysis.daemonsets[:_MOST]],
         "oversized": {
             "isKnown": not usage.fault,
-            "why": usage.fault,
+            "reason": usage.fault,
             "monthly": _cents(monthly(fsum(workload.unused_hourly_usd for workload in analysis.oversized))),
             "workloads": [_workload(workload) for workload in analysis.oversized[:_MOST]],
         },
@@ -156,7 +156,7 @@ def report(
             "found": analysis.constraints.found,
         },
         "missing": [
-            {"kind": missing.kind, "why": missing.why, "meaning": missing.meaning}
+            {"kind": missing.kind, "reason": missing.reason, "meaning": missing.meaning}
             for missing in cluster.missing
         ],
         "faults": list(analysis.faults[:_MOST_NAMES]),

@@ -31,7 +31,7 @@ def show(to: Console, report: Report) -> None:
     to.print()
     _oversized(to, report["oversized"])
     for missing in report["missing"]:
-        to.print(_line(f"! {missing['kind']}: {missing['why']}: {missing['meaning']}"), style="yellow")
+        to.print(_line(f"! {missing['kind']}: {missing['reason']}: {missing['meaning']}"), style="yellow")
     for text in report["caveats"]:
         to.print(_line(f"· {text}"), style="dim")
 
@@ -243,7 +243,7 @@ def _oversizes(workloads: Sequence[Report]) -> Table:
 
 def _oversized(to: Console, oversized: Report) -> None:
     if not oversized["isKnown"]:
-        to.print(_line(f"· Use of requests is not known: {oversized['why']}."), style="dim")
+        to.print(_line(f"· Use of requests is not known: {oversized['reason']}."), style="dim")
     elif oversized["workloads"]:
         caveat = (
             "· Requests beyond use are from one sample: peaks are higher. They are in none of the figures."

@@ -63,7 +63,7 @@ def faults_of(documents: Sequence[Document], conversion: Conversion) -> Iterator
 
 def fault_of(documents: Sequence[Document], change: Change) -> Fault:
     """Return a change as a fault at its line."""
-    return documents[change.number].fault(change.why, change.field)
+    return documents[change.number].fault(change.explanation, change.field)
 
 
 def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fault]:

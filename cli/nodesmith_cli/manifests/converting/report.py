@@ -47,4 +47,4 @@ def report_tables(documents: Sequence[Document], conversion: Conversion) -> Iter
 
 def _row(documents: Sequence[Document], change: Change) -> tuple[str, ...]:
     line = fault_of(documents, change).line
-    return str(line or ""), change.field, str(change.outcome), change.why, _RISKS[change.outcome]
+    return str(line or ""), change.field, str(change.outcome), change.explanation, _RISKS[change.outcome]

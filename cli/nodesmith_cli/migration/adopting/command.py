@@ -183,7 +183,7 @@ def _confirm(question: str, options: AdoptOptions) -> None:
 
 
 def _ended(name: str, state: str, result: Result, options: AdoptOptions) -> int:
-    _show(name, state if result.is_done else "left", result.rows, result.why, options)
+    _show(name, state if result.is_done else "left", result.rows, result.reason, options)
     return DONE if result.is_done else LEFT
 
 
@@ -191,7 +191,7 @@ def _show(name: str, state: str, rows: Sequence[Row], reason: str, options: Adop
     items: list[dict[str, Any]] = [
         {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
     ]
-    report = {"cluster": name, "state": state, "rows": items, "why": reason}
+    report = {"cluster": name, "state": state, "rows": items, "reason": reason}
     lines = list(_lines(name, state, rows, reason))
     if lines or options.output not in IS_TEXT:
         print_report(report, lines, options.output, names=(row.object for row in rows), schema="takeover")

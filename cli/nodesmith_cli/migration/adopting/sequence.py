@@ -92,11 +92,11 @@ class Takeover:
 
 @dataclass(slots=True)
 class Result:
-    """The outcome. `is_done` is True if nothing is left to do; otherwise `why` gives the reason."""
+    """The outcome. `is_done` is True if nothing is left to do; otherwise `reason` gives the reason."""
 
     is_done: bool
     rows: list[Row] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
 
 
 def adopt(run: Takeover, pause: timedelta, timeout: timedelta) -> Result:

@@ -152,10 +152,10 @@ def _shown(action: Action, cluster: str, results: Sequence[Result], options: Dra
             print(f"{cluster} has neither managed node groups nor Auto Scaling groups")
         for result in results:
             print(printable(_line(result)))
-            for reason in result.why[:_SHOWN]:
+            for reason in result.messages[:_SHOWN]:
                 print(printable(f"    {reason}"))
-            if len(result.why) > _SHOWN:
-                print(f"    and {len(result.why) - _SHOWN} more: see -o json")
+            if len(result.messages) > _SHOWN:
+                print(f"    and {len(result.messages) - _SHOWN} more: see -o json")
     return DONE if all(_is_done(action, result, is_dry=options.is_dry) for result in results) else LEFT
 
 
@@ -180,7 +180,7 @@ def _item(result: Result) -> dict[str, Any]:
         "plannedNodes": seen.planned,
         "size": _size(group.size),
         "before": _size(before.size) if before else None,
-        "why": list(result.why),
+        "messages": list(result.messages),
     }
 
 

@@ -71,11 +71,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome for a group. `why` are sentences about the remaining work, and `seen` is the group afterwards."""
+    """The outcome for a group. `messages` name the remaining work, and `seen` is the group afterwards."""
 
     state: State
     seen: GroupAssessment
-    why: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
 
 def assess_group(run: Drain, name: str, *, is_planned: bool = True) -> GroupAssessment:

@@ -179,7 +179,7 @@ def _rolled_back(run: Drain, name: str, progress: Progress) -> Result:
     run.say(f"{name}: {counted(len(progress.failed), 'node')} could not be drained: rolling back")
     result = _restored(run, name)
     state = State.ROLLED_BACK if result.state is State.RESTORED else result.state
-    return Result(state, result.seen, (*progress.failed.values(), *result.why))
+    return Result(state, result.seen, (*progress.failed.values(), *result.messages))
 
 
 def undo(run: Drain, name: str) -> Result:

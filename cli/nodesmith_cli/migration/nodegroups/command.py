@@ -238,7 +238,7 @@ def _print_pool(side: Console, pool: Merged) -> None:
 
 
 def _row(field_report: FieldReport) -> tuple[str, str, str, str]:
-    return field_report.field, str(field_report.outcome), field_report.became, field_report.why
+    return field_report.field, str(field_report.outcome), field_report.became, field_report.explanation
 
 
 def _worth_showing(member: Converted) -> Iterator[FieldReport]:
@@ -292,5 +292,5 @@ def _field(field_report: FieldReport) -> dict[str, Any]:
         "value": field_report.value,
         "outcome": str(field_report.outcome),
         "became": field_report.became,
-        "remedy" if field_report.outcome is Outcome.NO_EQUAL else "reason": field_report.why,
+        "remedy" if field_report.outcome is Outcome.NO_EQUAL else "reason": field_report.explanation,
     }

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldReport:
-    """One field of a group. `why` is the reason of a change, or the remedy for a field without an equal.
+    """One field of a group. `explanation` is the reason of a change, or the remedy for a field without an equal.
 
     `is_quiet` is True if nothing has to be done about it, so that tables leave it out.
     """
@@ -35,7 +35,7 @@ class FieldReport:
     value: Any
     outcome: Outcome
     became: str = ""
-    why: str = ""
+    explanation: str = ""
     is_quiet: bool = False
 
 

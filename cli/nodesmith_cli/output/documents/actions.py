@@ -68,7 +68,7 @@ class Takeover(TypedDict):
     cluster: str
     state: Literal["hindered", "planned", "left", "adopted", "released"]
     rows: Sequence[TakeoverRow]
-    why: Annotated[str, "why it could not be completed"]
+    reason: Annotated[str, "why it could not be completed"]
 
 
 class RemovalPlan(TypedDict):
@@ -208,7 +208,7 @@ class DrainedGroup(TypedDict):
     plannedNodes: int | None
     size: Size
     before: Size | None
-    why: Sequence[str]
+    messages: Sequence[str]
 
 
 class Drain(TypedDict):

@@ -295,7 +295,7 @@ class TopPod(TypedDict):
 
     name: Pod
     ageSeconds: float
-    why: str
+    reason: str
     owner: str
 
 

@@ -71,10 +71,10 @@ class BufferRoom(TypedDict):
     buffer: str
     wanted: Annotated[int, "what the buffer asks for"]
     count: Annotated[int, "as much of it as the caps allow"]
-    there: Annotated[int, "pods with room on nodes"]
-    coming: Annotated[int, "pods with room on nodes that do not run yet"]
+    ready: Annotated[int, "pods with room on nodes"]
+    launching: Annotated[int, "pods with room on nodes that do not run yet"]
     bought: Annotated[int, "pods for which nodes are bought"]
-    why: Annotated[str, "why the rest has no room"]
+    reason: Annotated[str, "why the rest has no room"]
     stopped: NotRequired[Annotated[int, "stopped instances"]]
     warming: NotRequired[Annotated[int, "instances that are being prepared"]]
 
@@ -130,7 +130,7 @@ class Move(TypedDict):
     savingEstimated: Annotated[bool, "whether a price that it follows from is an estimate"]
     evictionCost: Annotated[float, "the sum of Karpenter's eviction costs of its pods"]
     worth: Annotated[float, "USD that it is worth"]
-    why: str
+    message: str
 
 
 class Stays(TypedDict):
@@ -209,7 +209,7 @@ class DecidedMove(TypedDict):
     savingHourlyUsd: Hourly
     evictionCost: float
     worthUsd: float
-    why: str
+    message: str
 
 
 class UnplacedPods(TypedDict):

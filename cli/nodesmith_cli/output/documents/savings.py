@@ -177,7 +177,7 @@ class Oversized(TypedDict):
     """Workloads that request more than they use."""
 
     isKnown: bool
-    why: Annotated[str, "why usage is not known"]
+    reason: Annotated[str, "why usage is not known"]
     monthly: Monthly
     workloads: Sequence[WorkloadCost]
 
@@ -222,7 +222,7 @@ class Missing(TypedDict):
     """A kind of object that could not be read."""
 
     kind: str
-    why: str
+    reason: str
     meaning: Annotated[str, "what the report lacks because of this"]
 
 

@@ -215,7 +215,7 @@ def _show_shrunk(to: Console, shrunk: ScaleDown) -> None:
     to.print(f"half of the pods are removed: the Deployment is scaled to {_DEMO_LEFT} replicas")
     for record in shrunk.decisions:
         for move in record["plan"]["moves"] if not record["again"] else ():
-            to.print(f"  {move['why']}")
+            to.print(f"  {move['message']}")
     to.print()
     to.print(screen(shrunk.after, to.width))
     to.print()

@@ -176,7 +176,7 @@ def demo_sections(shrunk: Iterable[ScaleDown], interrupted: Iterable[Interrupted
         text = (
             f"From {_hourly(scale_down.before.price)} to {_hourly(scale_down.after.price)} an hour: {saved}."
         )
-        reason = [m["why"] for r in scale_down.decisions if not r["again"] for m in r["plan"]["moves"]]
+        reason = [m["message"] for r in scale_down.decisions if not r["again"] for m in r["plan"]["moves"]]
         yield section(
             "Half of the pods are removed", paragraph(text), *(paragraph(line, "note") for line in reason)
         )

@@ -13,7 +13,7 @@ from nodesmith_formats.prices import estimate_mark
 from nodesmith_formats.wording import counted, moment, some
 
 Record = Mapping[str, Any]
-_PLACES = {"there": "fit on nodes", "coming": "on nodes to come", "bought": "on the nodes above"}
+_PLACES = {"ready": "fit on nodes", "launching": "on nodes to come", "bought": "on the nodes above"}
 
 
 def explain(record: Record) -> Iterator[str]:
@@ -32,7 +32,7 @@ def explain(record: Record) -> Iterator[str]:
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
     for move in plan.get("moves", ()):
-        yield f"  move      {some(move['sources'])}: {move['why']}, eviction cost {move['evictionCost']:g}"
+        yield f"  move      {some(move['sources'])}: {move['message']}, eviction cost {move['evictionCost']:g}"
     for node in plan["nodes"]:
         yield from _node(node)
     yield from _others(plan)
@@ -48,7 +48,7 @@ def _others(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"  unplaced  {some(group['pods'])}: {in_a_sentence(group)}"
     for entry in plan.get("forthcoming", ()):
         places = ", ".join(f"{entry[name]} {text}" for name, text in _PLACES.items() if entry[name])
-        suffix = f"; {entry['why']}" if entry["why"] else ""
+        suffix = f"; {entry['reason']}" if entry["reason"] else ""
         yield f"  to come   {entry['workload']}: {entry['pods']} pods, {places or 'none with a place'}{suffix}"
     for group in plan["ignored"]:
         yield f"  ignored   {some(group['pods'])}: {in_a_sentence(group)}"

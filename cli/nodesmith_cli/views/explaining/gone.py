@@ -29,7 +29,7 @@ def why_gone(name: str, records: Iterable[Record]) -> str:
         for move in () if record.get("superseded") else record["plan"].get("moves", ()):
             if names & set(move["sources"]) and cause in ("", move["reason"]):
                 decision = f"decision {record['id']} of {moment(record['at'])}"
-                return f"it is gone: {decision} disrupted it: {move['reason']}: {move['why']}"
+                return f"it is gone: {decision} disrupted it: {move['reason']}: {move['message']}"
     if cause:
         return f"it is gone: {last_mention} saw it terminate because of {cause}"
     return (

@@ -66,7 +66,7 @@ def _moves(moves: Sequence[Report]) -> Iterator[Html]:
             len(m["replacements"]),
             f"{m['savingHourlyUsd']:,.4f}",
             f"{m['evictionCost']:g}",
-            m["why"],
+            m["message"],
         )
         for m in moves
     )

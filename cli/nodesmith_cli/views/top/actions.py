@@ -55,7 +55,7 @@ class Actions:
         yield f"Pod {printable(key)}: {printable(str(status.get('phase')))}" + (
             f" on {printable(node)}" if node else ""
         )
-        refusal = self.fleet.why(key)
+        refusal = self.fleet.reason_of(key)
         if refusal:
             yield from ("", refusal)
         selector = quote(f"involvedObject.uid={pod['metadata'].get('uid')}", safe="=")

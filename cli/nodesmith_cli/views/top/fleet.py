@@ -159,7 +159,7 @@ class Fleet:
         """True once nodes have prices where these are known."""
         return self._pricing is not None
 
-    def why(self, key: str) -> str:
+    def reason_of(self, key: str) -> str:
         """Return why a pod (`namespace/name`) has no node; empty if it has one or is unknown."""
         with self._lock:
             pod = self._pods.get(key)

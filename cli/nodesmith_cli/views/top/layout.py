@@ -157,7 +157,7 @@ def pod_line(row: PodRow, width: int) -> Line:
         (f" {requests:>16} ", "dim"),
         (f"{duration(row.age_seconds):>4} ", ""),
         (row.phase, "warn" if row.phase in ("Pending", "Terminating") else "good"),
-        (f" {row.why}" if row.why else "", "dim"),
+        (f" {row.reason}" if row.reason else "", "dim"),
     ]
     return _cut(line, width)
 
@@ -210,7 +210,7 @@ def below(view: View, width: int, most: int) -> list[Line]:
     ]
     lines += _more(len(view.moving), most, "more node")
     lines += [
-        [("pending ", "warn"), (f"{pod.key} {duration(pod.age_seconds)}", ""), (f"  {pod.why}", "dim")]
+        [("pending ", "warn"), (f"{pod.key} {duration(pod.age_seconds)}", ""), (f"  {pod.reason}", "dim")]
         for pod in islice(view.pending, most)
     ]
     lines += _more(len(view.pending), most, "more pending pod")

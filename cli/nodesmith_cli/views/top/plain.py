@@ -45,7 +45,7 @@ def sentences(view: View, order: str, query: str = "") -> Iterator[str]:
     for row in chosen(view.nodes, order, query):
         yield _node(row, view.at)
     for pod in view.pending:
-        yield f"Pending: {pod.key}, for {duration(pod.age_seconds)}: {pod.why}"
+        yield f"Pending: {pod.key}, for {duration(pod.age_seconds)}: {pod.reason}"
     yield from view.windows
     yield from view.notes
 
@@ -122,4 +122,4 @@ def _gauge_data(gauge: Gauge) -> dict[str, Any]:
 
 
 def _pod_data(pod: PodRow) -> dict[str, Any]:
-    return {"name": pod.key, "ageSeconds": pod.age_seconds, "why": pod.why, "owner": pod.owner}
+    return {"name": pod.key, "ageSeconds": pod.age_seconds, "reason": pod.reason, "owner": pod.owner}

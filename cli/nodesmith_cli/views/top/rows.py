@@ -88,7 +88,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A pod. `why` says why it is pending, and is empty for all others."""
+    """A pod. `reason` says why it is pending, and is empty for all others."""
 
     key: str
     node: str
@@ -96,7 +96,7 @@ class PodRow:
     cpu_milli: int
     memory_bytes: int
     age_seconds: int
-    why: str = ""
+    reason: str = ""
     owner: str = ""
 
 

@@ -44,7 +44,7 @@ class ProposedMove:
     sources: tuple[str, ...]
     saving_hourly_usd: float
     eviction_cost: float
-    why: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def _move(item: Item) -> ProposedMove:
         tuple(map(str, item["sources"])),
         float(item["savingHourlyUsd"]),
         float(item["evictionCost"]),
-        str(item["why"]),
+        str(item["message"]),
     )
 
 

@@ -15,7 +15,7 @@ NODE = {"name": "claim-a", "node_name": "node-a.ec2.internal", "instance_id": "i
 MOVE = {
     "reason": "Underutilized",
     "sources": ["claim-a"],
-    "why": "moving 3 pods from 1 node into free capacity saves 0.0960 USD an hour",
+    "message": "moving 3 pods from 1 node into free capacity saves 0.0960 USD an hour",
 }
 
 
@@ -30,7 +30,7 @@ def test_the_move_that_ended_a_node_is_named_with_its_saving(name: str) -> None:
     records = [record(claims=[]), record(id_="later", claims=[ending]), record(MOVE)]
 
     assert why_gone(name, records) == (
-        f"it is gone: decision {ID} of 2026-11-21 12:00:00 UTC disrupted it: Underutilized: {MOVE['why']}"
+        f"it is gone: decision {ID} of 2026-11-21 12:00:00 UTC disrupted it: Underutilized: {MOVE['message']}"
     )
 
 

@@ -20,7 +20,7 @@ def reported(saving: float) -> dict[str, Any]:
     """Return the JSON data of one move of two nodes at $1 an hour together, by which a drifted node is replaced."""
     move = {
         "reason": "Drifted",
-        "why": "replacing 1 node with 2 pods: AMIDrift",
+        "message": "replacing 1 node with 2 pods: AMIDrift",
         "sources": [NODE],
         "replacements": [NODE],
         "destinations": {"default/a": "x", "default/b": "x"},

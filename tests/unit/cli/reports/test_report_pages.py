@@ -120,7 +120,7 @@ def move(n: int) -> dict[str, Any]:
         "savingEstimated": True,
         "savingHourly": 0.1,
         "evictionCost": 1.0,
-        "why": name(n),
+        "message": name(n),
     }
 
 
@@ -144,7 +144,7 @@ def moves(nodes: int) -> dict[str, Any]:
 def demo(nodes: int) -> str:
     before = report(nodes)
     outcome = Outcome(before, (Latency("bound", 30.0, 40.0, nodes),), ())
-    moved = {**record(0, moves=[{"why": name(1)}]), "again": []}
+    moved = {**record(0, moves=[{"message": name(1)}]), "again": []}
     further = demo_sections(
         [ScaleDown(before, report(nodes // 2), (moved,))],
         [
@@ -173,7 +173,7 @@ PAGES: dict[str, Callable[[int], str]] = {
                     "replacements": [],
                     "savingHourlyUsd": 0.1,
                     "evictionCost": 1,
-                    "why": name(n),
+                    "message": name(n),
                 }
                 for n in range(nodes)
             ],

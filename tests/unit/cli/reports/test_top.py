@@ -252,11 +252,11 @@ def test_a_pending_pod_shows_the_one_thing_in_its_way() -> None:
         "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}],
     }
     seen = fleet(pods=[waiting])
-    assert seen.view(NOW).pending[0].why == "0/3 nodes are available"
+    assert seen.view(NOW).pending[0].reason == "0/3 nodes are available"
     seen.explanations = {
         str(waiting["metadata"].get("uid") or ""): "the limit of NodePool default is reached"
     }
-    assert seen.view(NOW).pending[0].why == "the limit of NodePool default is reached"
+    assert seen.view(NOW).pending[0].reason == "the limit of NodePool default is reached"
 
 
 def test_windows_of_scheduled_budgets_are_reported() -> None:
@@ -339,7 +339,7 @@ def test_texts_of_the_cluster_cannot_change_the_terminal() -> None:
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "message": _HOSTILE}],
     }
-    why = fleet(named, pods=[waiting]).view(NOW).pending[0].why
+    why = fleet(named, pods=[waiting]).view(NOW).pending[0].reason
     assert why.isprintable()
     assert len(why) < 1_000
 
@@ -358,7 +358,7 @@ def test_json_has_every_node_and_pod() -> None:
     view = View("shop", NOW, (row("a"),), (PodRow("d/p", "", "Pending", 1, 1, 120, "no room"),), 4)
     written = json.loads(json.dumps(data(view, "name")))
     assert written["nodes"][0]["cpu"] == {"requested": 1000, "allocatable": 2000, "used": None}
-    assert written["pending"] == [{"name": "d/p", "ageSeconds": 120, "why": "no room", "owner": ""}]
+    assert written["pending"] == [{"name": "d/p", "ageSeconds": 120, "reason": "no room", "owner": ""}]
 
 
 @pytest.mark.parametrize(

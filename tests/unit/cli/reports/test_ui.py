@@ -113,7 +113,7 @@ def move(*sources: str, saving: float = 0.1) -> dict[str, Any]:
         "savingHourlyUsd": saving,
         "evictionCost": 2.0,
         "worthUsd": 1.0,
-        "why": "its pods fit elsewhere",
+        "message": "its pods fit elsewhere",
     }
 
 

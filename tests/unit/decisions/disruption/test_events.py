@@ -14,7 +14,7 @@ from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests.builders import NOW, claim, nodepool_manifest
 
 NODES = [claim(f"default-{number}", node_name=f"n{number}") for number in range(2)]
-MOVE = Move("m-0", Reason.UNDERUTILIZED, ("default-0",), Stage.ENDING, NOW, NOW, why="saves $0.1 an hour")
+MOVE = Move("m-0", Reason.UNDERUTILIZED, ("default-0",), Stage.ENDING, NOW, NOW, message="saves $0.1 an hour")
 
 
 def events_of(**blocked: Blocker) -> list[ObjectEvent]:

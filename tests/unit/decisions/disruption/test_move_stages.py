@@ -40,9 +40,9 @@ from tests.builders import NOW
 OLD = builders.claim("default-old", phase=Phase.INITIALIZED, node_name="old", initialized_at=NOW)
 NEW = builders.claim("default-new", phase=Phase.REGISTERED, node_name="new")
 READY = replace(NEW, phase=Phase.INITIALIZED)
-MOVE = Move("m", Reason.UNDERUTILIZED, (OLD.name,), Stage.PROPOSED, NOW, NOW, why="it is half empty")
+MOVE = Move("m", Reason.UNDERUTILIZED, (OLD.name,), Stage.PROPOSED, NOW, NOW, message="it is half empty")
 REPLACING = MOVE.at(Stage.REPLACING, NOW, replacements=(NEW.name,))
-LEFT = REPLACING.at(Stage.ABANDONED, NOW, why="the world has changed")
+LEFT = REPLACING.at(Stage.ABANDONED, NOW, message="the world has changed")
 
 
 def step(
@@ -105,7 +105,7 @@ def test_a_move_is_abandoned_if_it_loses_a_source(
 ) -> None:
     found = step(move, *claims, NEW)
     assert isinstance(found, Abandon)
-    assert why in found.why
+    assert why in found.message
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_move_is_abandoned_if_it_loses_a_source(
 def test_a_move_is_abandoned_if_it_loses_a_replacement(claims: tuple[NodeClaim, ...], why: str) -> None:
     found = step(REPLACING, OLD, *claims)
     assert isinstance(found, Abandon)
-    assert why in found.why
+    assert why in found.message
     assert found.failed
 
 
@@ -129,8 +129,8 @@ def test_a_move_is_abandoned_if_the_zone_of_a_replacement_is_shifted_away(phase:
     away = ZonalShift(builders.ZONES[1], "z-1", NOW + timedelta(hours=1), "zonal shift")
     found = step(REPLACING, OLD, new, zonal_shifts=(away,))
     assert isinstance(found, Abandon)
-    assert "default-new is not available" in found.why
-    assert builders.ZONES[1] in found.why
+    assert "default-new is not available" in found.message
+    assert builders.ZONES[1] in found.message
     elsewhere = replace(away, zone=builders.ZONES[2])
     assert not isinstance(step(REPLACING, OLD, new, zonal_shifts=(elsewhere,)), Abandon)
 
@@ -229,7 +229,7 @@ def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption
     assert step(REPLACING, OLD, READY) == Conclude(REPLACING)
     found = step(REPLACING, OLD, READY, paused=Pause(NOW, "a release"))
     assert isinstance(found, Abandon)
-    assert "a release" in found.why
+    assert "a release" in found.message
     assert not found.failed
 
 
@@ -307,7 +307,7 @@ def test_empty_nodes_are_removed_in_batches_and_others_one_move_at_a_time() -> N
     half = Proposal(Reason.UNDERUTILIZED, ("h",))
     batches = in_batches([empty[0], half, *empty[1:]])
     assert [len(batch.sources) for batch in batches] == [LARGEST_BATCH, 2, 1]
-    assert batches[1].why == "removing 2 nodes without pods saves 0.2000 USD an hour"
+    assert batches[1].message == "removing 2 nodes without pods saves 0.2000 USD an hour"
     assert (batches[1].saving_hourly_usd, batches[1].eviction_cost, batches[1].worth_usd) == (0.2, 1.0, 0.5)
     assert batches[2] is half
     assert in_batches([empty[0]]) == [empty[0]]

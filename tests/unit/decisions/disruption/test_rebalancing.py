@@ -82,7 +82,7 @@ def test_pods_that_crowd_in_one_zone_are_spread_if_the_nodepool_enables_it(when:
     inputs, done = until_done(uneven(spread(when)))
     assert by_zone(inputs) == [2, 2, 2]
     assert {move.reason for move in done} == {Reason.UNBALANCED}
-    assert "spreads them over zones" in done[0].why
+    assert "spreads them over zones" in done[0].message
 
 
 def test_no_pods_are_rebalanced_unless_the_nodepool_enables_it() -> None:

@@ -227,7 +227,7 @@ def test_a_replacement_is_priced_by_its_remaining_offerings() -> None:
 
     assert bought.price_hourly_usd == bought.claim.price_hourly_usd == cheapest.price_hourly_usd
     assert one.saving_hourly_usd == pytest.approx(now.price_hourly_usd - cheapest.price_hourly_usd)
-    assert f"saves {one.saving_hourly_usd:.4f} USD an hour" in one.why
+    assert f"saves {one.saving_hourly_usd:.4f} USD an hour" in one.message
     assert bought.claim.capacity == kinds()["m5.large"].capacity
     assert bought.claim.allocatable == kinds()["m5.large"].allocatable
 

@@ -164,7 +164,7 @@ def test_pods_that_need_several_efa_interfaces_learn_that_a_public_address_forbi
     plan = planned({EFA: "2"}, requirements=TWO_CARDS, associatePublicIPAddress=True)
     assert plan.nodes == ()
     (group,) = plan.unplaced
-    assert str(group.why) == (
+    assert str(group.cause) == (
         "NodePool default: its EC2NodeClass has associatePublicIPAddress true, which EC2 allows with a single "
         "network interface only, and the pods ask for more vpc.amazonaws.com/efa than such nodes have; "
         "remove associatePublicIPAddress, and reach the internet through a NAT gateway"

@@ -89,7 +89,7 @@ def test_an_unhealthy_node_ends_with_its_condition_as_the_reason() -> None:
     assert finding.ending is not None
     assert (finding.ending.phase, finding.ending.cause) == (Phase.TERMINATING, "Unhealthy")
     why = "condition Ready has been Unknown since 2026-11-21T10:00:00Z (NodeStatusUnknown)"
-    assert finding.ending.message == finding.why == why
+    assert finding.ending.message == finding.message == why
 
 
 def test_a_node_that_is_not_ready_is_drained_at_once_and_one_that_is_within_an_hour() -> None:

@@ -82,7 +82,7 @@ def pools_of(decided: Plan) -> Counter[str]:
 
 def reason(decided: Plan) -> str:
     (group,) = decided.unplaced
-    return f"{group.why}"
+    return f"{group.cause}"
 
 
 class TestSelection:
@@ -263,7 +263,7 @@ class TestDollars:
             "raise annotation nodesmith.dev/limit-usd-per-hour of NodePool default to at least 1."
             in reason(found)
         )
-        assert found.unplaced[0].why.blocking == "limit of NodePool default"
+        assert found.unplaced[0].cause.blocking == "limit of NodePool default"
 
     def test_a_quota_may_limit_the_dollars_of_a_team(self) -> None:
         pools = [nodepool_manifest(name, requirements=FOUR, labels=RED) for name in ("one", "two")]

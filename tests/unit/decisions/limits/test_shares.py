@@ -102,7 +102,7 @@ def test_pods_that_wait_for_their_turn_are_told_how_many_they_are() -> None:
     (waiting,) = [group for group in plan.unplaced if group.reason.startswith("waits for its turn")]
     assert waiting.reason == "waits for its turn: 17 different kinds of pods wait in namespace crowd"
     assert len(waiting.pods) == plan.new == 17
-    assert waiting.why.fix
+    assert waiting.cause.fix
 
 
 def test_a_crowded_decision_is_replayed_to_the_same_bytes_whatever_was_tried_before() -> None:

@@ -139,9 +139,9 @@ class TestLaunches:
         assert not plan.nodes
         assert (
             "the limit of 500 launches an hour of the cluster is reached (500 launches an hour used"
-            in group.why.text
+            in group.cause.text
         )
-        assert group.why.fix == (
+        assert group.cause.fix == (
             "for one more node raise LAUNCHES_PER_HOUR of the cluster's registration to at least 501"
         )
         assert plan.due == NOW + timedelta(minutes=65)
@@ -173,11 +173,11 @@ class TestOfNodePools:
         (group,) = plan.unplaced
         assert (
             "the limit of 0.5 USD a month of NodePool default is reached (0 USD a month used"
-            in group.why.text
+            in group.cause.text
         )
         assert (
             "raise annotation nodesmith.dev/limit-usd-per-month of NodePool default to at least"
-            in group.why.fix
+            in group.cause.fix
         )
 
     @pytest.mark.parametrize("text", ["12 EUR", "€5", "nan", "-3", "5,5", "", "1e400"])
@@ -200,8 +200,8 @@ class TestOfNodePools:
             "the limit of 50 USD a month of NodePool default is reached (41 USD a month used since"
             " 2026-11-29T07:00:00Z, on its last day a month must pay for a whole day, 65.29 USD a month"
             " with one more node)"
-        ) in group.why.text
-        assert group.why.fix.endswith("to at least 65.29")
+        ) in group.cause.text
+        assert group.cause.fix.endswith("to at least 65.29")
 
     def test_pods_that_wait_for_a_month_are_decided_about_when_the_next_one_begins(self) -> None:
         seen = snapshot(pods=PENDING, nodepools=(pool_with(limit_usd_per_month="0.5"),))
@@ -213,7 +213,7 @@ class TestOfNodePools:
         too_little_for_others = pool_with(limit_usd_per_month="20")
         seen = snapshot(pods=PENDING, nodepools=(too_little_for_others,), quotas=(no_spot,))
         plan = decide(inputs(snapshot=seen))
-        assert plan.unplaced[0].why.blocking == "quotas together"
+        assert plan.unplaced[0].cause.blocking == "quotas together"
         assert plan.due == month_end(NOW)
 
     def test_a_limit_an_hour_is_not_looked_at_again_when_a_month_begins(self) -> None:
@@ -313,9 +313,9 @@ class TestSpendingLimits:
         assert not plan.nodes
         assert (
             "the limit of 1 USD an hour of SpendingLimit all is reached (0.99 USD an hour used"
-            in group.why.text
+            in group.cause.text
         )
-        assert "raise usdPerHour of SSM parameter /nodesmith/limits/all to at least" in group.why.fix
+        assert "raise usdPerHour of SSM parameter /nodesmith/limits/all to at least" in group.cause.fix
         assert plan.due == NOW + timedelta(minutes=2)
 
     def test_a_team_pays_only_for_nodes_with_its_labels(self) -> None:
@@ -330,7 +330,7 @@ class TestSpendingLimits:
     def test_nothing_is_bought_while_it_is_not_known_what_a_cluster_takes(self) -> None:
         spending = Spending(region=region(limit(usdPerHour="100"), shares={}))
         (group,) = decide(inputs(pods=PENDING, ledger=ledger(spending=spending))).unplaced
-        assert "what cluster west takes of it is not known yet" in group.why.text
+        assert "what cluster west takes of it is not known yet" in group.cause.text
 
     def test_a_limit_of_another_cluster_is_no_obstacle(self) -> None:
         spending = Spending(region=region(limit(usdPerHour="0", clusters=["west"]), shares={}))

@@ -260,7 +260,7 @@ def test_the_third_waits_and_shows_the_reason() -> None:
         "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed on one for a minute;"
         f" tried again after {NOW + 9 * MINUTE:%H:%M:%S} UTC"
     )
-    assert group.why.blocking == "back-off"
+    assert group.cause.blocking == "back-off"
 
 
 def test_after_the_back_off_one_node_is_bought_for_the_oldest_pod() -> None:

@@ -69,7 +69,7 @@ THREE = [bought(30 * MINUTE), bought(20 * MINUTE), bought(10 * MINUTE)]
 def test_the_third_purchase_in_vain_trips_and_stops_launches_for_two_hours() -> None:
     assert not judged(THREE[:2]).launches.is_tripped
     tripped = judged(THREE).launches
-    assert (tripped.trips, tripped.until, tripped.why) == (1, NOW + 2 * HOUR, PurchaseFailure.UNUSED)
+    assert (tripped.trips, tripped.until, tripped.main_failure) == (1, NOW + 2 * HOUR, PurchaseFailure.UNUSED)
 
 
 def test_nodes_that_were_bought_together_are_one_purchase() -> None:
@@ -98,7 +98,7 @@ def test_nodes_that_do_not_register_or_initialize_count() -> None:
         replace(bought(n * MINUTE, ""), phase=Phase.GIVEN_UP, reason="RegistrationTimeout") for n in (50, 40)
     ]
     stuck = bought(35 * MINUTE, "", phase=Phase.REGISTERED, phase_since=NOW - 31 * MINUTE)
-    assert judged([*lost, stuck]).launches.why is PurchaseFailure.NOT_REGISTERED
+    assert judged([*lost, stuck]).launches.main_failure is PurchaseFailure.NOT_REGISTERED
     assert not judged([*lost, replace(stuck, phase_since=NOW - MINUTE)]).launches.is_tripped
 
 
@@ -111,7 +111,7 @@ def test_late_attempts_for_a_workload_stop_no_other_pods() -> None:
 def test_nodes_whose_pods_are_gone_trip_at_the_eighth_purchase_only() -> None:
     gone = [bought(n * MINUTE, WITHDRAWN) for n in range(10, 90, 10)]
     assert not judged(gone[:7]).launches.is_tripped
-    assert judged(gone).launches.why is PurchaseFailure.WITHDRAWN
+    assert judged(gone).launches.main_failure is PurchaseFailure.WITHDRAWN
 
 
 def test_a_departed_node_counts_as_its_claim_did() -> None:
@@ -198,7 +198,7 @@ def test_a_reset_that_is_no_time_is_reported_and_resets_nothing(value: str) -> N
 def test_a_third_replacement_in_a_row_stops_replacements_and_not_launches() -> None:
     row = [bought(10 * MINUTE, USED, removals_before=n, name=f"default-{n}") for n in range(4)]
     health = judged(row)
-    assert (health.launches.is_tripped, health.moves.why) == (False, PurchaseFailure.MOVED_AGAIN)
+    assert (health.launches.is_tripped, health.moves.main_failure) == (False, PurchaseFailure.MOVED_AGAIN)
     assert not judged(row[:3]).moves.is_tripped
     assert decided(health)[0] == 2
     ledger = builders.ledger(health={"default": health})

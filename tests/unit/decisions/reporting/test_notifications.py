@@ -150,7 +150,7 @@ def test_the_example_in_the_docs_is_what_is_sent() -> None:
     pod = replace(builders.pods(picky)[0], key="shop/web-5d4c7", created_at=since)
     seen = replace(builders.snapshot(pods=[pod]), cluster="my-cluster")
     (group,) = decide(builders.inputs(snapshot=seen)).unplaced
-    unplaced = [Unplaced(pod.key, group.why.text, group.why.fix)]
+    unplaced = [Unplaced(pod.key, group.cause.text, group.cause.fix)]
     (found,) = of_unplaced(unplaced, seen, since + timedelta(minutes=5))
     entry = {"source": HEALTH_SOURCE, "detail-type": found.kind, "time": format_time(found.at)}
     assert example == {**entry, "detail": found.document("eu-west-1")}

@@ -72,7 +72,7 @@ def held(keys: Sequence[str], app: str) -> int:
 
 
 def why(decided: Plan, app: str) -> str:
-    return "; ".join(u.why.text for u in decided.unplaced if any(held([key], app) for key in u.pods))
+    return "; ".join(u.cause.text for u in decided.unplaced if any(held([key], app) for key in u.pods))
 
 
 class TestAffinityOverZones:

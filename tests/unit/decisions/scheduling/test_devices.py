@@ -203,7 +203,7 @@ def test_a_pod_whose_shared_claim_is_on_a_full_node_is_told_about_the_claim() ->
     pods = [*builders.bind(shape, "node-1"), *builders.pods(shape)]
     (left,) = decided(pods, EIGHT, devices=there, nodes=nodes).unplaced
     assert left.reason == "a shared ResourceClaim: the nodes with matching pods have no room for them"
-    assert left.why.fix == "make room on that node, or claim devices by a ResourceClaimTemplate"
+    assert left.cause.fix == "make room on that node, or claim devices by a ResourceClaimTemplate"
 
 
 def test_more_pods_than_a_node_holds_are_told_that_their_shared_claim_keeps_them_together() -> None:

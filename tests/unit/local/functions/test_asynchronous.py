@@ -76,10 +76,10 @@ def test_an_event_runs_the_function_once_where_it_succeeds(hand: Hand) -> None:
     spy = Spy(hand.clock)
     invocations = made(spy, hand.clock)
 
-    invocations.accept({"why": "tick"})
+    invocations.accept({"reason": "tick"})
     hand.live(invocations, 600)
 
-    assert spy.ran == [(0, {"why": "tick"})]
+    assert spy.ran == [(0, {"reason": "tick"})]
     assert (invocations.invocations, invocations.failures, invocations.pending) == (1, 0, 0)
 
 

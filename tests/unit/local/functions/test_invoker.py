@@ -246,11 +246,11 @@ def test_only_events_about_ending_instances_are_routed(running: Running) -> None
         routed = running.events["routing"]
         eventually(lambda: any("detail" in event for event in routed))
 
-    assert [event["detail"] for event in routed if event != {"why": "tick"}] == [detail]
+    assert [event["detail"] for event in routed if event != {"reason": "tick"}] == [detail]
 
 
 def test_a_function_is_invoked_by_its_name_and_alias(running: Running) -> None:
-    hints = {"messages": [{"cluster": "prod", "why": "pods are pending"}]}
+    hints = {"messages": [{"cluster": "prod", "reason": "pods are pending"}]}
     with running.functions("provisioning"):
         client("lambda").invoke(
             FunctionName="nodesmith-provisioning",

@@ -20,7 +20,7 @@ from tests.aws.account import REGION, client, strict_aws
 
 NAME = "nodesmith-lifecycle"
 ARN = function_arn(REGION, "lifecycle")
-EVENT = {"messages": [{"cluster": "prod", "why": "pods are pending"}]}
+EVENT = {"messages": [{"cluster": "prod", "reason": "pods are pending"}]}
 NEWS = {
     "Source": "aws.ec2",
     "DetailType": "EC2 Instance State-change Notification",

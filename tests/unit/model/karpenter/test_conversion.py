@@ -69,7 +69,7 @@ def made(found: Conversion, kind: str, name: str = "default") -> Mapping[str, An
 
 
 def said(found: Conversion, outcome: FieldOutcome) -> dict[str, str]:
-    return {change.field: change.why for change in found.changes if change.outcome is outcome}
+    return {change.field: change.explanation for change in found.changes if change.outcome is outcome}
 
 
 def requirements(found: Conversion) -> dict[str, list[str]]:

@@ -85,7 +85,7 @@ def why(data: PageData, words: str) -> dict[str, Any]:
     decisions = data.archive.decisions
     reasons: dict[str, list[Any]] = {}
     for pod in sample.view.pending:
-        reasons.setdefault(pod.why, []).append(pod)
+        reasons.setdefault(pod.reason, []).append(pod)
     groups = sorted(reasons.items(), key=lambda group: (-len(group[1]), group[0]))
     return {
         "view": sample.view,

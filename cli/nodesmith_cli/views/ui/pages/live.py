@@ -134,7 +134,7 @@ def pod_page(data: PageData, key: str) -> dict[str, Any]:
     report = _decided(data, key)
     return {
         "key": key,
-        "why": data.sampler.fleet.why(key),
+        "why": data.sampler.fleet.reason_of(key),
         "events": [line for line in events if line],
         "problem": problem,
         "decided": list(pod_lines(report)) if report else [],

@@ -155,7 +155,7 @@ def catalog() -> Handler:
     def handle(event: Event, context: object) -> None:
         parts.context = context
         try:
-            if event.get("why") == COMMITMENTS:
+            if event.get("reason") == COMMITMENTS:
                 _read_commitments(parts, catalogs)
                 return
             report = refresh_catalog(market, catalogs, embedded_prices(region), now())
@@ -217,7 +217,7 @@ def routing_events(parts: Parts, route: Route, tick: Callable[[], Report]) -> Ha
         parts.context = context
         content, attempt = _content(event)
         try:
-            report = tick() if event.get("why") == _TICK else route(json.dumps(content), _account(context))
+            report = tick() if event.get("reason") == _TICK else route(json.dumps(content), _account(context))
         except Rejected as error:
             parts.telemetry.rejected(str(error))
         except Transient as error:
@@ -242,7 +242,7 @@ def _content(event: Event) -> tuple[Mapping[str, Any], int]:
 def _route_again(parts: Parts, content: Mapping[str, Any], attempt: int, error: Transient) -> None:
     """Schedule a retry of an event. Raises `error` for a tick, or if the event has no attempts left."""
     seconds = retry_seconds(attempt)
-    if content.get("why") == _TICK or seconds is None:
+    if content.get("reason") == _TICK or seconds is None:
         raise error
     parts.telemetry.failed(error)
     payload = {"event": content, "attempt": attempt + 1}

@@ -156,7 +156,7 @@ def _living(run: GarbageCollection, suspected: list[str], failures: Failures) ->
 def _counted(garbage: Garbage) -> str:
     match garbage:
         case Terminate():
-            return f"Instances{garbage.why}"
+            return f"Instances{garbage.reason}"
         case TakeBack():
             return "NodeClaimsTakenBack"
         case EndClaim():

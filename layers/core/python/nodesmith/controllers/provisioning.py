@@ -356,7 +356,7 @@ def _limited(outcome: Outcome) -> Mapping[str, Sequence[str]]:
     inputs = outcome.decided_from
     if inputs is None:
         return {}
-    owners = {limit_owner(group.why) for group in outcome.plan.unplaced} - {""}
+    owners = {limit_owner(group.cause) for group in outcome.plan.unplaced} - {""}
     return limited_nodepools(owners, inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)
 
 

@@ -228,10 +228,10 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Terminate running instances that have no claim. `why` is one word."""
+    """Terminate running instances that have no claim. `reason` is one word."""
 
     instances: tuple[str, ...]
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

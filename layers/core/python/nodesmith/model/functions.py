@@ -96,23 +96,26 @@ MOST_ATTEMPTS = 15
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A request that a concern look at a cluster. `why` is for logs. `attempt` is the number of failed runs for it."""
+    """A request that a concern look at a cluster. `attempt` is the number of failed runs for it.
+
+    `reason` is for logs.
+    """
 
     cluster: str
-    why: str = ""
+    reason: str = ""
     attempt: int = 0
 
     def to_document(self) -> dict[str, Any]:
         """Write the hint as JSON data."""
         attempt = {"attempt": self.attempt} if self.attempt else {}
-        return {"cluster": self.cluster, "why": self.why, **attempt}
+        return {"cluster": self.cluster, "reason": self.reason, **attempt}
 
     @classmethod
     def from_document(cls, raw: object) -> Hint:
         """Read what `to_document` wrote. Raises Rejected with what was found."""
         if not isinstance(raw, dict) or not isinstance(raw.get("cluster"), str):
             raise Rejected(f"hint: expected an object with the text field 'cluster', found {_quoted(raw)}")
-        return cls(raw["cluster"], str(raw.get("why", ""))[:200], _attempt(raw))
+        return cls(raw["cluster"], str(raw.get("reason", ""))[:200], _attempt(raw))
 
 
 @dataclass(frozen=True, slots=True)

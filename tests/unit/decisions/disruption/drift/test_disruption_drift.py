@@ -39,7 +39,7 @@ def test_a_drifted_node_is_replaced_even_where_that_costs_more() -> None:
     assert one.reason is Reason.DRIFTED
     assert len(one.replacements) == 1
     assert one.saving_hourly_usd < 0
-    assert "AMIDrift" in one.why
+    assert "AMIDrift" in one.message
 
 
 def test_empty_drifted_nodes_come_first_then_the_oldest_drift() -> None:

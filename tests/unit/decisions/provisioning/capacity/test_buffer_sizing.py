@@ -252,7 +252,7 @@ def test_room_is_bought_within_the_limit_in_dollars() -> None:
     assert 0 < plan.price_hourly_usd <= usd
     (room,) = plan.rooms
     assert 0 < room.bought < 40
-    assert "limit in dollars" in room.why
+    assert "limit in dollars" in room.reason
     assert decide(given(limited("0.0001"))).nodes == ()
 
 
@@ -293,7 +293,7 @@ def test_a_launch_in_progress_counts_against_the_limit_with_its_dearest_offering
     coming = replace(bought.claim, launch=bought.request.to_item())
     usd = 2.5 * bought.request.most_hourly_usd
     plan = decide(given(limited(f"{usd:.4f}"), known=ledger(claims=(coming,))))
-    assert plan.rooms[0].coming > 0
+    assert plan.rooms[0].launching > 0
     assert plan.nodes
     assert sum(node.request.most_hourly_usd for node in plan.nodes) <= usd - bought.request.most_hourly_usd
 
@@ -308,7 +308,7 @@ def test_nodes_that_cost_a_buffer_more_than_its_limit_are_given_back() -> None:
         podtemplates=there,
     )
     assert decide(known).nodes == ()
-    assert decide(known).rooms[0].there == 4
+    assert decide(known).rooms[0].ready == 4
     gone = [each for each in propose(known).proposals if each.reason is Reason.EMPTY]
     assert [len(each.sources) for each in gone] == [1]
 

@@ -223,7 +223,7 @@ def bought(plan: Plan) -> list[str]:
 def test_nodes_are_bought_for_a_buffers_room() -> None:
     plan = decide(given())
     assert bought(plan) == ["default/capacitybuffer~room~0", "default/capacitybuffer~room~1"]
-    assert [(room.count, room.there, room.bought) for room in plan.rooms] == [(2, 0, 2)]
+    assert [(room.count, room.ready, room.bought) for room in plan.rooms] == [(2, 0, 2)]
     assert plan.room_hourly_usd == plan.price_hourly_usd > 0
 
 
@@ -233,9 +233,9 @@ def test_room_on_existing_and_launching_nodes_is_used_first() -> None:
         decide(known)
         for known in (given(nodes=(node("a", labels=READY),)), given(known=ledger(claims=(launching,))))
     )
-    assert [(room.there, room.coming, room.bought) for room in ready.rooms] == [(2, 0, 0)]
-    assert [room.why for room in (*ready.rooms, *coming.rooms)] == ["", ""], "no room is missing"
-    assert [(room.there, room.coming, room.bought) for room in coming.rooms] == [(0, 2, 0)]
+    assert [(room.ready, room.launching, room.bought) for room in ready.rooms] == [(2, 0, 0)]
+    assert [room.reason for room in (*ready.rooms, *coming.rooms)] == ["", ""], "no room is missing"
+    assert [(room.ready, room.launching, room.bought) for room in coming.rooms] == [(0, 2, 0)]
     assert ready.is_idle
     assert coming.is_idle
 
@@ -272,7 +272,7 @@ def test_buffers_buy_nothing_beyond_the_limits_of_nodepools() -> None:
     (room,) = plan.rooms
     assert sum(each.claim.capacity.cpu_milli for each in plan.nodes) <= 4000
     assert room.bought < 50
-    assert room.why
+    assert room.reason
 
 
 def test_nodes_for_pods_and_for_room_share_the_limits_of_a_nodepool() -> None:
@@ -288,7 +288,7 @@ def test_what_limits_leave_to_a_waiting_pod_is_not_taken_by_buffers() -> None:
     pool = nodepool_manifest(limits={"cpu": "4"})
     plan = decide(given(nodepools=(pool,), pods=pods(shape("6", "1Gi"))))
     assert plan.nodes == ()
-    assert "pods come first" in plan.rooms[0].why
+    assert "pods come first" in plan.rooms[0].reason
 
 
 def test_pods_that_wait_for_the_limit_of_a_nodepool_are_no_reason_for_room_elsewhere() -> None:
@@ -297,19 +297,19 @@ def test_pods_that_wait_for_the_limit_of_a_nodepool_are_no_reason_for_room_elsew
     room = template(shape("1", "1Gi", app="room", nodeSelector={"team": "red"}))
     waiting = pods(shape("6", "1Gi", nodeSelector={"team": "blue"}))
     plan = decide(given(templates=[room], nodepools=(theirs, ours), pods=waiting))
-    why = plan.rooms[0].why
+    why = plan.rooms[0].reason
     assert why.startswith("no NodePool can provide more room now: ")
     assert "nearest is NodePool ours: its limit of 1 cpu is reached" in why
     assert why.endswith("for these 2 pods raise spec.limits.cpu to at least 4")
     for_all = decide(given(nodepools=(theirs,), pods=waiting))
-    assert for_all.rooms[0].why == "pods wait for the limits of NodePool theirs, and pods come first"
+    assert for_all.rooms[0].reason == "pods wait for the limits of NodePool theirs, and pods come first"
 
 
 def test_room_that_waits_for_a_limit_a_month_is_bought_when_the_next_one_begins() -> None:
     pool = nodepool_manifest()
     pool["metadata"]["annotations"] = {"nodesmith.dev/limit-usd-per-month": "0.5"}
     plan = decide(given(nodepools=(pool,)))
-    assert "the limit of 0.5 USD a month of NodePool default is reached" in plan.rooms[0].why
+    assert "the limit of 0.5 USD a month of NodePool default is reached" in plan.rooms[0].reason
     assert plan.due == month_end(NOW)
 
 
@@ -401,7 +401,7 @@ def test_nodes_on_which_the_room_never_is_are_not_bought_again_and_again() -> No
             known = replace(known, now=known.now + timedelta(minutes=2), decision=f"{known.decision}x")
     assert bought_at == [0, 2, 12]
     assert plan.due == NOW + timedelta(minutes=132)
-    assert "bought 3 times" in plan.rooms[0].why
+    assert "bought 3 times" in plan.rooms[0].reason
 
 
 def test_room_that_pods_use_up_is_bought_again_each_time() -> None:
@@ -449,7 +449,7 @@ def test_the_conditions_follow_the_room() -> None:
 def test_the_message_counts_nodes_on_their_way_and_those_that_are_bought() -> None:
     known = given()
     (room,) = decide(known).rooms
-    some = replace(room, there=0, coming=1, bought=1, why="")
+    some = replace(room, ready=0, launching=1, bought=1, reason="")
     ((_, status),) = due_statuses(known.snapshot, {room.buffer: some}, NOW)
     (message,) = (c["message"] for c in status["conditions"] if c["type"] == "Provisioning")
     assert message == "there is room for 0 of 2 pods, and nodes for 2 are being launched"

@@ -206,7 +206,7 @@ def test_pods_that_come_take_what_was_bought_for_them() -> None:
     later = on_buying(decide(known), known)
     half = decide(replace(later, snapshot=snapshot(pods=pods(real, 18), grown=(grown(12, real),))))
     assert half.nodes == ()
-    assert [(each.pods, each.coming, each.bought) for each in half.forthcoming] == [(12, 12, 0)]
+    assert [(each.pods, each.launching, each.bought) for each in half.forthcoming] == [(12, 12, 0)]
     everything = decide(replace(later, snapshot=snapshot(pods=pods(real, 30))))
     assert (everything.nodes, everything.unplaced) == ((), ())
 
@@ -222,7 +222,7 @@ def test_further_growth_after_all_pods_came_is_bought_for_although_numbers_repea
 def test_free_capacity_is_used_before_nodes_are_bought() -> None:
     plan = decide(inputs(snapshot=snapshot(nodes=(node("a", cpu="4", labels=READY),), grown=(grown(2),))))
     assert plan.nodes == ()
-    assert [(each.pods, each.there) for each in plan.forthcoming] == [(2, 2)]
+    assert [(each.pods, each.ready) for each in plan.forthcoming] == [(2, 2)]
 
 
 def test_nothing_is_planned_five_minutes_after_the_growth() -> None:
@@ -248,13 +248,13 @@ def test_pods_that_exist_come_first_where_a_limit_does_not_suffice_for_all() -> 
     waiting = pods(shape("3", "1Gi", app="large"), 1)
     plan = decide(inputs(snapshot=snapshot(pods=waiting, nodepools=(limited,), grown=(grown(3),))))
     assert [each.claim.nominated for each in plan.nodes] == [("default/large-0000",)]
-    assert "come first" in plan.forthcoming[0].why
+    assert "come first" in plan.forthcoming[0].reason
 
 
 def test_pods_that_do_not_exist_are_not_told_of_as_unplaced() -> None:
     plan = decide(inputs(snapshot=snapshot(grown=(grown(2, shape("900", "1Gi", owner="ReplicaSet/web")),))))
     assert (plan.nodes, plan.unplaced, plan.ignored) == ((), (), ())
-    assert plan.forthcoming[0].why
+    assert plan.forthcoming[0].reason
 
 
 def test_an_empty_node_is_kept_for_pods_to_come_and_removed_after_they_have_not_come() -> None:

@@ -185,7 +185,7 @@ def test_nothing_is_bought_for_later_while_nodes_for_pods_are_bought() -> None:
     plan = decide(given(waiting=pods(shape("1"), prefix="other", count=1)))
     assert [each.claim.buffer for each in plan.nodes] == [""]
     assert plan.due is not None
-    assert "after the nodes for pods" in plan.rooms[0].why
+    assert "after the nodes for pods" in plan.rooms[0].reason
 
 
 def test_what_is_kept_is_not_bought_again_and_is_no_room_for_pods() -> None:
@@ -285,7 +285,7 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
     vain = kept(allocatable=tiny, attempts=attempts, created_at=NOW - timedelta(minutes=3))
     plan = decide(given([vain], room=warm_buffer(3)))
     assert plan.nodes == ()
-    assert "has no room" in plan.rooms[0].why
+    assert "has no room" in plan.rooms[0].reason
     assert plan.due == vain.created_at + timedelta(hours=2)
     later = replace(vain, created_at=NOW - timedelta(minutes=121))
     (again,) = decide(given([later], room=warm_buffer(3))).nodes

@@ -171,7 +171,7 @@ def test_outside_its_windows_a_nodepool_buys_nothing_and_its_pods_wake_when_it_o
     assert not plan.nodes
     assert plan.due == MONDAY
     (group,) = plan.unplaced
-    assert "closed until Mon 2026-11-23 06:00 UTC" in str(group.why)
+    assert "closed until Mon 2026-11-23 06:00 UTC" in str(group.cause)
     assert len(planned(MONDAY, manifest([WEEKDAYS])).nodes) == 1
 
 

@@ -165,7 +165,7 @@ def test_a_nodepool_of_reserved_capacity_alone_buys_nothing_else() -> None:
     assert left.reason == (
         "NodePool default: all instances of cr-1 are in use, and only reserved capacity is suitable"
     )
-    assert (left.why.blocking, left.why.fix) == (
+    assert (left.cause.blocking, left.cause.fix) == (
         "capacity reservations",
         "enlarge the capacity reservation, or allow on-demand or spot capacity",
     )
@@ -177,7 +177,7 @@ def test_pods_may_ask_for_reserved_capacity() -> None:
     plan = decided(3, RESERVATION, of=picky)
 
     assert len(plan.nodes) == len(reserved(plan)) == 2
-    assert [group.why.blocking for group in plan.unplaced] == ["capacity reservations"]
+    assert [group.cause.blocking for group in plan.unplaced] == ["capacity reservations"]
 
 
 def test_limits_of_the_nodepool_hold_for_reserved_nodes_too() -> None:

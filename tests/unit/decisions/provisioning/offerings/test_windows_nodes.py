@@ -101,12 +101,12 @@ def test_other_pods_never_get_windows_nodes(spec: dict[str, Any]) -> None:
     assert bought_of(planned(of, windows_pool(), nodepool_manifest())) == ["default"]
     alone = planned(of, windows_pool())
     assert not alone.nodes
-    assert not [group for group in alone.unplaced if "would serve it" in str(group.why)]
+    assert not [group for group in alone.unplaced if "would serve it" in str(group.cause)]
 
 
 def test_pods_without_an_operating_system_learn_how_to_ask_for_windows() -> None:
     (group,) = planned(shape(), windows_pool()).unplaced
-    assert str(group.why) == (
+    assert str(group.cause) == (
         "NodePool a-windows: its nodes run Windows, and nothing about the pods says that they do; "
         "if they are Windows pods, give them the node selector kubernetes.io/os: windows"
     )

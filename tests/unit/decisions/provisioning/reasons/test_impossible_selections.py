@@ -85,14 +85,14 @@ def test_a_value_that_no_node_has_is_named_with_what_would_do(
 ) -> None:
     group = unplaced(shape(nodeSelector={key: value}))
 
-    assert (group.why.text, group.why.fix) == (f"NodePool default: {why}", fix)
-    assert group.why.blocking == f"requirement {key} In [{value}]"
+    assert (group.cause.text, group.cause.fix) == (f"NodePool default: {why}", fix)
+    assert group.cause.blocking == f"requirement {key} In [{value}]"
 
 
 def test_a_bound_beyond_all_types_is_named_with_the_values_that_there_are() -> None:
     of = shape(affinity=node_affinity([expression(CPU, "Gt", "1000")]))
 
-    assert f"no instance type has {CPU} >=1001: the values are 1 to 896" in unplaced(of).why.text
+    assert f"no instance type has {CPU} >=1001: the values are 1 to 896" in unplaced(of).cause.text
 
 
 def test_types_that_the_nodepool_excludes_name_its_requirement() -> None:
@@ -100,11 +100,11 @@ def test_types_that_the_nodepool_excludes_name_its_requirement() -> None:
 
     group = unplaced(shape(nodeSelector={FAMILY: "m5"}), requirements=[generation])
 
-    assert group.why.text == (
+    assert group.cause.text == (
         f"NodePool default: needs {FAMILY} In [m5], but {GENERATION} >=6 of the NodePool excludes all such"
         " instance types"
     )
-    assert group.why.fix == f"allow them in NodePool default, or remove {FAMILY} from the pods"
+    assert group.cause.fix == f"allow them in NodePool default, or remove {FAMILY} from the pods"
 
 
 def test_two_impossible_values_are_both_named() -> None:
@@ -112,15 +112,15 @@ def test_two_impossible_values_are_both_named() -> None:
 
     assert (
         f"no instance type has {FAMILY} In [m55]; and no instance type is sold in us-east-1x"
-        in group.why.text
+        in group.cause.text
     )
-    assert group.why.fix == "did you mean 'm5'?; and use one of us-east-1a, us-east-1b, us-east-1c"
+    assert group.cause.fix == "did you mean 'm5'?; and use one of us-east-1a, us-east-1b, us-east-1c"
 
 
 def test_values_that_exclude_each_other_are_named_together() -> None:
     group = unplaced(shape(nodeSelector={FAMILY: "m5", GENERATION: "6"}))
 
-    assert f"has what the pods select together ({FAMILY} In [m5]; {GENERATION} In [6])" in group.why.text
+    assert f"has what the pods select together ({FAMILY} In [m5]; {GENERATION} In [6])" in group.cause.text
 
 
 def test_a_selected_type_that_ec2_refused_lately_is_not_to_be_unselected() -> None:
@@ -135,9 +135,9 @@ def test_a_selected_type_that_ec2_refused_lately_is_not_to_be_unselected() -> No
     group = unplaced(shape(nodeSelector={TYPE: "m5.large"}), ledger(unavailable=short))
 
     assert (
-        "EC2 lately refused all instance types that the pods select, for lack of capacity" in group.why.text
+        "EC2 lately refused all instance types that the pods select, for lack of capacity" in group.cause.text
     )
-    assert group.why.fix.startswith("wait, ")
+    assert group.cause.fix.startswith("wait, ")
 
 
 def test_a_zone_that_only_volumes_require_is_not_to_be_removed_from_the_pods() -> None:
@@ -147,8 +147,8 @@ def test_a_zone_that_only_volumes_require_is_not_to_be_removed_from_the_pods() -
 
     group = unplaced(of)
 
-    assert group.why.text.endswith(f"(for their volumes: {ZONE} In [us-east-1f])")
-    assert group.why.fix == "give EC2NodeClass default a subnet with free addresses in us-east-1f"
+    assert group.cause.text.endswith(f"(for their volumes: {ZONE} In [us-east-1f])")
+    assert group.cause.fix == "give EC2NodeClass default a subnet with free addresses in us-east-1f"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_zone_that_only_volumes_require_is_not_to_be_removed_from_the_pods() -
 def test_a_misspelt_label_of_a_nodepool_is_corrected(value: str, fix: str) -> None:
     team = [expression("team", "In", "alpha", "beta-1")]
 
-    assert unplaced(shape(nodeSelector={"team": value}), requirements=team).why.fix == fix
+    assert unplaced(shape(nodeSelector={"team": value}), requirements=team).cause.fix == fix
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_misspelt_label_of_a_nodepool_is_corrected(value: str, fix: str) -> No
     ],
 )
 def test_a_resource_that_ec2_does_not_have_is_not_to_be_allowed(name: str, fix: str) -> None:
-    assert unplaced(shape(requests={name: "1"})).why.fix == fix
+    assert unplaced(shape(requests={name: "1"})).cause.fix == fix
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_resource_that_ec2_does_not_have_is_not_to_be_allowed(name: str, fix: 
 def test_a_nodepool_without_anything_to_buy_names_the_cause(
     requirements: list[dict[str, Any]], why: str, fix: str
 ) -> None:
-    found = unplaced(shape(), requirements=requirements).why
+    found = unplaced(shape(), requirements=requirements).cause
 
     assert why in found.text
     assert found.fix == fix
@@ -219,7 +219,7 @@ def test_a_nodepool_whose_types_ec2_refused_is_told_how_many_offerings() -> None
     }
     only = [expression(TYPE, "In", "m5.large")]
 
-    found = unplaced(shape(), ledger(unavailable=short), requirements=only).why
+    found = unplaced(shape(), ledger(unavailable=short), requirements=only).cause
 
     assert found.text == (
         "NodePool default: none of its 1 instance types has an offering left: EC2 lately refused all 6 that it may"
@@ -233,5 +233,5 @@ def test_types_that_no_image_boots_are_not_said_to_be_missing() -> None:
 
     assert (
         f"needs {FAMILY} In [g5], but no image of EC2NodeClass default boots such instance types"
-        in group.why.text
+        in group.cause.text
     )

@@ -84,18 +84,18 @@ def test_the_only_nodepool_with_gpus_is_nearest_for_pods_with_gpus(
 ) -> None:
     group = unplaced(shape(requests=GPU), GENERAL, gpus, ledger_=ledger(**known | BOOTABLE))
 
-    assert group.why.nodepool == "gpu"
-    assert said in group.why.text.partition("nearest is NodePool gpu: ")[2]
-    assert "allow instance types with nvidia.com/gpu" not in group.why.fix
+    assert group.cause.nodepool == "gpu"
+    assert said in group.cause.text.partition("nearest is NodePool gpu: ")[2]
+    assert "allow instance types with nvidia.com/gpu" not in group.cause.fix
 
 
 def test_a_nodepool_that_cannot_buy_is_not_nearest_if_it_could_not_serve_the_pods_either() -> None:
     small = nodepool_manifest("small", requirements=[expression(TYPE, "In", "m5.large")], nodeclass="gone")
 
-    assert unplaced(shape("10000"), GENERAL, small).why.nodepool == "default"
-    assert unplaced(shape(requests=GPU), GENERAL, small).why.nodepool == "default"
+    assert unplaced(shape("10000"), GENERAL, small).cause.nodepool == "default"
+    assert unplaced(shape(requests=GPU), GENERAL, small).cause.nodepool == "default"
     group = unplaced(shape("10000"), GENERAL, nodepool_manifest("arm", nodeclass="gone"))
-    assert group.why.blocking == "resource cpu"
+    assert group.cause.blocking == "resource cpu"
 
 
 def test_a_selected_nodepool_that_cannot_buy_is_nearest() -> None:
@@ -103,14 +103,14 @@ def test_a_selected_nodepool_that_cannot_buy_is_nearest() -> None:
 
     group = unplaced(shape(nodeSelector={"team": "a"}), GENERAL, team, nodeclasses=[nodeclass_manifest()])
 
-    assert group.why.nodepool == "team"
+    assert group.cause.nodepool == "team"
 
 
 def test_the_reasons_of_other_nodepools_follow() -> None:
     tainted = nodepool_manifest("tainted", taints=[{"key": "gpu", "effect": "NoSchedule"}])
     selected = nodepool_manifest("limited", limits={"cpu": "1"})
 
-    said = unplaced(shape("1"), tainted, selected).why.text
+    said = unplaced(shape("1"), tainted, selected).cause.text
 
     assert said.startswith(
         "0 of 2 NodePools fit: 1 at their limit, 1 with a taint that the pods do not tolerate"
@@ -123,7 +123,7 @@ def test_nodepools_that_the_same_thing_stops_are_described_once() -> None:
     many = [nodepool_manifest(f"team-{n}", labels={"team": str(n)}) for n in range(30)]
     small = nodepool_manifest("small", labels={"team": "31"}, taints=[{"key": "a", "effect": "NoSchedule"}])
 
-    said = unplaced(shape(nodeSelector={"team": "31"}), *many, small).why.text
+    said = unplaced(shape(nodeSelector={"team": "31"}), *many, small).cause.text
 
     assert said.startswith("0 of 31 NodePools fit: 1 with a taint that the pods do not tolerate, 30 without")
     assert (
@@ -140,7 +140,7 @@ def test_all_taints_that_pods_do_not_tolerate_are_named_at_once() -> None:
     ]
     of = shape(tolerations=[{"key": "tolerated", "operator": "Exists"}])
 
-    why = unplaced(of, nodepool_manifest(taints=taints)).why
+    why = unplaced(of, nodepool_manifest(taints=taints)).cause
 
     assert (
         why.text
@@ -153,7 +153,7 @@ def test_all_taints_that_pods_do_not_tolerate_are_named_at_once() -> None:
 def test_a_pod_that_is_too_large_only_because_of_daemonsets_is_told_what_they_take() -> None:
     pool = nodepool_manifest(requirements=[expression(TYPE, "In", "m5.large")])
 
-    why = unplaced(shape("1"), pool, daemonsets=[daemon(cpu="1500m")]).why
+    why = unplaced(shape("1"), pool, daemonsets=[daemon(cpu="1500m")]).cause
 
     assert why.text == (
         "NodePool default: one pod asks for 1 cpu, the most that a node offers to pods is 0.43 (m5.large) besides"
@@ -165,7 +165,7 @@ def test_daemonsets_that_fit_nowhere_are_named_with_what_they_ask_for() -> None:
     pool = nodepool_manifest(requirements=[expression(TYPE, "In", "m5.large", "m5.xlarge")])
     daemons = [daemon(cpu="500m"), daemon("greedy", cpu="4")]
 
-    assert unplaced(shape("1"), pool, daemonsets=daemons).why.text == (
+    assert unplaced(shape("1"), pool, daemonsets=daemons).cause.text == (
         "NodePool default: its DaemonSets ask for more than any of its instance types offers: 4.5 cpu,"
         " kube-system/greedy 4 of it; the largest, m5.xlarge, offers 3.92"
     )
@@ -186,14 +186,14 @@ def test_a_static_nodepool_without_the_labels_of_the_pods_is_not_nearest() -> No
         (static("a"), deleting(red)),
     ):
         group = unplaced(blue, *pools)
-        assert group.why.nodepool == "red"
-        assert group.why.fix == "allow team In [blue] in NodePool red"
-        assert "0 of 2 NodePools fit: 2 without the labels that the pods require" in group.why.text
+        assert group.cause.nodepool == "red"
+        assert group.cause.fix == "allow team In [blue] in NodePool red"
+        assert "0 of 2 NodePools fit: 2 without the labels that the pods require" in group.cause.text
 
 
 def test_a_static_nodepool_with_the_labels_of_the_pods_says_that_it_does_not_follow_them() -> None:
     blue = shape(nodeSelector={"team": "blue"})
     group = unplaced(blue, GENERAL, static("fixed", labels={"team": "blue"}))
 
-    assert group.why.nodepool == "fixed"
-    assert group.why.fix == "create a NodePool without spec.replicas"
+    assert group.cause.nodepool == "fixed"
+    assert group.cause.fix == "create a NodePool without spec.replicas"

@@ -47,7 +47,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
     assert not plan.nodes
     (group,) = plan.unplaced
     assert group.pods == ("default/web-0000",)
-    return str(group.why)
+    return str(group.cause)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_large_memory_is_given_in_gibibytes_that_a_pod_may_request() -> None:
 
     (group,) = decided(shape("1", "400Gi"), pool).unplaced
 
-    said = re.search(r"ask for at most (\d+Gi)$", group.why.fix)
+    said = re.search(r"ask for at most (\d+Gi)$", group.cause.fix)
     assert said
     assert f"one pod asks for 400Gi memory, the most that a node offers to pods is {said[1]} " in group.reason
     assert not decided(shape("1", said[1]), pool).unplaced
@@ -128,7 +128,7 @@ def test_types_that_are_large_enough_and_short_are_no_reason_to_ask_for_less() -
     }
     known = ledger(unavailable=short)
     (group,) = decided(shape("8"), nodepool_manifest(requirements=(sizes,)), ledger_=known).unplaced
-    assert group.why.blocking == "offerings"
+    assert group.cause.blocking == "offerings"
     assert "EC2 lately refused all instance types that are large enough" in group.reason
     (too_large,) = decided(shape("30"), nodepool_manifest(requirements=(sizes,)), ledger_=known).unplaced
     assert "the most that a node offers to pods is" in too_large.reason
@@ -151,7 +151,7 @@ def test_the_nearest_nodepool_is_named_and_the_others_are_counted() -> None:
 def test_a_limit_is_reported_with_its_use_the_smallest_node_and_a_sufficient_value() -> None:
     (group,) = decided(shape("1"), nodepool_manifest(limits={"cpu": "1"})).unplaced
 
-    assert group.why == Reason(
+    assert group.cause == Reason(
         "NodePool default: its limit of 1 cpu is reached (0 used, the smallest suitable node takes 2)",
         nodepool="default",
         blocking="limit cpu",
@@ -175,7 +175,7 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     plan = decide(inputs(snapshot=snapshot(pods=pods(hermits, 3), nodepools=[one])))
 
     assert len(plan.nodes) == 1
-    assert str(plan.unplaced[0].why) == (
+    assert str(plan.unplaced[0].cause) == (
         "NodePool default: its limit of 1 nodes is reached (1 used, the smallest suitable node takes 1);"
         " for these 2 pods raise spec.limits.nodes to at least 3"
     )
@@ -215,7 +215,7 @@ def test_limits_raised_as_the_reason_says_serve_the_pods(
         inputs(snapshot=snapshot(pods=pods(of, count), nodepools=[nodepool_manifest(limits=limits)]))
     )
     (stuck,) = first.unplaced
-    raised = dict(re.findall(r"spec\.limits\.(\w+) to at least (\S+)", stuck.why.fix))
+    raised = dict(re.findall(r"spec\.limits\.(\w+) to at least (\S+)", stuck.cause.fix))
     assert raised
 
     again = nodepool_manifest(limits=limits | raised)
@@ -249,7 +249,7 @@ def test_limits_that_only_together_exclude_every_node_are_reported_so() -> None:
 
     (group,) = decided(shape("1"), pool).unplaced
 
-    assert group.why.blocking == "limits together"
+    assert group.cause.blocking == "limits together"
     assert "its limits leave no room for a suitable node (3 cpu, 12Gi memory left)" in group.reason
 
 
@@ -345,7 +345,7 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
     assert counts
     all_, by_family, by_arch = (int(count.replace(",", "")) for count in counts.groups())
     assert all_ > by_family > by_arch > 0
-    assert (group.why.blocking, group.why.fix) == (
+    assert (group.cause.blocking, group.cause.fix) == (
         "NodePool default",
         "loosen the requirement that removes most instance types",
     )
@@ -368,7 +368,7 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
 def test_a_nodepool_is_not_to_allow_what_no_node_has(key: str, value: str, fix: str) -> None:
     (group,) = decided(shape(nodeSelector={key: value}), nodepool_manifest()).unplaced
 
-    assert group.why.fix == fix
+    assert group.cause.fix == fix
 
 
 @pytest.mark.parametrize(
@@ -400,8 +400,8 @@ def test_a_pod_that_no_node_can_serve_gets_the_obstacle_and_a_fix(
 ) -> None:
     (group,) = decided(shape(**spec), nodepool_manifest()).ignored
 
-    assert (group.why.blocking, group.why.fix) == (blocking, fix)
-    assert str(group.why).count(fix) == 1
+    assert (group.cause.blocking, group.cause.fix) == (blocking, fix)
+    assert str(group.cause).count(fix) == 1
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_the_reason_names_what_the_volumes_of_a_pod_lack(refusal: str, blocking:
 
     (group,) = decide(inputs(snapshot=snapshot(pods=waiting, nodepools=[nodepool_manifest()]))).ignored
 
-    assert group.why == Reason(refusal, blocking=blocking, fix=fix)
+    assert group.cause == Reason(refusal, blocking=blocking, fix=fix)
 
 
 def changed(manifest: dict[str, Any], **parts: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def unplaced(of: Shape, count: int = 1) -> Unplaced:
 def test_pods_that_miss_min_domains_are_told_so_and_not_that_a_zone_is_full() -> None:
     constraint = {**spread(hard=True)[0], "minDomains": 5}
 
-    why = unplaced(shape(topologySpreadConstraints=[constraint]), 5).why
+    why = unplaced(shape(topologySpreadConstraints=[constraint]), 5).cause
 
     assert why.text == (
         "topology spread over topology.kubernetes.io/zone with maxSkew 1: minDomains is 5, but there are only 3"
@@ -54,4 +54,4 @@ def test_pods_that_miss_min_domains_are_told_so_and_not_that_a_zone_is_full() ->
     ],
 )
 def test_a_rule_that_nothing_can_meet_is_to_be_corrected(spec: dict[str, Any], fix: str) -> None:
-    assert unplaced(shape(**spec)).why.fix == fix
+    assert unplaced(shape(**spec)).cause.fix == fix

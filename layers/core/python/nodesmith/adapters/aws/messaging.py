@@ -129,7 +129,7 @@ class LambdaTicks:
 
     def wake(self, concern: Concern) -> None:
         """Invoke a function of the region with a tick. Raises Transient, or Rejected if it is not deployed."""
-        self._invocations.invoke(concern, "", {"why": "tick"})
+        self._invocations.invoke(concern, "", {"reason": "tick"})
 
     def _send(self, concern: Concern, cluster: Registration) -> Transient | Rejected | None:
         vpc = function_vpc(concern, cluster.reached_from)

@@ -219,5 +219,5 @@ def _move(id_: str, proposal: Proposal, now: datetime) -> Move:
         now,
         saving_hourly_usd=proposal.saving_hourly_usd,
         eviction_cost=proposal.eviction_cost,
-        why=proposal.why,
+        message=proposal.message,
     )

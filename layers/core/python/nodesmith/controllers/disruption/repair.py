@@ -97,7 +97,7 @@ def _count(metrics: Metrics, finding: Finding) -> None:
 
 
 def _event(finding: Finding) -> ObjectEvent:
-    name, reason = finding.node.name, finding.why
+    name, reason = finding.node.name, finding.message
     if finding.ending is not None:
         return ObjectEvent("Node", name, "NodeRepair", f"the node is replaced: {reason}", warning=True)
     if finding.held_by:

@@ -89,10 +89,10 @@ def write_unplaced(
     groups = [
         {
             "pods": list(group.pods),
-            "reason": group.why.text,
-            "fix": group.why.fix,
-            "event": _EVENTS.get(group.why.blocking, FAILED_SCHEDULING),
-            **({"limit": owner} if (owner := limit_owner(group.why)) else {}),
+            "reason": group.cause.text,
+            "fix": group.cause.fix,
+            "event": _EVENTS.get(group.cause.blocking, FAILED_SCHEDULING),
+            **({"limit": owner} if (owner := limit_owner(group.cause)) else {}),
         }
         for group in (*plan.unplaced, *plan.refused)
     ]

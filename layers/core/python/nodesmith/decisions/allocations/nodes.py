@@ -316,7 +316,7 @@ def new_outcome(move: Move, claims: Mapping[str, NodeClaim]) -> MoveOutcome:
         move.id,
         move.reason.value,
         move.stage_since,
-        move.why[: 4 * LONGEST_TEXT],
+        move.message[: 4 * LONGEST_TEXT],
         move.sources,
         move.replacements,
         nano_usd(move.saving_hourly_usd),

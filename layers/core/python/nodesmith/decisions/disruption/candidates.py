@@ -143,7 +143,7 @@ class CandidateSelection:
         if claim.name in self._moving:
             return Blocker("Moving", on, "it is already part of a move")
         if claim.name in self._resting:
-            reason = self._resting[claim.name].why
+            reason = self._resting[claim.name].message
             return Blocker("Resting", on, f"a move of it was abandoned recently: {reason}")
         if claim.is_ending or (node is not None and (is_going(node) or is_closed(node))):
             return Blocker("Ending", on, "it is already being deleted or disrupted")

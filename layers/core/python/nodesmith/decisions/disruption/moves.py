@@ -86,7 +86,7 @@ class Abandon:
     """Abandon the move. `failed` is True if its replacements are not available."""
 
     move: Move
-    why: str
+    message: str
     failed: bool = False
 
 
@@ -95,7 +95,7 @@ class Retry:
     """Forget the move, so that the same nodes may be moved again at once: EC2 was away, and nothing was bought."""
 
     move: Move
-    why: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def _ends(move: Move, step_inputs: StepInputs) -> Iterable[NodeClaim]:
         claim = step_inputs.claims.get(name)
         if claim is not None and claim.phase is Phase.INITIALIZED:
             deadline = deadline_of(claim, manifests.get(name), step_inputs.now)
-            ending = claim.terminating(move.reason.value, move.why, step_inputs.now, deadline)
+            ending = claim.terminating(move.reason.value, move.message, step_inputs.now, deadline)
             yield replace(ending, replaced_by=move.replacements)
 
 

@@ -36,7 +36,7 @@ class Proposal:
     saving_hourly_usd: float = 0.0
     eviction_cost: float = 0.0
     worth_usd: float = 0.0
-    why: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +103,5 @@ def _batch(empty: Sequence[Proposal]) -> Proposal:
         saving_hourly_usd=saving,
         eviction_cost=fsum(proposal.eviction_cost for proposal in empty),
         worth_usd=fsum(proposal.worth_usd for proposal in empty),
-        why=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
+        message=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
     )

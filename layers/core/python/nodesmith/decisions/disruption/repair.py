@@ -49,7 +49,7 @@ POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A node that has been unhealthy for long enough. `why` describes its condition, and since when.
+    """A node that has been unhealthy for long enough. `message` describes its condition, and since when.
 
     `ending` is the claim after its termination has begun, None if the node is only reported. `held_by` is then the
     reason why it is not replaced, empty if the NodePool asks for reports only.
@@ -57,7 +57,7 @@ class Finding:
 
     claim: NodeClaim
     node: Node
-    why: str
+    message: str
     ending: NodeClaim | None = None
     held_by: str = ""
     condition: str = ""

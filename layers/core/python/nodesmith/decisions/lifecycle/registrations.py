@@ -161,11 +161,11 @@ def _offering(claim: NodeClaim) -> OfferingKey:
 
 @dataclass(frozen=True, slots=True)
 class _Purchase:
-    """One node that was bought, and what became of it: `why` if it was in vain, None if not or not yet known."""
+    """One node that was bought, and what became of it: `failure` if it was in vain, None if not or not yet known."""
 
     claim: str
     at: datetime
-    why: PurchaseFailure | None
+    failure: PurchaseFailure | None
     is_used: bool
     removals_before: int
 
@@ -222,7 +222,7 @@ def _reset(
     is_asked = pool.options.reset_launches not in ("", health.reset)
     is_watched = health.launches != CLOSED or health.moves != CLOSED
     is_new = is_watched and bool(health.specs) and spec not in health.specs
-    if not is_watched and not any(purchase.removals_before or purchase.why for purchase in purchases):
+    if not is_watched and not any(purchase.removals_before or purchase.failure for purchase in purchases):
         after = replace(health, specs=())
     else:
         specs = health.specs if spec in health.specs else (*health.specs, spec)
@@ -238,7 +238,7 @@ def _judged(health: RegistrationHealth, purchases: Iterable[_Purchase], now: dat
     """Return the health with its breakers as these purchases leave them."""
     since = max(now - IN_VAIN_WINDOW, health.reset_at or now - IN_VAIN_WINDOW)
     purchases = [purchase for purchase in purchases if purchase.at >= since]
-    in_vain = [(purchase, purchase.why) for purchase in purchases if purchase.why is not None]
+    in_vain = [(purchase, purchase.failure) for purchase in purchases if purchase.failure is not None]
     looped = [
         (purchase, PurchaseFailure.MOVED_AGAIN)
         for purchase in purchases
@@ -284,7 +284,7 @@ def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
 
 def _failed_again(breaker: Breaker) -> bool:
     """Return whether a purchase after its last wait was in vain as well."""
-    attempts = (purchase for purchase in breaker.wasted if purchase.why is not PurchaseFailure.WITHDRAWN)
+    attempts = (purchase for purchase in breaker.wasted if purchase.failure is not PurchaseFailure.WITHDRAWN)
     return any(breaker.until is not None and purchase.at >= breaker.until for purchase in attempts)
 
 

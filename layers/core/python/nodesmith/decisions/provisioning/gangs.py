@@ -165,8 +165,8 @@ def _reserve(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDe
     """Reserve room for all pods of a request, or record that there is none."""
     now = inputs.now
     room = find_room(request, [pod_set.count for pod_set in request.pod_sets], inputs)
-    if room.why:
-        return GangDecision(without_room(request, gang, room.why, now))
+    if room.reason:
+        return GangDecision(without_room(request, gang, room.reason, now))
     launching = gang.at(
         GangStage.LAUNCHING,
         now,
@@ -228,7 +228,7 @@ def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangD
         if gang.purchases >= MOST_PURCHASES or late:
             return _rolled_back(gang, _loss(kept), now)
         room = find_room(request, kept.missing, kept.seen(inputs))
-        return _rolled_back(gang, _loss(kept, room.why), now) if room.why else _moved(gang, kept, room)
+        return _rolled_back(gang, _loss(kept, room.reason), now) if room.reason else _moved(gang, kept, room)
     coming = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
     if coming.isdisjoint({*gang.places, *gang.claims}):
         return GangDecision(_booked(request, gang, now))
@@ -249,9 +249,9 @@ def _renewed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDe
     if not sum(kept.missing):
         return None
     room = find_room(request, kept.missing, kept.seen(inputs))
-    if not room.why and gang.purchases < MOST_PURCHASES:
+    if not room.reason and gang.purchases < MOST_PURCHASES:
         return _moved(gang, kept, room)
-    revoked = {"reason": REVOKED, "message": _loss(kept, room.why), "claims": (), "places": {}}
+    revoked = {"reason": REVOKED, "message": _loss(kept, room.reason), "claims": (), "places": {}}
     return GangDecision(gang.at(GangStage.REVOKED, inputs.now, **revoked))
 
 
@@ -327,17 +327,17 @@ class _KeptRoom(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room for pods, or in `why` a sentence on why there is none for some of them."""
+    """Room for pods, or in `reason` a sentence on why there is none for some of them."""
 
     places: Places
     nodes: tuple[PlannedNode, ...] = ()
-    why: str = ""
+    reason: str = ""
 
 
 def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> Room:
     """Find room for so many pods of each set: on nodes that are ready, and on new ones unless it is only a check."""
     if problem := obstacle(request, inputs.snapshot):
-        return Room({}, why=problem)
+        return Room({}, reason=problem)
     sets = _planned(request, counts, inputs)
     pods = [pod for pods_of_set in sets for pod in pods_of_set]
     snapshot = with_sources_closed(effective_snapshot(inputs), inputs.ledger)
@@ -359,9 +359,9 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
         cause = "the nodes that are ready have too little room, and none is bought" if is_full else first
         # What the others would take counts as used in the cause.
         beside = " once the others have theirs" if len(unserved) < len(pods) and not is_full else ""
-        return Room({}, why=f"{len(unserved)} of {len(pods)} pods find no place{beside}: {cause}")
+        return Room({}, reason=f"{len(unserved)} of {len(pods)} pods find no place{beside}: {cause}")
     if message := too_many_nodes(len(attempt.purchase.nodes), len(attempt.assignment.placed), inputs):
-        return Room({}, why=message)
+        return Room({}, reason=message)
     new_nodes = planner.written_down(attempt.purchase)
     # planned pods will never be bound under their names
     nodes = tuple(replace(node, claim=replace(node.claim, nominated=())) for node in new_nodes)

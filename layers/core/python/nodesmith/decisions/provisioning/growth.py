@@ -69,13 +69,13 @@ def with_planned(inputs: Inputs) -> Inputs:
 def exhausts_limits(planned: Planned, plan: Plan) -> bool:
     """Return whether a limit leaves pods that exist without a node in a plan that serves planned pods as well."""
     planned_keys = _keys(planned)
-    limited = (group for group in plan.unplaced if group.why.blocking.startswith("limit"))
+    limited = (group for group in plan.unplaced if group.cause.blocking.startswith("limit"))
     return any(key not in planned_keys for group in limited for key in group.pods)
 
 
 def put_off(planned: Planned, plan: Plan) -> Plan:
     """Return a plan for pods that exist alone, which says why there are no nodes for the planned ones."""
-    waiting = (Forthcoming(name, len(pods), why=_AFTER_PODS) for name, pods in planned.items())
+    waiting = (Forthcoming(name, len(pods), reason=_AFTER_PODS) for name, pods in planned.items())
     return replace(plan, forthcoming=tuple(waiting))
 
 
@@ -86,10 +86,10 @@ def with_planned_places(planned: Planned, plan: Plan, claims: Collection[str]) -
     """
     planned_keys, reasons, places = _keys(planned), dict[str, str](), dict[str, str]()
     for group in (*plan.unplaced, *plan.ignored):
-        reasons.update((key, str(group.why)) for key in group.pods if key in planned_keys)
+        reasons.update((key, str(group.cause)) for key in group.pods if key in planned_keys)
     for name, keys in (plan.placed or {}).items():
-        places.update((key, "coming" if name in claims else "there") for key in keys)
-    places.update(dict.fromkeys(plan.waiting or (), "coming"))
+        places.update((key, "launching" if name in claims else "ready") for key in keys)
+    places.update(dict.fromkeys(plan.waiting or (), "launching"))
     for node in plan.nodes:
         places.update(dict.fromkeys(node.claim.nominated, "bought"))
     return replace(
@@ -105,7 +105,7 @@ def _forthcoming(
 ) -> Forthcoming:
     counts = Counter(places.get(pod.key, "") for pod in pods)
     reason = next((reasons[pod.key] for pod in pods if pod.key in reasons), "")
-    return Forthcoming(workload, len(pods), counts["there"], counts["coming"], counts["bought"], reason)
+    return Forthcoming(workload, len(pods), counts["ready"], counts["launching"], counts["bought"], reason)
 
 
 def _without(keys: Collection[str], groups: Iterable[Unplaced]) -> Iterator[Unplaced]:

@@ -117,32 +117,32 @@ class Unplaced:
     """Pods (namespace/name) for which nothing is bought, and why."""
 
     pods: tuple[str, ...]
-    why: Reason
+    cause: Reason
 
     @property
     def reason(self) -> str:
         """The reason, in a sentence."""
-        return self.why.text
+        return self.cause.text
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """The room of one CapacityBuffer (namespace/name), counted in pods.
 
-    `wanted` is what the buffer asks for, `count` as much of it as the caps allow. Of these, `there` have room on nodes,
-    `coming` on nodes that do not run yet, and more nodes are bought for `bought`. `why` says why the rest has no room,
-    or why the buffer asks for none; empty without such a reason.
+    `wanted` is what the buffer asks for, `count` as much of it as the caps allow. Of these, `ready` have room on nodes,
+    `launching` on nodes that do not run yet, and more nodes are bought for `bought`. `reason` says why the rest has no
+    room, or why the buffer asks for none; empty without such a reason.
     """
 
     buffer: str
     wanted: int
     count: int
-    there: int = 0
-    coming: int = 0
+    ready: int = 0
+    launching: int = 0
     bought: int = 0
-    why: str = ""
+    reason: str = ""
     stopped: int = 0
-    """For a buffer of stopped instances: how many there are. `there` counts the pods that they hold."""
+    """For a buffer of stopped instances: how many there are. `ready` counts the pods that they hold."""
     warming: int = 0
     """For such a buffer: how many instances are being prepared."""
 
@@ -151,16 +151,16 @@ class Room:
 class Forthcoming:
     """The pods that a workload (`Kind/namespace/name`) lacks since it has grown, and that are planned already.
 
-    Of `pods`, `there` have places on nodes that run, `coming` on nodes that do not run yet, and more nodes are bought
-    for `bought`. `why` says why the rest has no place, empty if there is no rest.
+    Of `pods`, `ready` have places on nodes that run, `launching` on nodes that do not run yet, and more nodes are
+    bought for `bought`. `reason` says why the rest has no place, empty if there is no rest.
     """
 
     workload: str
     pods: int
-    there: int = 0
-    coming: int = 0
+    ready: int = 0
+    launching: int = 0
     bought: int = 0
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +222,12 @@ class Plan:
     @property
     def backed_off(self) -> int:
         """How many pods wait because nodes were bought for them in vain."""
-        return sum(len(group.pods) for group in self.unplaced if group.why.blocking == BACK_OFF)
+        return sum(len(group.pods) for group in self.unplaced if group.cause.blocking == BACK_OFF)
 
     @property
     def refused(self) -> tuple[Unplaced, ...]:
         """The ignored pods that ask for what no node can provide. The rest wait for the scheduler or have opted out."""
-        return tuple(u for u in self.ignored if u.why.blocking and not u.why.text.startswith(OPTED_OUT))
+        return tuple(u for u in self.ignored if u.cause.blocking and not u.cause.text.startswith(OPTED_OUT))
 
     @property
     def is_idle(self) -> bool:
@@ -351,7 +351,7 @@ def _surcharged(plan: Plan) -> dict[str, Any]:
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
-    reason = unplaced.why
+    reason = unplaced.cause
     return {
         "pods": list(unplaced.pods),
         "reason": reason.text,

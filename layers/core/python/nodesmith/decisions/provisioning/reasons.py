@@ -115,7 +115,7 @@ def reason(
         return Reason("there is no NodePool", blocking=NO_NODEPOOL, fix="create a NodePool")
     refusals.sort(key=lambda r: -r[1].filter)
     name, nearest = refusals[0]
-    text = f"NodePool {name}: {nearest.why}"
+    text = f"NodePool {name}: {nearest.reason}"
     if len(refusals) > 1:
         text = "; ".join(
             [f"{_counts(found.filter for _, found in refusals)}; nearest is {text}", *_others(refusals)]
@@ -126,7 +126,7 @@ def reason(
 
 def _others(refusals: Sequence[tuple[str, Refusal]]) -> list[str]:
     """Describe the NodePools that come after the nearest one, the first of those that the same thing stopped."""
-    by_blocking = {found.blocking: (name, found.why) for name, found in reversed(refusals)}
+    by_blocking = {found.blocking: (name, found.reason) for name, found in reversed(refusals)}
     described = [by_blocking[each] for each in dict.fromkeys(found.blocking for _, found in refusals)]
     return [
         f"NodePool {name}: {why if len(why) <= _LONGEST_OTHER else f'{why[:_LONGEST_OTHER]}…'}"

@@ -238,7 +238,9 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission, 
         fix = "; and ".join(dict.fromkeys(exclusion.fix for exclusion in impossible if exclusion.fix))
         return Refusal(Filter.OFFERING, text, f"requirement {impossible[0].requirement}", fix)
     if is_sold_out(demand, template, ()):
-        return replace(_SOLD_OUT, why=f"{_REFUSED_LATELY} that the pods select{_where(demand)}, {_FOR_LACK}")
+        return replace(
+            _SOLD_OUT, reason=f"{_REFUSED_LATELY} that the pods select{_where(demand)}, {_FOR_LACK}"
+        )
     culprit = next(_excluding_requirements(demand, template), None)
     return Refusal(
         Filter.OFFERING,

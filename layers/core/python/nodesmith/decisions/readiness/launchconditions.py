@@ -230,7 +230,9 @@ def breaker_condition(
     tripped = [breaker for breaker in (health.launches, health.moves) if breaker.is_tripped] if health else []
     if tripped:
         message = shortened("; ".join((*(breaker.message(now) for breaker in tripped), RESET_HINT)))
-        return [StatusCondition(BOUGHT_IN_VAIN, "True", str(tripped[0].why or "NodesTried"), message)]
+        return [
+            StatusCondition(BOUGHT_IN_VAIN, "True", str(tripped[0].main_failure or "NodesTried"), message)
+        ]
     current = (manifest.get("status") or {}).get("conditions") or ()
     was_shown = any(condition.get("type") == BOUGHT_IN_VAIN for condition in current)
     return [StatusCondition(BOUGHT_IN_VAIN, "False", "NodesUsed")] if was_shown else []

@@ -47,7 +47,7 @@ def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
     """Return Events that nodes may be consolidated, with the saving."""
     if move.reason is Reason.DRIFTED:
         return []
-    return list(_both(sources, "ConsolidationCandidate", f"proposed: {move.why}"))
+    return list(_both(sources, "ConsolidationCandidate", f"proposed: {move.message}"))
 
 
 def of_approval(move: Move, sources: Iterable[NodeClaim], pools: Mapping[str, NodePool]) -> list[ObjectEvent]:
@@ -56,7 +56,7 @@ def of_approval(move: Move, sources: Iterable[NodeClaim], pools: Mapping[str, No
         return []
     balanced = {name for name, pool in pools.items() if pool.disruption.consolidation_policy == BALANCED}
     weighed = (claim for claim in sources if claim.nodepool in balanced)
-    return list(_both(weighed, "ConsolidationApproved", f"validated: {move.why}"))
+    return list(_both(weighed, "ConsolidationApproved", f"validated: {move.message}"))
 
 
 def of_launches(move: Move) -> list[ObjectEvent]:
@@ -73,13 +73,13 @@ def of_replacements(move: Move, names: Iterable[str]) -> list[ObjectEvent]:
 
 def of_ends(move: Move, claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
     """Return Events that nodes are disrupted now."""
-    return list(_both(claims, "DisruptionTerminating", f"disrupted: {move.reason}: {move.why}"))
+    return list(_both(claims, "DisruptionTerminating", f"disrupted: {move.reason}: {move.message}"))
 
 
 def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
     """Return Events with the reason why the sources of an abandoned move stay."""
     reason = "DisruptionBlocked" if move.reason is Reason.DRIFTED else "ConsolidationRejected"
-    return list(_both(sources, reason, f"it stays: {move.why}"))
+    return list(_both(sources, reason, f"it stays: {move.message}"))
 
 
 def of_staying(proposals: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:

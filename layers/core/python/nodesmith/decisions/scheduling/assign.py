@@ -233,7 +233,7 @@ class _Round:
             self._stuck(self._place_last(shape, pods), reason)
         unsatisfied = UnsatisfiedAffinity(self._waiting, self._context.conflicts.sets)
         for shape, pods in self._waiting.items():
-            self._stuck(pods, unsatisfied.why(shape))
+            self._stuck(pods, unsatisfied.unsatisfied_reason(shape))
 
     def _place_last(self, shape: Shape, pods: Sequence[Pod]) -> list[Pod]:
         """Place on existing nodes the pods that only the spreads of other pods block; return those left.

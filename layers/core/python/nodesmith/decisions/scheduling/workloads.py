@@ -135,19 +135,23 @@ class SplitWorkload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NarrowedPods:
-    """Pods with the shapes by which they get places. `why` says for each narrowed pod which split it serves."""
+    """Pods with the shapes by which they get places. `splits` has for each narrowed pod the split that it serves."""
 
     pods: list[Pod]
-    why: Mapping[str, str]
+    splits: Mapping[str, str]
 
     def first(self, pods: Iterable[str]) -> str:
         """Return the split of the first of these pods that is narrowed, or else of any; empty if none is."""
-        reasons = (self.why[key] for key in (*pods, *self.why) if key in self.why)
+        reasons = (self.splits[key] for key in (*pods, *self.splits) if key in self.splits)
         return next(reasons, "")
 
     def explained(self, pod: Pod, reason: Reason) -> Reason:
         """Return why a pod has no place, with its split if it is narrowed."""
-        return replace(reason, text=f"{self.why[pod.key]}: {reason.text}") if pod.key in self.why else reason
+        return (
+            replace(reason, text=f"{self.splits[pod.key]}: {reason.text}")
+            if pod.key in self.splits
+            else reason
+        )
 
 
 class Splits:

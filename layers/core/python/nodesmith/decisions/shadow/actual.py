@@ -208,7 +208,7 @@ def _is_ending(node: Node) -> bool:
 def faults_of(snapshot: Snapshot, view: View) -> list[str]:
     """Return what could not be used or is doubtful, each in a sentence."""
     faults = [
-        f"Node/{observed.node.name}: {observed.why}: it counts for neither side"
+        f"Node/{observed.node.name}: {observed.reason}: it counts for neither side"
         for observed in view.nodes
         if observed.price is None
     ]

@@ -122,11 +122,11 @@ def hourly_usd(labels: Mapping[str, str], catalog: Catalog) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """A node of the cluster with its present price in USD an hour; None if that is unknown, and `why` is the reason."""
+    """A node of the cluster with its present price in USD an hour; None if that is unknown, and `reason` says why."""
 
     node: Node
     price: float | None
-    why: str = ""
+    reason: str = ""
 
 
 def seen_nodes(nodes: Iterable[Node], catalog: Catalog) -> list[ObservedNode]:

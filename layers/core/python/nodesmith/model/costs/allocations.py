@@ -190,7 +190,7 @@ class MoveOutcome:
     id: str
     reason: str
     moved_at: datetime
-    why: str
+    message: str
     sources: tuple[str, ...]
     replacements: tuple[str, ...]
     promised_hourly_nano_usd: int
@@ -214,7 +214,7 @@ class MoveOutcome:
             "reason": self.reason,
             "moved_at": format_time(self.moved_at),
             "settled_at": format_time(self.settled_at) if self.settled_at else "",
-            "why": self.why,
+            "message": self.message,
             "sources": list(self.sources),
             "replacements": list(self.replacements),
             "promised_hourly_nano_usd": self.promised_hourly_nano_usd,
@@ -229,7 +229,7 @@ class MoveOutcome:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> MoveOutcome:
         """Read what `to_row` returns. Raises KeyError, TypeError or ValueError for anything else."""
-        read: dict[str, Any] = {name: str(row[name]) for name in ("id", "reason", "why")}
+        read: dict[str, Any] = {name: str(row[name]) for name in ("id", "reason", "message")}
         read |= {name: tuple(map(str, row[name])) for name in _LISTS}
         read |= {name: _whole(row[name]) for name in _AMOUNTS}
         settled_at = parse_time(row["settled_at"]) if row["settled_at"] else None
@@ -301,7 +301,7 @@ ALLOCATION_COLUMNS = (
 )
 """The columns of allocations with their types in Athena, in the order of the documents."""
 MOVE_COLUMNS = (
-    *((name, _TEXT) for name in ("id", "state", "reason", "moved_at", "settled_at", "why")),
+    *((name, _TEXT) for name in ("id", "state", "reason", "moved_at", "settled_at", "message")),
     *((name, "array<string>") for name in ("sources", "replacements")),
     *((name, "bigint") for name in ("promised_hourly_nano_usd", "sources_hourly_nano_usd")),
     *((name, "bigint") for name in ("sources_nano_usd", "replacements_nano_usd", "saved_nano_usd")),

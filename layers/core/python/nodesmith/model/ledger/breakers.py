@@ -58,7 +58,7 @@ class Wasted:
 
     at: datetime
     nodes: int
-    why: PurchaseFailure
+    failure: PurchaseFailure
     claim: str
 
 
@@ -93,16 +93,16 @@ class Breaker:
         return self.trips > 0
 
     @property
-    def why(self) -> PurchaseFailure | None:
+    def main_failure(self) -> PurchaseFailure | None:
         """Return how most of the purchases came to nothing, None if there are none."""
-        kinds = [wasted.why for wasted in self.wasted]
+        kinds = [wasted.failure for wasted in self.wasted]
         return max(sorted(set(kinds)), key=kinds.count, default=None)
 
     @property
     def summary(self) -> str:
         """What was bought in vain, as a clause."""
         latest = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
-        failure = self.why or PurchaseFailure.UNUSED
+        failure = self.main_failure or PurchaseFailure.UNUSED
         times = (
             f"{len(self.wasted)} times in a row"
             if failure is not PurchaseFailure.MOVED_AGAIN
@@ -112,7 +112,7 @@ class Breaker:
 
     def message(self, now: datetime) -> str:
         """Return what was bought in vain, what waits for it, and until when."""
-        is_loop = self.why is PurchaseFailure.MOVED_AGAIN
+        is_loop = self.main_failure is PurchaseFailure.MOVED_AGAIN
         consequence = "disruption of its nodes is paused" if is_loop else "its launches are paused"
         if self.until is not None and self.holds(now):
             return f"{self.summary}; {consequence} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
@@ -121,7 +121,7 @@ class Breaker:
     @property
     def is_due(self) -> bool:
         """Whether so many purchases in a row were in vain that it trips."""
-        withdrawn = sum(wasted.why is PurchaseFailure.WITHDRAWN for wasted in self.wasted)
+        withdrawn = sum(wasted.failure is PurchaseFailure.WITHDRAWN for wasted in self.wasted)
         return len(self.wasted) - withdrawn >= MOST_IN_VAIN or len(self.wasted) >= MOST_WITHDRAWN
 
     def noted(self, wasted: Iterable[Wasted], since: datetime) -> Breaker:
@@ -140,7 +140,7 @@ class Breaker:
     def to_item(self) -> dict[str, Any]:
         """Return the JSON document that `from_item` reads."""
         wasted = [
-            [purchase.at.isoformat(), purchase.nodes, purchase.why, purchase.claim]
+            [purchase.at.isoformat(), purchase.nodes, purchase.failure, purchase.claim]
             for purchase in self.wasted
         ]
         until = {"until": self.until.isoformat()} if self.until else {}

@@ -135,13 +135,13 @@ _TAKEN = frozenset(InterruptionCause) - {InterruptionCause.TERMINATED, Interrupt
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of voluntary disruption in a cluster. `why` is the reason given by the user, or empty.
+    """A pause of voluntary disruption in a cluster. `reason` is what the user gave, or empty.
 
     It ends by itself at `until`; None if only the user ends it.
     """
 
     since: datetime
-    why: str = ""
+    reason: str = ""
     until: datetime | None = None
 
     def holds(self, now: datetime) -> bool:
@@ -150,7 +150,7 @@ class Pause:
 
     def __str__(self) -> str:
         return f"disruption has been paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
-            f": {self.why}" if self.why else ""
+            f": {self.reason}" if self.reason else ""
         )
 
 
@@ -231,13 +231,13 @@ def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
 def pause_item(pause: Pause) -> dict[str, Any]:
     """Write a pause as JSON data."""
     until = {"until": pause.until.isoformat()} if pause.until else {}
-    return {"since": pause.since.isoformat(), "why": pause.why, **until}
+    return {"since": pause.since.isoformat(), "reason": pause.reason, **until}
 
 
 def read_pause(item: Mapping[str, Any]) -> Pause:
     """Read what `pause_item` wrote."""
     until = datetime.fromisoformat(item["until"]) if item.get("until") else None
-    return Pause(datetime.fromisoformat(item["since"]), item["why"], until)
+    return Pause(datetime.fromisoformat(item["since"]), item["reason"], until)
 
 
 def handover_item(handover: Handover) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Move:
     """The price of the sources less the price of their replacements; may be negative for drift."""
     eviction_cost: float = 0.0
     """The cost of disrupting its pods, in Karpenter's eviction cost: 1 for an ordinary pod."""
-    why: str = ""
+    message: str = ""
     """A sentence for users: the reason for the move, or for abandoning it once it is abandoned."""
     revision: int = 0
     """Number of writes to the ledger: the optimistic lock."""
@@ -102,7 +102,7 @@ def to_item(move: Move) -> dict[str, Any]:
         "replacements": list(move.replacements),
         "saving_hourly_usd": move.saving_hourly_usd,
         "eviction_cost": move.eviction_cost,
-        "why": move.why,
+        "message": move.message,
         "revision": move.revision,
     }
 
@@ -119,6 +119,6 @@ def from_item(item: Mapping[str, Any]) -> Move:
         replacements=tuple(item["replacements"]),
         saving_hourly_usd=float(item["saving_hourly_usd"]),
         eviction_cost=float(item["eviction_cost"]),
-        why=item["why"],
+        message=item["message"],
         revision=int(item["revision"]),
     )

@@ -91,7 +91,7 @@ def _take(state: RunState, step: Step) -> bool:
             return _end(state, step)
         case moves.Abandon():
             back_off(state, step)
-            abandon(state, step.move, step.why)
+            abandon(state, step.move, step.message)
             note_abandoned(state, step.move)
             return True
         case moves.Retry():
@@ -129,7 +129,7 @@ def _retry(state: RunState, step: moves.Retry) -> None:
     """Open the sources and forget the move. Soon afterwards the cluster shows them open, and the next search begins."""
     hold_off(state, step)
     note_abandoned(state, step.move)
-    open_sources(state, replace(step.move, why=step.why))
+    open_sources(state, replace(step.move, message=step.message))
     state.run.store.forget_move(step.move)
     state.done["MovesRetried"] += 1
     state.run.wake_me(SOON)
@@ -233,11 +233,11 @@ class _Carrying:
         return exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
 
     def _go_on(self, move: Move, proposal: Proposal) -> None:
-        reason = proposal.why or move.why
+        reason = proposal.message or move.message
         details = {
             "saving_hourly_usd": proposal.saving_hourly_usd,
             "eviction_cost": proposal.eviction_cost,
-            "why": reason,
+            "message": reason,
         }
         names = tuple(node.claim.name for node in proposal.replacements)
         stage = Stage.REPLACING if names else Stage.ENDING
@@ -281,7 +281,9 @@ def back_off(state: RunState, step: Abandon) -> None:
     """Record that a move's replacements could not be had. Repeating the same call changes nothing."""
     backoffs = state.ledger.move_backoffs
     for kind in _kinds(state, step.move) if step.failed else ():
-        state.run.store.save_move_backoff(kind, next_backoff(backoffs.get(kind), step.why, state.run.clock()))
+        state.run.store.save_move_backoff(
+            kind, next_backoff(backoffs.get(kind), step.message, state.run.clock())
+        )
 
 
 def hold_off(state: RunState, step: moves.Retry) -> None:
@@ -290,7 +292,7 @@ def hold_off(state: RunState, step: moves.Retry) -> None:
     for kind in _kinds(state, step.move) if until > state.run.clock() else ():
         previous = state.ledger.move_backoffs.get(kind)
         if previous is None or previous.until < until:
-            backoff = Backoff(until, previous.failures if previous else 0, step.why)
+            backoff = Backoff(until, previous.failures if previous else 0, step.message)
             state.run.store.save_move_backoff(kind, backoff)
 
 

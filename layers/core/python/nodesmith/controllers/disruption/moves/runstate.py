@@ -238,7 +238,7 @@ def open_again(state: RunState, claims: Sequence[NodeClaim]) -> None:
 
 def abandon(state: RunState, move: Move, reason: str) -> None:
     """Abandon a move. Nodes that were bought for it are removed later."""
-    abandoned = state.run.store.save_move(move.at(Stage.ABANDONED, state.run.clock(), why=reason))
+    abandoned = state.run.store.save_move(move.at(Stage.ABANDONED, state.run.clock(), message=reason))
     state.done["MovesAbandoned"] += 1
     open_sources(state, abandoned)
 

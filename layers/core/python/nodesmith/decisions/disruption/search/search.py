@@ -293,7 +293,7 @@ def _move_item(proposal: Proposal) -> dict[str, Any]:
         "savingHourlyUsd": round(proposal.saving_hourly_usd, 6),
         "evictionCost": round(proposal.eviction_cost, 6),
         "worthUsd": round(proposal.worth_usd, 6),
-        "why": proposal.why,
+        "message": proposal.message,
     }
 
 

@@ -150,7 +150,7 @@ class Fleet:
         trial = _trial(
             chosen, self._written_down(chosen.purchase, existing_nodes), existing_nodes, search.ways
         )
-        return replace(trial, split=split.first(trial.displaced)) if split.why else trial
+        return replace(trial, split=split.first(trial.displaced)) if split.splits else trial
 
     def _is_needed(self, shape: Shape) -> bool:
         """Return whether a shape's pods stay: pending pods depend on that, or pods just moved have affinity to them."""

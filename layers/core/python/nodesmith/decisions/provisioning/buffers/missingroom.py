@@ -25,7 +25,7 @@ NOT_NOW = "no NodePool can provide more room now"
 
 def _contended(plan: Plan) -> frozenset[str]:
     """Return the names of the NodePools with limits that keep pods pending: buffers may not use up these limits."""
-    return frozenset(u.why.nodepool for u in plan.unplaced if u.why.blocking.startswith("limit"))
+    return frozenset(u.cause.nodepool for u in plan.unplaced if u.cause.blocking.startswith("limit"))
 
 
 def uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[tuple[Template, ...], ...]:
@@ -67,8 +67,8 @@ def without_unstartable(warm: WarmCapacity, room: Room, inputs: Inputs) -> Room:
     if not found:
         return room
     startable = warm.ready - sum(entry.pods for entry, _ in found)
-    reasons = dict.fromkeys((*(obstacle for _, obstacle in found), *filter(None, [room.why])))
-    return replace(room, there=min(room.there, startable), why="; ".join(reasons))
+    reasons = dict.fromkeys((*(obstacle for _, obstacle in found), *filter(None, [room.reason])))
+    return replace(room, ready=min(room.ready, startable), reason="; ".join(reasons))
 
 
 def _start_obstacle(claim: NodeClaim, inputs: Inputs) -> str:

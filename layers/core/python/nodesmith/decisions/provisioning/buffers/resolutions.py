@@ -253,24 +253,24 @@ def _provisioning(resolution: Resolution, room: Room | None) -> list[dict[str, A
         return []
     if resolution.is_warm:
         return [_warm(resolution, room)]
-    if room.there == room.count:
+    if room.ready == room.count:
         message = f"there is room for all {room.count} pods"
         return [_condition(PROVISIONING, True, "FitsExistingCapacity", message, resolution)]
-    message = f"there is room for {room.there} of {room.count} pods"
-    if room.coming + room.bought:
-        message += f", and nodes for {room.coming + room.bought} are being launched"
-    message += f"; {room.why}" if room.why else ""
+    message = f"there is room for {room.ready} of {room.count} pods"
+    if room.launching + room.bought:
+        message += f", and nodes for {room.launching + room.bought} are being launched"
+    message += f"; {room.reason}" if room.reason else ""
     return [_condition(PROVISIONING, False, "RequiresNewCapacity", message, resolution)]
 
 
 def _warm(resolution: Resolution, room: Room) -> dict[str, Any]:
     """Return Provisioning of a buffer of stopped instances, in words of its own: its room is not on nodes."""
-    is_full = room.there == room.count
+    is_full = room.ready == room.count
     instances = f"{room.stopped} stopped instances" if room.stopped != 1 else "1 stopped instance"
-    message = f"{instances} for {room.there} of {room.count} pods"
+    message = f"{instances} for {room.ready} of {room.count} pods"
     message += f"; {room.warming} being prepared" if room.warming else ""
     message += f"; more are bought for {room.bought} pods" if room.bought else ""
-    message += f"; {room.why}" if room.why else ""
+    message += f"; {room.reason}" if room.reason else ""
     return _condition(
         PROVISIONING, is_full, "WarmCapacityReady" if is_full else "WarmingUp", message, resolution
     )

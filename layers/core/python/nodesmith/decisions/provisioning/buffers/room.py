@@ -123,7 +123,7 @@ def _with_running(plan: Plan, remainder: Remainder, inputs: Inputs) -> Plan:
 
 def _no_room(resolution: Resolution) -> Room:
     """Return the room of a buffer that asks for none, with the message of its status."""
-    return Room(resolution.key, resolution.wanted, resolution.count, why=resolution.message)
+    return Room(resolution.key, resolution.wanted, resolution.count, reason=resolution.message)
 
 
 def _with_stopped(plan: Plan, remainder: Remainder, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:

@@ -86,20 +86,20 @@ class WarmCapacity:
         return sum(entry.pods for entry in self.entries if entry.is_ready and not entry.stale)
 
     @property
-    def coming(self) -> int:
+    def launching(self) -> int:
         """The number of pods for which instances are being prepared."""
         return sum(entry.pods for entry in self.entries if not entry.is_ready and not entry.stale)
 
     @property
     def lacking(self) -> int:
         """The number of pods for which there is no instance, or only one that must be replaced."""
-        return max(0, self.resolution.count - self.ready - self.coming)
+        return max(0, self.resolution.count - self.ready - self.launching)
 
     def room(self, bought: int = 0, reason: str = "") -> Room:
         """Return the room as the buffer's status shows it; more instances are bought for `bought` pods."""
         key, wanted, count = self.resolution.key, self.resolution.wanted, self.resolution.count
         ready = min(self.ready, count)
-        coming = min(self.coming, count - ready)
+        coming = min(self.launching, count - ready)
         stopped = sum(entry.is_ready for entry in self.entries)
         warming = len(self.entries) - stopped
         return Room(key, wanted, count, ready, coming, bought, reason, stopped, warming)

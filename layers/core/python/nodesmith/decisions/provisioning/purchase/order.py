@@ -55,7 +55,7 @@ class Refusal:
     """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""
 
     filter: Filter
-    why: str
+    reason: str
     blocking: str
     fix: str = ""
 

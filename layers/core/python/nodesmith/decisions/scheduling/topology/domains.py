@@ -98,7 +98,7 @@ class UnsatisfiedAffinity:
             self._followed[number] = self._followed.get(number, 0) | followed(shape, sets)
         self._numbers = sum(1 << number for number in self._followed)
 
-    def why(self, shape: Shape) -> str:
+    def unsatisfied_reason(self, shape: Shape) -> str:
         """Return the reason why pods cannot follow their leaders.
 
         Either no pod matches, or none is on a node with the label, or the matching pods have to wait themselves.

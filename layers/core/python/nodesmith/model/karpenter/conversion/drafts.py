@@ -42,7 +42,7 @@ class Change(NamedTuple):
     """Kind and name as given: `Provisioner/default`."""
     field: str
     outcome: FieldOutcome
-    why: str
+    explanation: str
     """Follows the field in a sentence: `is read as karpenter.k8s.aws/instance-category`."""
 
     @property
@@ -51,7 +51,7 @@ class Change(NamedTuple):
         return self.outcome in QUIET
 
     def __str__(self) -> str:
-        return f"{self.object}: {self.field} {self.why}"
+        return f"{self.object}: {self.field} {self.explanation}"
 
 
 class Origin(NamedTuple):

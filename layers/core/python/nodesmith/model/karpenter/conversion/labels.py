@@ -68,11 +68,11 @@ _VALUES: Mapping[str, Mapping[str, str]] = {
 
 
 class Reading(NamedTuple):
-    """What a key and its values are read as. `why` is empty if they are right, or unknown and left unchanged."""
+    """What a key and its values are read as. `explanation` is empty if they are right, or unknown and unchanged."""
 
     key: str
     values: tuple[str, ...]
-    why: str = ""
+    explanation: str = ""
     renamed: bool = False
     """True if the only change is from a key that was once right."""
 
@@ -137,12 +137,12 @@ def _repaired(old: SourceObject, item: Any, field: str, rename: bool) -> Any:
     if hint := unknown_key(key):
         old.note(FieldOutcome.REFUSED, f"{field}.key", f"is {key}: {hint}")
     reading = read_label(key, tuple(values))
-    if not reading.why or (reading.renamed and not rename):
+    if not reading.explanation or (reading.renamed and not rename):
         return item
     old.note(
         FieldOutcome.MOVED if reading.renamed else FieldOutcome.REPAIRED,
         f"{field}.key",
-        f"{key} {reading.why}",
+        f"{key} {reading.explanation}",
     )
     repaired = {**item, "key": reading.key}
     return {**repaired, "values": list(reading.values)} if reading.values != tuple(values) else repaired
@@ -153,10 +153,10 @@ def repaired_labels(old: SourceObject, original: Any, field: str) -> Any:
     new: dict[Any, Any] = {}
     for key, value in entries(original).items():
         reading = read_label(key, (value,)) if isinstance(value, str) and _may_mean(key) else None
-        if reading is None or not reading.why:
+        if reading is None or not reading.explanation:
             new[key] = value
             continue
-        old.note(FieldOutcome.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}")
+        old.note(FieldOutcome.REPAIRED, f"{field}[{key}]", f"{key} {reading.explanation}")
         new[reading.key] = reading.values[0]
     return new if isinstance(original, Mapping) and new != original else original
 
@@ -283,7 +283,7 @@ def _read(old: SourceObject, key: str, values: tuple[str, ...], field: str) -> t
         return key, values
     reading = read_label(key, values)
     outcome = FieldOutcome.MOVED if reading.renamed else FieldOutcome.REPAIRED
-    old.note(outcome, field, reading.why)
+    old.note(outcome, field, reading.explanation)
     return reading.key, reading.values
 
 
