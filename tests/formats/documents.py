@@ -80,7 +80,7 @@ PLAN = Plan(
     waiting={"default/web-2": "default-b"},
     unplaced=(Unplaced(("default/web-3",), Reason("too large", "default", "resource cpu", "ask for less")),),
     obstacles={"default": "no type is left"},
-    without_types=("default",),
+    without_types={"default": "no type is left"},
     problems=("a NodePool cannot be read",),
     tried=("default/web-3",),
 )

@@ -156,8 +156,7 @@ def test_a_nodepool_without_compatible_instance_types_gets_an_event_once_in_five
     cluster = Cluster(0)
     cluster.seen = snapshot(nodepools=(nodepool_manifest("picky"), nodepool_manifest()))
     why = "no instance type meets its requirements"
-    obstacles = {"default": "its last launch was refused", "picky": why, "gone-meanwhile": why}
-    plan = Plan(obstacles=obstacles, without_types=("picky", "gone-meanwhile"))
+    plan = Plan(without_types={"picky": why, "gone-meanwhile": why})
     write_unplaced(cluster.blobs, CLUSTER, plan, NOW)
 
     assert [cluster.publish(), cluster.publish(NOW + timedelta(minutes=1))] == [1, 0]

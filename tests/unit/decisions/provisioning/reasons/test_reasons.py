@@ -13,12 +13,13 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.nodepools.tiers import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.model.apimachinery.labels import Taint
+from nodesmith.model.apimachinery.labels import ZONE, Taint
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import Reason, Shape
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.nodeclasses.status import StatusCondition
+from nodesmith.model.policies import MinValuesPolicy
 from tests.builders import (
     NOW,
     ZONES,
@@ -472,8 +473,36 @@ def test_nodepools_without_instance_types_are_named_beside_those_that_serve() ->
     plan = decided(shape(), picky, closed, nodepool_manifest("good"))
 
     assert [n.claim.nodepool for n in plan.nodes] == ["good"]
-    assert plan.without_types == ("picky",)
-    assert "no instance type meets its requirements" in (plan.obstacles or {})["picky"]
+    assert list(plan.without_types) == ["picky"]
+    assert "no instance type meets its requirements" in plan.without_types["picky"]
+    assert plan.without_types["picky"] == (plan.obstacles or {})["picky"]
+
+
+SOLD = expression("karpenter.k8s.aws/instance-family", "In", "m5", "c5"), expression(ZONE, "In", *ZONES[:2])
+
+
+@pytest.mark.parametrize("least", [2, 3])
+@pytest.mark.parametrize("key", ["karpenter.k8s.aws/instance-category", ZONE])
+def test_nodepools_whose_types_are_too_few_for_min_values_are_named_with_both_numbers(
+    key: str, least: int
+) -> None:
+    choosy = nodepool_manifest("choosy", requirements=(*SOLD, expression(key, "Exists", minValues=least)))
+
+    plan = decided(shape(), choosy, nodepool_manifest("good"))
+
+    short = f"minValues requirement is not met for label(s) {key} 2 of 3; "
+    remedy = "lower minValues, or allow more instance types"
+    assert [node.claim.nodepool for node in plan.nodes]
+    assert dict(plan.without_types) == ({"choosy": short + remedy} if least == 3 else {})
+
+
+def test_min_values_that_are_not_enforced_leave_no_nodepool_without_types() -> None:
+    choosy = nodepool_manifest(requirements=(*SOLD, expression(ZONE, "Exists", minValues=3)))
+    strict = inputs(snapshot=snapshot(nodepools=(choosy,), pods=pods(shape())))
+    best_effort = replace(strict.settings, min_values_policy=MinValuesPolicy.BEST_EFFORT)
+
+    assert list(decide(strict).without_types) == ["default"]
+    assert dict(decide(replace(strict, settings=best_effort)).without_types) == {}
 
 
 def test_a_nodepool_with_the_nodeclass_of_another_provider_is_ignored() -> None:

@@ -96,12 +96,11 @@ def write_unplaced(
         }
         for group in (*plan.unplaced, *plan.refused)
     ]
-    without_types = {name: (plan.obstacles or {})[name] for name in plan.without_types}
     written: dict[str, Any] = {
         "at": now.isoformat(),
         "unplaced": groups,
         "refused": dict(refused.for_now),
-        "withoutTypes": without_types,
+        "withoutTypes": dict(plan.without_types),
     }
     if limited:
         written["limited"] = {owner: list(limited[owner]) for owner in sorted(limited)}

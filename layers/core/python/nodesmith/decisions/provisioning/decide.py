@@ -35,6 +35,7 @@ from nodesmith.decisions.provisioning.growth import (
     with_planned_places,
 )
 from nodesmith.decisions.provisioning.nodepools.tiers import pools
+from nodesmith.decisions.provisioning.nodepools.withouttypes import without_types
 from nodesmith.decisions.provisioning.plan import (
     Inputs,
     Plan,
@@ -133,7 +134,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Remainder]:
         starts=starts,
         unplaced=_unplaced(unserved),
         obstacles=offers.obstacles,
-        without_types=offers.without_types,
+        without_types=without_types(offers, inputs.settings.min_values_policy),
         problems=(*offers.problems, *splits.problems),
         bound_hourly_usd=bounds.price_hourly_usd,
         cost_bound_hourly_usd=bounds.cost_hourly_usd,

@@ -16,7 +16,7 @@ from datetime import datetime
 from math import fsum
 from typing import Any, NamedTuple, TypeAlias
 
-from nodesmith.model.apimachinery.frozen import CanonicalText, FrozenMap, canonical_text
+from nodesmith.model.apimachinery.frozen import NO_ITEMS, CanonicalText, FrozenMap, canonical_text
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.capacitybuffers import is_room
@@ -180,8 +180,8 @@ class Plan:
     unplaced: tuple[Unplaced, ...] = ()
     ignored: tuple[Unplaced, ...] = ()
     obstacles: Mapping[str, str] | None = None
-    without_types: tuple[str, ...] = ()
-    """NodePools from which nothing can be bought now, because no instance type is left."""
+    without_types: Mapping[str, str] = NO_ITEMS
+    """NodePools from which nothing can be bought now: no instance type is left, or too few for minValues."""
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0
     cost_bound_hourly_usd: float = 0.0
