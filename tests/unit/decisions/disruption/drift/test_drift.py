@@ -365,10 +365,23 @@ def test_drift_from_the_template_names_its_fields(fields: dict[str, Any], detail
     assert drifted(CLAIM, changed_template(**fields)) == ("NodePoolDrifted", detail)
 
 
-def test_a_label_that_the_template_had_is_named_and_those_of_the_instance_are_not() -> None:
-    labelled = replace(CLAIM, labels={**CLAIM.labels, "team": "blue"}, nodepool_hash="other")
-    assert drifted(labelled, today()).detail == "label team is not set, was blue"
-    assert drifted(replace(CLAIM, nodepool_hash="other"), today()) == ("NodePoolDrifted", "")
+@pytest.mark.parametrize(
+    "key", ["team", "node.kubernetes.io/team", "app.k8s.io/team", "eks.amazonaws.com/team"]
+)
+def test_a_label_that_the_template_had_is_named_and_those_of_the_instance_are_not(key: str) -> None:
+    labelled = replace(CLAIM, labels={**CLAIM.labels, key: "blue"}, nodepool_hash="other")
+    assert drifted(labelled, today()).detail == f"label {key} is not set, was blue"
+
+
+def test_an_annotation_that_the_template_had_is_named_also_in_a_domain_of_kubernetes() -> None:
+    key = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    annotated = replace(CLAIM, annotations={**CLAIM.annotations, key: "true"}, nodepool_hash="other")
+    assert drifted(annotated, today()).detail == f"annotation {key} is not set, was true"
+
+
+def test_drift_of_the_template_that_cannot_be_named_names_the_nodepool() -> None:
+    unnamed = "a field of the template of NodePool default has changed"
+    assert drifted(replace(CLAIM, nodepool_hash="other"), today()) == ("NodePoolDrifted", unnamed)
 
 
 def test_drift_names_the_requirement_that_the_node_does_not_meet() -> None:

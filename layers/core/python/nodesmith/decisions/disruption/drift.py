@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from nodesmith.decisions.provisioning.nodepools.tiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import (
+    ALIASES,
     ARCH,
+    HOSTNAME,
     NODECLASS,
     PLACEMENT_GROUP,
     RESERVATION_ID,
@@ -211,13 +213,13 @@ _LONGEST_VALUE = 60
 _OWN_DOMAINS = (
     "karpenter.sh",
     "karpenter.k8s.aws",
-    "kubernetes.io",
-    "k8s.io",
-    "amazonaws.com",
-    "k8s.aws",
+    "karpenter.kwok.sh",
     "nodesmith.dev",
+    "kubectl.kubernetes.io",
 )
-"""Domains of labels and annotations that a node also has without its NodePool's template."""
+"""Domains of labels and annotations that a NodeClaim also has without its NodePool's template."""
+_OWN_LABELS = WELL_KNOWN | ALIASES.keys() | {HOSTNAME}
+"""Labels that a NodeClaim has of its instance."""
 
 
 def _template_detail(claim: NodeClaim, pool: NodePool) -> str:
@@ -232,6 +234,8 @@ def _template_detail(claim: NodeClaim, pool: NodePool) -> str:
         *_of_value("expireAfter", claim.expire_after, pool.expire_after),
         *_of_value("terminationGracePeriod", claim.termination_grace_period, pool.termination_grace_period),
     ]
+    if not fields:
+        return f"a field of the template of NodePool {pool.name} has changed"
     more = len(fields) - _MOST_FIELDS
     return "; ".join([*fields[:_MOST_FIELDS], *([f"and {more} more"] if more > 0 else [])])
 
@@ -267,8 +271,8 @@ def _selected_detail(what: str, own: Iterable[str], selected: Iterable[str]) -> 
 
 def _of_map(kind: str, own: Mapping[str, str], template: Mapping[str, str]) -> Iterator[str]:
     for key in sorted(own.keys() | template.keys()):
-        is_others = key not in template and any(in_domain(key, domain) for domain in _OWN_DOMAINS)
-        if not is_others:
+        is_own = key in _OWN_LABELS or any(in_domain(key, domain) for domain in _OWN_DOMAINS)
+        if key in template or not is_own:
             yield from _of_value(f"{kind} {key}", own.get(key), template.get(key))
 
 
