@@ -195,6 +195,19 @@ def test_unchanged_capacity_reservations_are_not_written_again_until_one_is_gone
     assert [each["id"] for each in left.status["capacityReservations"]] == ["cr-1"]
 
 
+def test_a_nodeclass_shows_no_empty_list_even_if_all_reservations_have_ended() -> None:
+    manifest = builders.nodeclass_manifest()
+    without = merged_status({}, (classed(manifest) or pytest.fail("it is unchanged")).status, NOW)
+    assert without["subnets"]
+    assert "capacityReservations" not in without
+
+    held = CapacityReservation("cr-1", "m5.xlarge", "us-east-1a", 2)
+    shown = seen(manifest, classed(manifest, replace(RESOLVED, capacity_reservations=(held,))))
+    ended = seen(shown, classed(shown))
+    assert "capacityReservations" not in ended["status"]
+    assert classed(ended) is None
+
+
 def test_a_new_image_is_shown_even_if_no_condition_changes() -> None:
     manifest = builders.nodeclass_manifest()
     newer = replace(RESOLVED, images=(Image("ami-new", "al2023-new"),))

@@ -28,9 +28,9 @@ def merged_status(current: Manifest, new: Manifest, now: datetime, generation: i
     """Return the current status with wanted fields replaced and conditions merged by type.
 
     Conditions of a NodeClaim's end are of the object's `generation`, if it has one. So are those that come and go, when
-    they change.
+    they change. A wanted list that is empty is left out, as in Karpenter's objects.
     """
-    merged = {**current, **new}
+    merged = {name: value for name, value in {**current, **new}.items() if value != []}
     if "conditions" in new:
         shown = current.get("conditions") or ()
         by_type = {condition["type"]: condition for condition in shown}
