@@ -12,6 +12,7 @@ import pytest
 from nodesmith.decisions.dispatch import limit_findings
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_condition
+from nodesmith.decisions.reporting.notifications import of_spending
 from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
 from nodesmith.errors import Conflict
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -371,6 +372,17 @@ class TestSpendingLimits:
         found = list(limit_findings(Region("", (near, over, bad), ("a", "b"), shares), NOW))
         assert [each.kind for each in found] == ["LimitNearlyReached", "LimitReached", "LimitUnreadable"]
         assert found[1].message == "SpendingLimit over: 1 USD a month"
+
+
+def test_what_clusters_share_is_a_finding_of_the_region_and_no_notification_of_each_cluster() -> None:
+    made = limit("red", usdPerHour="1")
+    known = ledger(claims=(running(price=1.0),), spending=Spending(region=region(made)))
+    used = usages(snapshot(), known, NodeSettings(), NOW)
+    assert [usage.quota.owner for usage in used] == ["SpendingLimit red"]
+    assert list(of_spending(used, "east", NOW)) == []
+    shared = Region("", (made,), ("east", "west"), {made.key: {"east": Share(1_000_000), "west": Share()}})
+    (finding,) = limit_findings(shared, NOW)
+    assert (finding.kind, finding.cluster) == ("LimitReached", "")
 
 
 def test_a_ledger_with_spending_is_read_as_it_was_written() -> None:

@@ -25,6 +25,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.limits.quotas import SPENDING_LIMIT
 from nodesmith.model.policies import MICRO, MONTHLY, USD_PER_HOUR, USD_PER_MONTH
 from nodesmith.model.snapshot import Snapshot
 
@@ -98,9 +99,9 @@ class BudgetBlocked:
 
 @dataclass(frozen=True, slots=True)
 class SpendingAbove:
-    """Nodes cost more than 80 %, or all, of a limit in dollars."""
+    """The nodes of a cluster cost more than 80 %, or all, of a limit in dollars."""
 
-    limit: str = _about("whose limit it is, such as `NodePool web`, `SpendingLimit red` or `the cluster`")
+    limit: str = _about("whose limit it is, such as `NodePool web` or `the cluster`")
     unit: str = _about("USD an hour, or USD a month")
     percent: int = _about("the threshold that is passed: 80 or 100")
     used_usd: float = _about("what counts against the limit")
@@ -339,9 +340,12 @@ def _blocked(
 def of_spending(usages: Iterable[Usage], cluster: str, now: datetime) -> Iterator[Notification]:
     """Yield the limits in dollars of which 80 or 100 % is used: each threshold once a day, or once a month.
 
-    A limit of 0, which closes a NodePool, is no news while nothing is spent.
+    A limit of 0, which closes a NodePool, is no news while nothing is spent. Clusters share SpendingLimits, so dispatch
+    reports those, once for all clusters.
     """
     for usage in usages:
+        if usage.quota.owner.startswith(f"{SPENDING_LIMIT} "):
+            continue
         for name, (unit, dollar) in _UNITS.items():
             limit, used = usage.quota.limits.get(name), usage.used.of(name)
             if usage.quota.fault or limit is None or not used:
