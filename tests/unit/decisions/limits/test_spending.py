@@ -359,6 +359,22 @@ class TestSpendingLimits:
         assert (condition.status, condition.reason) == ("True", "LimitNearlyReached")
         assert condition.message == "SpendingLimit all: 0.85 of 1 USD an hour used"
 
+    @pytest.mark.parametrize(("price", "said"), [(0.0, "closed by a limit of 0"), (0.4, "0.4 of 0")])
+    def test_a_limit_of_0_closes_nodepools_and_is_a_finding_only_if_something_is_spent(
+        self, price: float, said: str
+    ) -> None:
+        made = limit(usdPerHour="0")
+        known = ledger(claims=(running(price=price),), spending=Spending(region=region(made)))
+        pool = parse_nodepool(nodepool_manifest()).value
+        assert pool is not None
+        mine = on_nodepool(pool, usages(snapshot(), known, NodeSettings(), NOW))
+        (condition,) = limit_condition(mine, nodepool_manifest(), NEAR_LIMIT, "NodePool default")
+        used = " used" if price else ""
+        assert condition.message == f"SpendingLimit all: {said} USD an hour{used}"
+        shares = {made.key: {"east": Share(int(price * 1_000_000))}}
+        found = list(limit_findings(Region("", (made,), ("east",), shares), NOW))
+        assert [each.kind for each in found] == (["LimitReached"] if price else [])
+
     def test_dispatch_finds_what_is_unreadable_nearly_used_and_used_up(self) -> None:
         near, over, bad = (
             limit("near", usdPerHour="1"),

@@ -218,7 +218,8 @@ _NEARLY_PERCENT, _WHOLE_PERCENT = 80, 100
 def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
     """Yield a finding for each SpendingLimit that cannot be read or is nearly used by all of its clusters together.
 
-    The sentences do not name amounts, so that they change only when a threshold is passed.
+    The sentences do not name amounts, so that they change only when a threshold is passed. A limit of 0, with which
+    purchases are closed, is a finding only while something is spent.
     """
     for limit in region.limits:
         quota = limit.quota
@@ -227,7 +228,7 @@ def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
             continue
         used = region.reported_use(limit, now)
         for name, maximum in sorted(quota.limits.items()):
-            percent = used[name] * 100 // maximum if maximum else _WHOLE_PERCENT
+            percent = used[name] * 100 // maximum if maximum else _WHOLE_PERCENT * bool(used[name])
             kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"
             if percent >= _NEARLY_PERCENT:
                 yield Finding("", "", kind, f"{quota.owner}: {amount_in_words(name, maximum)}")

@@ -34,7 +34,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.breakers import RESET_HINT
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.limits.quotas import SPENDING_LIMIT, used_in_words
+from nodesmith.model.limits.quotas import SPENDING_LIMIT, amount_in_words, used_in_words
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 
@@ -195,7 +195,10 @@ def limit_condition(
 
 
 def _use_in_words(usage: Usage, name: str, prefix: str) -> str:
-    return f"{prefix}{used_in_words(name, usage.used.of(name), usage.quota.limits[name])} used"
+    used, limit = usage.used.of(name), usage.quota.limits[name]
+    if not limit and not used:
+        return f"{prefix}closed by a limit of {amount_in_words(name, limit)}"
+    return f"{prefix}{used_in_words(name, used, limit)} used"
 
 
 def _percents(usage: Usage) -> dict[str, int]:
