@@ -22,6 +22,11 @@ def some(names: Iterable[str], most: int = 4) -> str:
     return ", ".join(all_names[:most]) + (f" and {remaining:,} more" if remaining > 0 else "")
 
 
+def saves(saving: float, amount: str) -> str:
+    """Return what a change saves, or what it costs more if `saving` is negative. `amount` is without a sign."""
+    return f"saves {amount}" if saving >= 0 else f"costs {amount} more"
+
+
 def span(seconds: int) -> str:
     """Return a duration in a single unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -24,7 +24,7 @@ from nodesmith_cli.output.terminal import ESTIMATE, price_text
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import add_rest, plain_table
 from nodesmith_formats.prices import HOURS_A_YEAR, Price, estimate_mark
-from nodesmith_formats.wording import counted
+from nodesmith_formats.wording import counted, saves
 
 _DIGITS = 9
 _CONSOLIDATION = "Consolidation"
@@ -166,8 +166,7 @@ def _summary(to: Console, report: Mapping[str, Any]) -> None:
         yearly, share = report["savingYearly"], saving / before if before else 0.0
         amounts = f"{mark}${abs(saving):.4f}/hour, {mark}${abs(yearly):,.0f} a year ({abs(share):.0%})"
         to.print(
-            f"{'saves' if saving >= 0 else 'costs'} {amounts}{'' if saving >= 0 else ' more'}, at an eviction cost of"
-            f" {report['evictionCost']:g}",
+            f"{saves(saving, amounts)}, at an eviction cost of {report['evictionCost']:g}",
             style="green" if saving >= 0 else "yellow",
         )
     if report["priceEstimated"] or report["savingEstimated"]:

@@ -18,7 +18,7 @@ from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.planning.report import gang_names
 from nodesmith_cli.views.explaining.decisionpage import decision_cards, decision_sections, price_bars
 from nodesmith_formats.prices import estimate_mark
-from nodesmith_formats.wording import counted, some
+from nodesmith_formats.wording import counted, saves, some
 
 Report = Mapping[str, Any]
 _MOST_MOVES = 12
@@ -192,7 +192,7 @@ def _moves(moves: list[Report]) -> Html:
         new = move["replacements"]
         sold = new[0]["capacityType"] if new else "other"
         saved, mark = move["savingHourly"], estimate_mark(move["savingEstimated"])
-        compared = f"saves {mark}{money(saved)}/h" if saved >= 0 else f"costs {mark}{money(-saved)}/h more"
+        compared = saves(saved, f"{mark}{money(abs(saved))}/h")
         note = f"{compared}, {counted(len(move['destinations']), 'pod')} to restart"
         launched.append(Box(f"to-{n}", _kinds(new) or "existing nodes", (note,), weight, sold))
         links.append(Link(f"from-{n}", f"to-{n}", weight))

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.model.kubernetes.pods import Reason, is_forthcoming, is_planned
 from nodesmith_formats.prices import estimate_mark
-from nodesmith_formats.wording import counted
+from nodesmith_formats.wording import counted, saves
 
 _ROUNDING = 1e-6
 """Prices that differ by a smaller fraction are equal: only the order of summation differs."""
@@ -23,8 +23,7 @@ def summary(record: Mapping[str, Any]) -> str:
     parts += [f"{stuck} not placed"] * bool(stuck)
     if "moves" in plan:
         saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
-        compared = f"saving ${saving:.4f}/hour" if saving >= 0 else f"${-saving:.4f}/hour more"
-        return f"{counted(len(plan['moves']), 'move')}, {compared}"
+        return f"{counted(len(plan['moves']), 'move')}, {saves(saving, f'${abs(saving):.4f}/hour')}"
     return "; ".join(parts) or "nothing to do"
 
 

@@ -479,7 +479,7 @@ def test_pending_pods_are_not_placed_on_replacements_of_a_move() -> None:
 def test_a_decision_about_a_move_can_be_explained() -> None:
     world = CHEAPER.lived()
     first, second = [kind for kind in records(world) if kind["concern"] == "disruption"]
-    assert summary(first) == summary(second) == "1 move, saving $0.2140/hour"
+    assert summary(first) == summary(second) == "1 move, saves $0.2140/hour"
     reported = "\n".join(explain(second))
     move = "moving 2 pods from 1 node onto 1 new node saves 0.2140 USD an hour, eviction cost 2"
     assert move in reported

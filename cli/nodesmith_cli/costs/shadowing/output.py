@@ -14,7 +14,7 @@ from nodesmith_cli.costs.shadowing.report import SIDES
 from nodesmith_cli.output.reporting import frame
 from nodesmith_cli.output.reporting.charts import Bar, bars
 from nodesmith_cli.output.reporting.markup import Html
-from nodesmith_formats.wording import counted, printable
+from nodesmith_formats.wording import counted, printable, saves
 
 Report = Mapping[str, Any]
 TITLES = {"actual": "actual", "nodesmith": "nodesmith's shadow", "karpenter": "Karpenter's shadow"}
@@ -78,10 +78,9 @@ def sentences(report: Report) -> Iterator[str]:
     actual, ours = total["actual"]["usd"], total["nodesmith"]["usd"]
     percent = f" ({abs(100 * (1 - ours / actual)):.1f} %)" if actual else ""
     saved = actual - ours
-    compared = f"saves ${saved:,.2f}{percent}" if saved >= 0 else f"is ${-saved:,.2f}{percent} more"
     yield (
         f"In {spans} ({total['observedHours']:,.1f} hours observed) the cluster cost ${actual:,.2f}. "
-        f"nodesmith's shadow cost ${ours:,.2f}, which {compared}."
+        f"nodesmith's shadow cost ${ours:,.2f}, which {saves(saved, f'${abs(saved):,.2f}{percent}')}."
     )
     bound = total["nodesmith"]["lowerBoundUsd"]
     if bound is not None:
@@ -121,9 +120,8 @@ def show(console: Console, report: Report) -> None:
 
 def _effect(effect: Report) -> str:
     saved = effect["savingUsd"]
-    compared = f"saving ${saved:,.2f}" if saved >= 0 else f"${-saved:,.2f} more"
     return (
-        f"shadow ${effect['usd']:,.2f}, {compared}, {effect['pendingSeconds']:,} s pending,"
+        f"shadow ${effect['usd']:,.2f}, {saves(saved, f'${abs(saved):,.2f}')}, {effect['pendingSeconds']:,} s pending,"
         f" {counted(effect['evictions'], 'eviction')}"
     )
 

@@ -51,7 +51,7 @@ def _move_cards(moves: Sequence[Report]) -> list[Card]:
     saving = sum(move["savingHourlyUsd"] for move in moves)
     return [
         Card("Moves", f"{len(moves):,}"),
-        Card("Saved", money(saving), "/hour"),
+        Card("Saved" if saving >= 0 else "Added", money(abs(saving)), "/hour"),
         Card("Nodes replaced", f"{sum(len(move['sources']) for move in moves):,}"),
         Card("Eviction cost", f"{sum(move['evictionCost'] for move in moves):g}"),
     ]

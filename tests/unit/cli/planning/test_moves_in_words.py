@@ -72,5 +72,5 @@ def test_moves_that_cost_more_save_no_negative_amount(
 def test_summaries_say_so_too() -> None:
     plan: dict[str, Any] = {"nodes": [], "placed": {}, "waiting": {}, "unplaced": []}
     dearer, cheaper = [{"savingHourlyUsd": -0.25}], [{"savingHourlyUsd": 0.25}]
-    assert summary({"plan": {**plan, "moves": dearer}}) == "1 move, $0.2500/hour more"
-    assert summary({"plan": {**plan, "moves": cheaper}}) == "1 move, saving $0.2500/hour"
+    assert summary({"plan": {**plan, "moves": dearer}}) == "1 move, costs $0.2500/hour more"
+    assert summary({"plan": {**plan, "moves": cheaper}}) == "1 move, saves $0.2500/hour"

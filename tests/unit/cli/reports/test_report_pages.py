@@ -243,6 +243,18 @@ def test_a_decision_leads_pods_to_shapes_and_nodes() -> None:
     assert "existing node" in drawn
 
 
+@pytest.mark.parametrize(("saving", "said"), [(0.25, ">Saved<"), (-0.25, ">Added<")])
+def test_the_page_of_moves_shows_what_they_save_or_add(saving: float, said: str) -> None:
+    move = {"reason": "Drifted", "sources": [name(1)], "replacements": [], "why": ""}
+    amounts = {"savingHourlyUsd": saving, "evictionCost": 1.0, "destinations": {}, "worthUsd": 0.0}
+
+    written = decision_page(record(0, "disruption", moves=[{**move, **amounts}]), None, None)
+
+    assert said in written
+    assert "$0.2500" in written
+    assert "$-" not in written
+
+
 def test_each_constraint_shows_its_price_or_the_pods_that_it_keeps_pending() -> None:
     written = decision_page(record(2), None, others())
 

@@ -82,7 +82,7 @@ def test_a_shadow_that_costs_more_is_said_to() -> None:
     assert cheaper.endswith(
         "the cluster cost $48.00. nodesmith's shadow cost $36.00, which saves $12.00 (25.0 %)."
     )
-    assert dearer.endswith("nodesmith's shadow cost $50.40, which is $2.40 (5.0 %) more.")
+    assert dearer.endswith("nodesmith's shadow cost $50.40, which costs $2.40 (5.0 %) more.")
 
 
 def test_every_assumption_says_what_depends_on_it() -> None:
