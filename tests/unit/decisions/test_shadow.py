@@ -66,8 +66,8 @@ def fleet(shadow: Shadow, name: str = NODESMITH) -> dict[str, list[str]]:
     """Return the pods by node of a shadow."""
     found = shadow.fleets[name]
     held: dict[str, list[str]] = {claim.name: [] for claim in found.claims}
-    for key, seat in found.locations.items():
-        held.setdefault(seat.node, []).append(key.partition("/")[2])
+    for key, location in found.locations.items():
+        held.setdefault(location.node, []).append(key.partition("/")[2])
     return held
 
 

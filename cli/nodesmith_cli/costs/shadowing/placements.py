@@ -47,9 +47,9 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
     claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
     pods = {pod_key(manifest): manifest for manifest in manifests if manifest.get("kind") == "Pod"}
     held: dict[str, list[str]] = {}
-    for key, seat in sorted(fleet.locations.items()):
-        if seat.node in claims and key in pods:
-            held.setdefault(seat.node, []).append(key)
+    for key, location in sorted(fleet.locations.items()):
+        if location.node in claims and key in pods:
+            held.setdefault(location.node, []).append(key)
     placed = {key for keys in held.values() for key in keys}
     nodes = [_planned(claims[name], keys, catalog) for name, keys in sorted(held.items())]
     price = sum(node["priceHourly"] for node in nodes)

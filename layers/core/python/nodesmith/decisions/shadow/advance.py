@@ -176,13 +176,13 @@ class _Deciding(ShadowState):
             self.grow()
         self._keep_current_nodes()
         for key in self._waiting():
-            start = max(self._seats[key].since or self._since, self._since)
+            start = max(self._locations[key].since or self._since, self._since)
             self._add(unplaced_seconds=max(0.0, (self._now - start).total_seconds()))
         for claim in self._claims.values():
             for key in claim.nominated:
-                seat = self._seats.get(key)
-                if seat is not None and not seat.node:
-                    self._wait(seat, self._now)
+                location = self._locations.get(key)
+                if location is not None and not location.node:
+                    self._wait(location, self._now)
 
     def _place(self, plan: Plan) -> None:
         for name, keys in (plan.placed or {}).items():
@@ -191,13 +191,13 @@ class _Deciding(ShadowState):
                 self._claims[name] = replace(claim, nominated=(*claim.nominated, *keys))
                 continue
             for key in keys:
-                self._seats[key] = PodLocation(self._seats[key].workload, name)
+                self._locations[key] = PodLocation(self._locations[key].workload, name)
             self._touch(name)
 
     def _buy(self, node: Node, pool: str, nominated: tuple[str, ...]) -> None:
         """Buy a node for pods at the time at which a function would have, which is earlier than this step."""
         assumed = self._view.assumed
-        asked_at = max((self._seats[key].since or self._now for key in nominated), default=self._now)
+        asked_at = max((self._locations[key].since or self._now for key in nominated), default=self._now)
         if asked_at > self._now:  # the pods still run until the end of a notice
             asked_at = self._now
         bought_at = min(
@@ -238,7 +238,7 @@ class _Deciding(ShadowState):
             name = home.node.name
             if name not in self._claims:
                 self._adopt(home)
-            self._seats[key] = PodLocation(self._seats[key].workload, name)
+            self._locations[key] = PodLocation(self._locations[key].workload, name)
             self._touch(name)
 
     def consolidate(self) -> None:
@@ -269,8 +269,8 @@ class _Deciding(ShadowState):
             self._ready_at.pop(node.name, None)
             self._add(launches=1)
         for key, name in proposal.destinations.items():
-            if key in self._seats:
-                self._seats[key] = PodLocation(self._seats[key].workload, name)
+            if key in self._locations:
+                self._locations[key] = PodLocation(self._locations[key].workload, name)
         self._add(evictions=len(proposal.destinations))
         overlap = self._view.boot if proposal.replacements else timedelta()
         if proposal.destinations:
@@ -289,7 +289,11 @@ class _Deciding(ShadowState):
         plan = decide(self._inputs(going=ready))
         placed = {key for node in plan.nodes for key in node.claim.nominated}
         placed |= {key for keys in (plan.placed or {}).values() for key in keys}
-        used = {seat.node for key, seat in self._seats.items() if seat.node in ready and key not in placed}
+        used = {
+            location.node
+            for key, location in self._locations.items()
+            if location.node in ready and key not in placed
+        }
         kept_usd = fsum(self._price(self._claims[name]) for name in sorted(used))
         coming = fsum(self._price(c) for c in self._claims.values() if c.name not in ready)
         self._bound = min(plan.bound_hourly_usd, plan.price_hourly_usd) + kept_usd + coming

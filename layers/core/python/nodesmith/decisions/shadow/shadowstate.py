@@ -31,7 +31,7 @@ class ShadowState:
         self._since = max(min(fleet.at, view.now), view.now - LONGEST_STEP)
         self._before = fleet
         self._claims = {claim.name: claim for claim in fleet.claims}
-        self._seats = dict(fleet.locations)
+        self._locations = dict(fleet.locations)
         self._leaving = list(fleet.leaving)
         self._ready_at, self._touched = dict(fleet.ready_at), dict(fleet.touched)
         self._rested_at, self._searched_at = fleet.rested_at, fleet.searched_at
@@ -47,7 +47,7 @@ class ShadowState:
         fleet = Fleet(
             self._now,
             tuple(self._claims[name] for name in sorted(names)),
-            dict(sorted(self._seats.items())),
+            dict(sorted(self._locations.items())),
             tuple(departure for departure in self._leaving if departure.until > self._now),
             {name: at for name, at in sorted(self._ready_at.items()) if name in names},
             {name: at for name, at in sorted(self._touched.items()) if name in names},
@@ -67,7 +67,7 @@ class ShadowState:
         for pod in self._pods.values():
             is_there = pod.node in self._claims
             since = None if is_there else pod.created_at
-            self._seats[pod.key] = PodLocation(workload_of(pod), pod.node if is_there else "", since)
+            self._locations[pod.key] = PodLocation(workload_of(pod), pod.node if is_there else "", since)
 
     def _adopt(self, observed: ObservedNode) -> None:
         node = observed.node
@@ -125,7 +125,7 @@ class ShadowState:
             end = min(departure.until, now)
             self._charge(departure.hourly_usd, start, end, spot=departure.is_spot, ready_at=end)
         seconds = (now - start).total_seconds()
-        self._add(pod_seconds=seconds * sum(bool(seat.node) for seat in self._seats.values()))
+        self._add(pod_seconds=seconds * sum(bool(location.node) for location in self._locations.values()))
         if self._is_bounded and self._bounded_at is not None:
             self._add(bound_usd=self._bound * seconds / 3600, bound_seconds=seconds)
 
@@ -138,19 +138,19 @@ class ShadowState:
             if claim is None or ready_at > self._now or claim.phase is Phase.INITIALIZED:
                 continue
             for key in claim.nominated:
-                seat = self._seats.get(key)
-                if seat is not None and not seat.node:
-                    self._wait(seat, ready_at)
-                    self._seats[key] = PodLocation(seat.workload, name)
+                location = self._locations.get(key)
+                if location is not None and not location.node:
+                    self._wait(location, ready_at)
+                    self._locations[key] = PodLocation(location.workload, name)
             self._claims[name] = replace(
                 claim, phase=Phase.INITIALIZED, phase_since=ready_at, initialized_at=ready_at, nominated=()
             )
             self._touch(name, ready_at)
 
-    def _wait(self, seat: PodLocation, until: datetime) -> None:
+    def _wait(self, location: PodLocation, until: datetime) -> None:
         """Count how long a pod has waited in this step."""
-        start = seat.since or self._since
-        if start < self._since and seat.since is not None:
+        start = location.since or self._since
+        if start < self._since and location.since is not None:
             start = self._since
         self._add(pending_seconds=max(0.0, (until - start).total_seconds()))
 
@@ -160,27 +160,27 @@ class ShadowState:
         Otherwise, what the cluster's own autoscaler evicts would move in the shadow, too.
         """
         places_left: dict[str, list[str]] = {}
-        for key in sorted(self._seats):
+        for key in sorted(self._locations):
             pod = self._pods.get(key)
             if pod is None or pod.deleting:
-                places_left.setdefault(self._seats[key].workload, []).append(key)
+                places_left.setdefault(self._locations[key].workload, []).append(key)
         for pod in self._pods.values():
-            if pod.key in self._seats or pod.deleting:
+            if pod.key in self._locations or pod.deleting:
                 continue
             workload = workload_of(pod)
             places = places_left.get(workload) if pod.shape.owner else None
             if places:
                 old = places.pop(0)
-                seat = self._seats.pop(old)
-                self._seats[pod.key] = seat
+                location = self._locations.pop(old)
+                self._locations[pod.key] = location
                 self._renominate(old, pod.key)
             else:
-                self._seats[pod.key] = PodLocation(workload, "", pod.created_at)
+                self._locations[pod.key] = PodLocation(workload, "", pod.created_at)
                 self._changed()
-        for key in [key for key in self._seats if key not in self._pods]:
-            seat = self._seats.pop(key)
-            if seat.node:
-                self._touch(seat.node)
+        for key in [key for key in self._locations if key not in self._pods]:
+            location = self._locations.pop(key)
+            if location.node:
+                self._touch(location.node)
 
     def _renominate(self, old: str, new: str) -> None:
         for name in self._ready_at:
@@ -203,9 +203,9 @@ class ShadowState:
             self._leave(claim, self._now + NOTICE)
 
     def _evicted(self, name: str, since: datetime) -> int:
-        keys = [key for key, seat in self._seats.items() if seat.node == name]
+        keys = [key for key, location in self._locations.items() if location.node == name]
         for key in keys:
-            self._seats[key] = PodLocation(self._seats[key].workload, "", since)
+            self._locations[key] = PodLocation(self._locations[key].workload, "", since)
         return len(keys)
 
     def _leave(self, claim: NodeClaim, until: datetime) -> None:
@@ -221,11 +221,11 @@ class ShadowState:
         self._steps += 1
         pods = []
         for key, pod in self._pods.items():
-            seat = self._seats.get(key)
-            if seat is None:
+            location = self._locations.get(key)
+            if location is None:
                 continue
-            waits = not seat.node and (bool(pod.node) or pod.unschedulable)
-            pods.append(replace(pod, node=seat.node, unschedulable=waits, nominated_node=""))
+            waits = not location.node and (bool(pod.node) or pod.unschedulable)
+            pods.append(replace(pod, node=location.node, unschedulable=waits, nominated_node=""))
         nodes = [self._node(c) for c in self._claims.values() if c.phase is Phase.INITIALIZED]
         snapshot = replace(
             inputs.snapshot,
@@ -253,7 +253,7 @@ class ShadowState:
 
     def _waiting(self) -> list[str]:
         promised = {key for claim in self._claims.values() for key in claim.nominated}
-        return [key for key, seat in self._seats.items() if not seat.node and key not in promised]
+        return [key for key, location in self._locations.items() if not location.node and key not in promised]
 
 
 def _drawn(name: str, now: datetime) -> float:

@@ -227,14 +227,14 @@ def _times(times: Mapping[str, datetime]) -> dict[str, str]:
 
 def _fleet_item(fleet: Fleet) -> dict[str, Any]:
     """Write a fleet; pods are grouped by workload, whose name is long."""
-    seats: dict[str, dict[str, list[str]]] = {}
-    for key, seat in sorted(fleet.locations.items()):
-        since = [seat.since.isoformat()] if seat.since else []
-        seats.setdefault(seat.workload, {})[key] = [seat.node, *since]
+    locations: dict[str, dict[str, list[str]]] = {}
+    for key, location in sorted(fleet.locations.items()):
+        since = [location.since.isoformat()] if location.since else []
+        locations.setdefault(location.workload, {})[key] = [location.node, *since]
     return {
         "at": fleet.at.isoformat(),
         "claims": [claim_to_item(claim) for claim in fleet.claims],
-        "seats": seats,
+        "locations": locations,
         "leaving": [
             [departure.hourly_usd, departure.until.isoformat(), departure.is_spot]
             for departure in fleet.leaving
@@ -249,15 +249,15 @@ def _fleet_item(fleet: Fleet) -> dict[str, Any]:
 
 
 def _read_fleet(item: Mapping[str, Any]) -> Fleet:
-    seats = {
+    locations = {
         key: PodLocation(workload, node, _time(since[0]) if since else None)
-        for workload, pods in item["seats"].items()
+        for workload, pods in item["locations"].items()
         for key, (node, *since) in pods.items()
     }
     return Fleet(
         at=_time(item["at"]),
         claims=tuple(map(claim_from_item, item["claims"])),
-        locations=seats,
+        locations=locations,
         leaving=tuple(Leaving(usd, _time(until), spot) for usd, until, spot in item["leaving"]),
         ready_at={name: _time(at) for name, at in item["readyAt"].items()},
         touched={name: _time(at) for name, at in item["touched"].items()},
