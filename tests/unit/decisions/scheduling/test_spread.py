@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.provisioning.reasons import by_rule
 from nodesmith.decisions.scheduling.assign import assign
-from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains, by_shape
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.decisions.scheduling.topologyspread import Domain, Tally, share_out
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, Taint, Toleration
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -385,3 +387,17 @@ def test_every_pod_is_placed_demanded_or_stuck() -> None:
     found = [key for keys in result.placed.values() for key in keys]
     found += [p.key for d in result.demands for p in d.pods] + [p.key for s, _ in result.stuck for p in s]
     assert sorted(found) == sorted(p.key for p in some)
+
+
+def test_pods_in_whose_domains_nothing_can_be_bought_get_a_remedy() -> None:
+    web = tuple(pods(shape(topologySpreadConstraints=spread(hard=True)), 1))
+    unavailable = UnavailableDomains()
+    refused = Demand(web[0].shape, web, pins=FrozenMap({ZONE: ZONES[0]}))
+    unavailable.learn([refused], [refused], for_good=True)
+
+    ((left, rule),) = assign(web, (), Zones(ZONES), unavailable=unavailable).stuck
+
+    why = by_rule(rule)
+    assert left == web
+    assert why.text == "rules about other pods: no node can be bought in the domains that they allow"
+    assert why.fix.startswith("allow nodes in more domains, or make the topology spread")

@@ -32,6 +32,10 @@ _NAMED = re.compile(r"[\w.]+ '[^']*'")
 _ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|update|add|ask|declare) .*)$")
 """The part of a sentence that already says what would help."""
 _RULES = (
+    (
+        "rules about other pods",
+        "allow nodes in more domains, or make the topology spread or affinity of these pods preferred",
+    ),
     ("a shared ResourceClaim", "make room on that node, or claim devices by a ResourceClaimTemplate"),
     (
         "required pod affinity",

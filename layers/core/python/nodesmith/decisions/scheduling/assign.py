@@ -67,6 +67,10 @@ class ShapeFacts:
         )
 
 
+NOWHERE_FOR_SALE = "rules about other pods: no node can be bought in the domains that they allow"
+"""Why pods stay pending that an earlier correction excluded for good."""
+
+
 def assign(
     pending: Iterable[Pod],
     existing_nodes: Sequence[ExistingNode],
@@ -104,7 +108,7 @@ def assign(
         unavailable,
     )
     if given_up:
-        context.result.stuck.append((tuple(given_up), "no node can be bought in the domains its rules allow"))
+        context.result.stuck.append((tuple(given_up), NOWHERE_FOR_SALE))
     in_turn = {shape: waiting[shape] for shape in _in_turn(context, tried)}
     _Round(context, in_turn, Relaxation(context, tried, policy, preference_mode)).place_all()
     context.result.demands = shared(context.result.demands, conflicts, templates, daemonsets)
