@@ -56,6 +56,8 @@ class Simulation:
     _searched: tuple[int, datetime] | None = None
     _search_again: datetime | None = None
     _looked_at: Mapping[str, datetime] = field(default_factory=dict)
+    _kept_away: dict[Shape, bool] = field(default_factory=dict)
+    """Whether the anti-affinity of any pod of the trace may keep pods of a shape from a node."""
 
     def __post_init__(self) -> None:
         """Prepare the beginning: its nodes, the pods on them, and the arrivals of the others."""
@@ -213,13 +215,14 @@ class Simulation:
     def _schedule(self) -> None:
         """Bind the pods that fit on a node, as kube-scheduler does before anything is decided.
 
-        Pods with preferences, or with rules about other pods such as spreads, are placed by a decision that can buy
-        nothing: it knows these rules. To kube-scheduler, a preference never keeps a pod from a node.
+        Pods with preferences, or with rules about other pods such as spreads, or that rules of others concern, are
+        placed by a decision that can buy nothing: it knows these rules. To kube-scheduler, a preference never keeps a
+        pod from a node.
         """
         needs_decision = False
         for key in list(self.cluster.waits):
             shape = self.cluster.pods[key].shape
-            if not _is_plain(shape):
+            if not _is_plain(shape) or self._is_kept_away(shape):
                 needs_decision = True
                 continue
             name = self.cluster.place_for(shape)
@@ -227,6 +230,16 @@ class Simulation:
                 self._place(key, name)
         if needs_decision and self.cluster.nodes:
             self._place_all(decide(_without_purchases(self.cluster.inputs("schedule"))).placed)
+
+    def _is_kept_away(self, shape: Shape) -> bool:
+        if shape not in self._kept_away:
+            shapes = {
+                *(slot.shape for slot in self.trace.slots),
+                *(p.shape for p in self.cluster.base.snapshot.pods),
+            }
+            rules = (rule for other in shapes for rule in other.affinities if rule.anti and not rule.weight)
+            self._kept_away[shape] = any(rule.selects(shape) for rule in rules)
+        return self._kept_away[shape]
 
     def _place_all(self, placed: Mapping[str, Sequence[str]] | None) -> None:
         """Bind pods to the nodes on which a decision has placed them, as far as these have joined."""

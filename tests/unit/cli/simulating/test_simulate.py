@@ -98,6 +98,19 @@ def test_a_pod_that_must_run_elsewhere_gets_a_node_of_its_own() -> None:
     assert outcome["evictions"] == 0
 
 
+def test_a_pod_that_other_pods_keep_away_gets_a_node_of_its_own() -> None:
+    keeper = builders.shape(
+        "250m",
+        "1Gi",
+        app="keeper",
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OWN_HOST]}},
+    )
+    keeping = slot(replace(keeper, owner="ReplicaSet/keeper"))
+    outcome = lived(trace([keeping, slot(web("250m"), 2, at=2 * HOUR)]))
+    assert outcome["nodesLaunched"] == 2
+    assert outcome["evictions"] == 0
+
+
 def test_a_node_without_pods_ends_and_costs_nothing_any_more() -> None:
     outcome = lived(trace([slot(web(), ends=2 * HOUR)]))
     assert 1.0 < outcome["nodeHours"] < 1.3
