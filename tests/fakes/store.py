@@ -93,7 +93,10 @@ class FakeStore:
     region: list[Region] | None = None
     """What clusters share, in a list that the stores of other clusters may share; None to share nothing."""
     wall_clock: Callable[[], datetime] | None = None
-    """The time at which claims are forgotten, so that what their nodes have cost is kept; None to keep nothing."""
+    """The time, with which it keeps what nodes of forgotten claims have cost, and omits departures that are over.
+
+    None to keep no costs and all departures.
+    """
     unbooked: FakeUnbooked = field(default_factory=lambda: FakeUnbooked())
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
@@ -109,6 +112,11 @@ class FakeStore:
 
         self.raise_before = forestall
 
+    def _departures(self) -> tuple[Departure, ...]:
+        """Return those that are still kept; all of them without a clock."""
+        found = (self.departures[name] for name in sorted(self.departures))
+        return tuple(d for d in found if self.wall_clock is None or self.wall_clock() <= d.kept_until)
+
     def load(self) -> Ledger:
         self.raise_before("load")
         ledger = Ledger(
@@ -122,7 +130,7 @@ class FakeStore:
             moves=tuple(self.moves[id_] for id_ in sorted(self.moves)),
             paused=self.paused,
             handover=self.handover,
-            departures=tuple(self.departures[name] for name in sorted(self.departures)),
+            departures=self._departures(),
             risks=dict(self.risks),
             drain_times=dict(self.drain_times),
             move_backoffs=dict(self.move_backoffs),

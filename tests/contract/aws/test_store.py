@@ -209,10 +209,17 @@ def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
     assert store.load().departures == (departure,)
 
 
+@pytest.mark.parametrize("is_fake", [True, False], ids=["memory", "dynamodb"])
 @pytest.mark.parametrize(("attempt", "hours"), [(1, 1), (2, 26)])
-def test_departures_expire_by_the_clock_of_the_store(dynamodb: Any, attempt: int, hours: int) -> None:
+def test_departures_expire_by_the_clock_of_the_store(
+    request: pytest.FixtureRequest, attempt: int, hours: int, *, is_fake: bool
+) -> None:
     times = [NOW]
-    store = DynamoStore(dynamodb, TABLE, "test", lambda: times[0])
+    store: Store = (
+        FakeStore(wall_clock=lambda: times[0])
+        if is_fake
+        else DynamoStore(request.getfixturevalue("dynamodb"), TABLE, "test", lambda: times[0])
+    )
     made = replace(FULL_CLAIM, terminating_at=NOW, attempts=FrozenMap({"a-b": attempt}))
     store.commit(0, [made], "d1")
     (claim,) = store.load().claims

@@ -106,9 +106,13 @@ def test_a_missing_queue_is_rejected() -> None:
 def test_a_throttling_queue_is_transient() -> None:
     client = boto3.client("sqs")
     with Stubber(client) as stub:
-        stub.add_client_error("send_message", service_error_code="RequestThrottled")
-        with pytest.raises(Transient):
+        stub.add_client_error(
+            "send_message", service_error_code="RequestThrottled", service_message="slow down"
+        )
+        with pytest.raises(Transient) as raised:
             SqsDelayedInvocations(lambda _: client, "u").put(DELAYED, 5)
+    assert str(raised.value) == "sqs:SendMessage to u: RequestThrottled: slow down"
+    assert raised.value.code == "RequestThrottled"
 
 
 def stubbed_lambda() -> tuple[LambdaInvocations, Stubber]:

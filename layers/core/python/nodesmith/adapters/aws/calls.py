@@ -109,15 +109,13 @@ def all_errors(call: str) -> Iterator[None]:
 @contextmanager
 def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[None]:
     """Raise Rejected with the message `missing` for these AWS `codes`, and Transient, naming `call`, for the rest."""
-    try:
-        yield
-    except ClientError as error:
-        code = error_code(error)
-        if code in codes:
-            raise Rejected(missing) from error
-        raise Transient(f"{call}: {error}", code) from error
-    except BotoCoreError as error:
-        raise Transient(f"{call}: {error}") from error
+    with as_transient(call):
+        try:
+            yield
+        except ClientError as error:
+            if error_code(error) in codes:
+                raise Rejected(missing) from error
+            raise
 
 
 def rows(client: Any, call: str, key: str, **parameters: Any) -> Iterator[Any]:
