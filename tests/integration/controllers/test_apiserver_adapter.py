@@ -12,6 +12,7 @@ import pytest
 from nodesmith.adapters.kubernetes.apiserver import (
     ApiServer,
     Expired,
+    Method,
     NotServed,
     Unfit,
     connect,
@@ -152,6 +153,52 @@ def test_a_repeated_event_counts_how_often_it_was_sent_because_kubectl_describe_
         "2026-11-21T08:00:00Z",
         "2026-11-21T10:00:00Z",
     )
+
+
+class Counting(ApiServer):
+    """An API server that records the writes of Events."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(connect(url, "", lambda: "token"))
+        self.writes: list[str] = []
+
+    def ask(
+        self, method: Method, path: str, body: Mapping[str, Any], *, read_seconds: float
+    ) -> tuple[int, dict[str, Any]]:
+        self.writes.append(method)
+        return super().ask(method, path, body, read_seconds=read_seconds)
+
+    def patch(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any] | None:
+        self.writes.append("PATCH")
+        return super().patch(path, patch)
+
+
+def test_a_process_repeats_its_own_event_in_one_call_and_that_of_another_process_too_from_then_on(
+    local: LocalApiServer,
+) -> None:
+    blocked = [ObjectEvent("Node", "n1", "DisruptionBlocked", "it is annotated")]
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    servers = Counting(local.url), Counting(local.url)
+    one, other = (ApiCluster(server, system_time) for server in servers)
+    for publisher in (one, one, other, other, one):
+        publisher.publish(blocked)
+    (event,) = local.store.list("events")
+    assert event["count"] == 5
+    known, found = ["PATCH"], ["POST", "PATCH", "PATCH"]
+    assert servers[1].writes == [*found, *known]
+    assert servers[0].writes == ["POST", *known, "PATCH", *found]
+
+
+def test_an_event_that_has_expired_is_created_again(local: LocalApiServer) -> None:
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    publisher = ApiCluster(server_at(local.url), system_time)
+    blocked = [ObjectEvent("Node", "n1", "DisruptionBlocked", "it is annotated")]
+    publisher.publish(blocked)
+    (event,) = local.store.list("events")
+    local.store.delete("events", event["metadata"]["name"], event["metadata"]["namespace"])
+    publisher.publish(blocked)
+    (again,) = local.store.list("events")
+    assert again["count"] == 1
 
 
 def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
+from nodesmith.adapters.kubernetes.events import EventRecorder
 from nodesmith.adapters.kubernetes.evictions import delete, evict
-from nodesmith.adapters.kubernetes.writes import publish
 from nodesmith.decisions.reporting.events import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.kubernetes.evictions import (
@@ -80,7 +80,7 @@ def test_the_event_of_an_evicted_pod_is_written_without_reading_the_pod_again() 
     answers = evict(server, pods)
     server.asked.clear()
     server.read = 0
-    publish(server, of_evictions(claim(cause="Deleted"), pods, answers), now)
+    EventRecorder(server).publish(of_evictions(claim(cause="Deleted"), pods, answers), now)
     uids = {body["involvedObject"]["name"]: body["involvedObject"]["uid"] for _, _, body in server.asked}
     assert (server.read, uids) == (0, {f"web-{number}": f"uid of web-{number}" for number in range(3)})
 

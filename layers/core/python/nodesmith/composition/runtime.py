@@ -150,10 +150,11 @@ def disruption() -> Handler:
 
     def composed(parts: ClusterParts) -> Callable[[], Report]:
         buying, memory = _provisioning(parts), Memory()
+        cluster = ApiCluster(parts.api_server, now)
 
         def disrupt_once() -> Report:
             run = Disruption(
-                **_outside(parts, ApiCluster(parts.api_server, now)),
+                **_outside(parts, cluster),
                 settings=buying.settings,
                 catalogs=buying.catalogs,
                 memory=memory,
@@ -190,10 +191,11 @@ def lifecycle() -> Handler:
     def composed(parts: ClusterParts) -> Callable[[], Report]:
         published: EventDeduplication = {}
         self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(parts)
+        cluster = ApiCluster(parts.api_server, now)
 
         def follow_once() -> Report:
             run = Lifecycle(
-                **_outside(parts, ApiCluster(parts.api_server, now)),
+                **_outside(parts, cluster),
                 published=published,
                 self_hints=self_hints,
                 pace=pace,
@@ -329,12 +331,13 @@ def repair() -> Handler:
 
     def composed(parts: ClusterParts) -> Callable[[], Report]:
         published: EventDeduplication = {}
+        cluster = ApiCluster(parts.api_server, now)
 
         def repair_once() -> Report:
             run = Repair(
                 cluster_name=parts.settings.cluster_name,
                 store=parts.store,
-                cluster=ApiCluster(parts.api_server, now),
+                cluster=cluster,
                 blobs=parts.blobs,
                 hints=parts.hints,
                 clock=now,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
+from nodesmith.adapters.kubernetes.events import EventRecorder
 from nodesmith.adapters.kubernetes.evictions import delete, evict
 from nodesmith.adapters.kubernetes.writes import (
     OLDER_PATHS,
@@ -25,7 +26,6 @@ from nodesmith.adapters.kubernetes.writes import (
     nominate,
     object_path,
     patched_node,
-    publish,
     with_finalizers,
     without_finalizer,
 )
@@ -58,7 +58,10 @@ _ATTEMPTS = 5
 
 
 class ApiCluster:
-    """One cluster's API server. Raises Transient or, with the server's own message, Rejected."""
+    """One cluster's API server. Raises Transient or, with the server's own message, Rejected.
+
+    Kept from run to run, it repeats Events in fewer calls.
+    """
 
     def __init__(
         self, server: ApiServer, clock: Callable[[], datetime], metrics: Metrics | None = None
@@ -66,6 +69,7 @@ class ApiCluster:
         self._server = server
         self._clock = clock
         self._metrics = metrics or Metrics()
+        self._events = EventRecorder(server)
 
     def nodepools_and_nodeclasses(self) -> ConvertedManifests:
         """Return NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates. Kinds not installed have no objects."""
@@ -189,7 +193,7 @@ class ApiCluster:
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
         """Publish Events, several at once. Repeating an Event updates its time."""
-        publish(self._server, events, self._clock())
+        self._events.publish(events, self._clock())
 
     def _create(self, kind: str, manifest: Manifest) -> Manifest | None:
         body = {name: part for name, part in manifest.items() if name != "status"}

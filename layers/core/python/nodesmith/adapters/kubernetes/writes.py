@@ -1,21 +1,16 @@
-"""Writes to the API server: patches to the wanted state, and small writes for many objects in parallel.
-
-The latter are nominations of pods for nodes, and Events.
-"""
+"""Writes to the API server: patches to the wanted state, and nominations of pods for nodes, many in parallel."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit, failure
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
-from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import END, LAUNCHED, SHOWN_WHILE_TRUE
 from nodesmith.model.karpenter.nodeclaims import write_taints
@@ -304,71 +299,3 @@ def _write(server: ApiServer, operations: Sequence[Manifest], pods: Sequence[str
             return  # bound or nominated for another node meanwhile
 
     for_each(pods, write, failed)
-
-
-_EVENTS = "/api/v1/namespaces/{namespace}/events"
-_CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
-_LONGEST_NAME_PART = 200  # a name, at most 253 characters, is the object's name and a digest
-
-
-def publish(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
-    """Publish Events, several at once. Raises Transient if some remain unpublished after two rounds."""
-    for_each(events, lambda event: _publish(server, event, now), "Events not published")
-
-
-def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
-    """Publish one Event. It is dropped if its namespace is being deleted, which rejects new Events."""
-    written = _manifest(event, event.uid or _uid(server, event), format_time(now))
-    path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
-    status, status_object = server.ask("POST", path, written, read_seconds=READ_SECONDS)
-    if status == 409:
-        # `kubectl describe` shows lastTimestamp only if the count is above 1. Events may be patched, but not read.
-        again = f"{path}/{quote(written['metadata']['name'], safe='')}"
-        repeated = server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
-        if repeated is not None:
-            server.patch(again, {"count": int(repeated.get("count") or 1) + 1})
-    elif status >= 400 and not _is_closing(status, status_object):
-        raise failure(status, status_object, f"POST {path}")
-
-
-def _uid(server: ApiServer, event: ObjectEvent) -> str:
-    involved = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
-    return str((involved.get("metadata") or {}).get("uid", ""))
-
-
-def _is_closing(status: int, status_object: Manifest) -> bool:
-    causes = (status_object.get("details") or {}).get("causes") or ()
-    is_ending = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
-    return status == 404 or (status == 403 and is_ending)
-
-
-def _manifest(event: ObjectEvent, uid: str, moment: str) -> dict[str, Any]:
-    group = PATHS[event.kind].removeprefix("/apis/").removeprefix("/api/")
-    namespace, _, name = event.name.rpartition("/")
-    about: Mapping[str, str] = {
-        "apiVersion": group.rpartition("/")[0],
-        "kind": event.kind,
-        "name": name,
-        "uid": uid,
-        **({"namespace": namespace} if namespace else {}),
-    }
-    parts = (event.kind, event.name, uid, event.reason, event.message)
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}",
-            "namespace": namespace or _CLUSTER_SCOPED_EVENTS,
-        },
-        "involvedObject": about,
-        "reason": event.reason,
-        "message": shortened(event.message),
-        "type": "Warning" if event.warning else "Normal",
-        "firstTimestamp": moment,
-        "lastTimestamp": moment,
-        "count": 1,
-        "source": {"component": "nodesmith"},
-        "reportingComponent": "nodesmith",
-        "reportingInstance": "nodesmith",
-    }
