@@ -29,6 +29,11 @@ class Alert:
 
 _SCHEDULING = 'karpenter_scheduler_scheduling_duration_seconds_bucket{controller="provisioner",le='
 _USD = '{cluster="east",nodepool="web",resource_type="nodesmith.dev/usd-per-hour"}'
+_DRIFTED = (
+    "operator_nodeclaim_status_condition_count"
+    '{cluster="east",karpenter_sh_nodepool="web",name="web-a",status="True",type="Drifted"}'
+)
+_ALLOWED = 'karpenter_nodepools_allowed_disruptions{cluster="east",nodepool="%s",reason="Drifted"}'
 _UP = {'karpenter_cluster_state_synced{cluster="east"}': "1x120"}
 _TAKEN = "spot_interrupted|capacity_reservation_interrupted|scheduled_change"
 
@@ -257,17 +262,21 @@ ALERTS = (
         "NodesmithDriftBlocked",
         "disruption",
         "warning",
-        '(sum by (cluster) (karpenter_voluntary_disruption_eligible_nodes{reason="drifted"}) > 0) and on (cluster) '
-        '(max by (cluster) (karpenter_nodepools_allowed_disruptions{reason="Drifted"}) == 0)',
+        "(count by (cluster, nodepool) (label_replace(operator_nodeclaim_status_condition_count"
+        '{type="Drifted",status="True"}, "nodepool", "$1", "karpenter_sh_nodepool", "(.+)")) > 0) '
+        'and on (cluster, nodepool) (karpenter_nodepools_allowed_disruptions{reason="Drifted"} == 0)',
         "24h",
-        "{{ $value }} nodes have drifted, and no NodePool's budgets have allowed a disruption for a day.",
+        "{{ $value }} nodes of NodePool {{ $labels.nodepool }} have drifted, and its budgets have allowed no "
+        "disruption for a day.",
         {
-            'karpenter_voluntary_disruption_eligible_nodes{cluster="east",reason="drifted"}': "4x1800",
-            'karpenter_nodepools_allowed_disruptions{cluster="east",nodepool="web",reason="Drifted"}': "0x1800",
+            _DRIFTED: "1x1800",
+            _ALLOWED % "web": "0x1800",
+            _ALLOWED % "batch": "5x1800",
         },
         {
-            'karpenter_voluntary_disruption_eligible_nodes{cluster="east",reason="drifted"}': "4x1800",
-            'karpenter_nodepools_allowed_disruptions{cluster="east",nodepool="web",reason="Drifted"}': "0x600 1x1200",
+            _DRIFTED: "1x1800",
+            _ALLOWED % "web": "0x600 1x1200",
+            _ALLOWED % "batch": "0x1800",
         },
         "25h",
     ),

@@ -41,6 +41,24 @@ func named(given []string) []string {
 	return append([]string{}, given...)
 }
 
+// asked returns the labels that series of an expression must have, without those that it adds itself.
+func asked(given []string, node parser.Node) []string {
+	made := map[string]bool{}
+	parser.Inspect(node, func(each parser.Node, _ []parser.Node) error {
+		if call, ok := each.(*parser.Call); ok && call.Func.Name == "label_replace" {
+			made[call.Args[1].(*parser.StringLiteral).Val] = true
+		}
+		return nil
+	})
+	needed := []string{}
+	for _, label := range given {
+		if !made[label] {
+			needed = append(needed, label)
+		}
+	}
+	return needed
+}
+
 func found(query string) answer {
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {
@@ -57,15 +75,22 @@ func found(query string) answer {
 				}
 			}
 			told.Uses = append(told.Uses, use{keys, []string{each.Name}})
+		case *parser.Call:
+			if each.Func.Name == "label_replace" {
+				source := each.Args[3].(*parser.StringLiteral).Val
+				told.Uses = append(told.Uses, use{[]string{source}, series(each.Args[0])})
+			}
 		case *parser.AggregateExpr:
-			told.Uses = append(told.Uses, use{named(each.Grouping), series(each.Expr)})
+			told.Uses = append(told.Uses, use{asked(each.Grouping, each.Expr), series(each.Expr)})
 			if told.By == nil && !each.Without && len(each.Grouping) > 0 {
 				told.By = named(each.Grouping)
 			}
 		case *parser.BinaryExpr:
 			if each.VectorMatching != nil {
-				both := named(each.VectorMatching.MatchingLabels)
-				told.Uses = append(told.Uses, use{both, series(each.LHS)}, use{both, series(each.RHS)})
+				for _, side := range []parser.Expr{each.LHS, each.RHS} {
+					needed := asked(each.VectorMatching.MatchingLabels, side)
+					told.Uses = append(told.Uses, use{needed, series(side)})
+				}
 			}
 		}
 		return nil

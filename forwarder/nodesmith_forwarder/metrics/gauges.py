@@ -207,7 +207,7 @@ def _pod_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
                 **of_node,
             )
         ] = 1
-        if not pod.node:
+        if not pod.node and not _is_gated(pod):
             labels = labelled(name=pod.name, namespace=pod.namespace)
             unbound[labels] = now.timestamp() - pod.created
     yield _gauge("pods_state", "Running and pending pods, with their location; always 1.", states)
@@ -223,6 +223,19 @@ def _owner_of(shape: str) -> str:
             kind = f"{owner['kind'].lower()}s"
             return f"/apis/{group}/namespaces/{metadata['namespace']}/{kind}/{owner['name']}"
     return ""
+
+
+@lru_cache(maxsize=4096)
+def _has_gates(shape: str) -> bool:
+    return bool((json.loads(shape).get("spec") or {}).get("schedulingGates"))
+
+
+def _is_gated(pod: ReducedPod) -> bool:
+    """Return whether kube-scheduler does not even consider a pod yet."""
+    try:
+        return _has_gates(pod.shape)
+    except UNREADABLE:
+        return False
 
 
 def _owner(pod: ReducedPod) -> str:

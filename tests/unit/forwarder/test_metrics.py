@@ -364,6 +364,17 @@ def pod_of(phase: str, *, is_ready: bool = False, node_name: str = "") -> dict[s
     return {**pod, "status": {"phase": phase, "conditions": conditions}}
 
 
+def test_a_pod_behind_a_scheduling_gate_does_not_wait_for_a_node_yet() -> None:
+    scene = Scene()
+    gated = pod_of("Pending")
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    scene.put(PODS, gated)
+    scene.time = datetime(2026, 11, 22, 3, 0, 30, tzinfo=UTC)
+    assert scene.series("pods_unbound_time_seconds") == {}
+    scene.put(PODS, pod_of("Pending"))
+    assert list(scene.series("pods_unbound_time_seconds").values()) == [30]
+
+
 def test_a_pod_counts_as_starting_until_it_is_ready_for_the_first_time() -> None:
     scene = Scene()
     scene.put(PODS, pod_of("Pending"))
