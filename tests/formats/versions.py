@@ -52,8 +52,9 @@ CLAIM = _layout(
     "buffer images stopped_price_hourly_usd stopped_at started_at true_phase true_history",
 )
 NODECLASS = _layout(
+    "past past/*",
     rows="subnets/[] security_groups/[] images/[] conditions/[] placement_group/instances/[]",
-    lately="capacity_reservations placement_group",
+    lately="capacity_reservations placement_group past",
 )
 REGISTRATION_HEALTH = _layout(rows="endings/[] offerings/[]")
 OFFERED = _layout("allocatable allocatable/*")

@@ -653,6 +653,26 @@ def test_a_nodeclass_is_resolved_again_when_it_changes_and_after_five_minutes(sc
     assert [c.about for c in scene.cloud.calls[calls:] if c.method == "resolve"] == [("a",), ("b",)]
 
 
+def test_readiness_keeps_digests_of_the_spec_that_nodes_were_launched_from(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.make_ready()
+    (before,) = scene.store.nodeclasses["a"].past
+    ref = replace(builders.claim("any").nodeclass, name="a")
+    scene.hold(launched("old", nodeclass=ref, nodeclass_hash=before, nodeclass_hash_version="v5"))
+    for generation, team in ((2, "web"), (3, "shop")):
+        scene.cluster.nodeclasses["a"]["metadata"]["generation"] = generation
+        scene.cluster.nodeclasses["a"]["spec"]["tags"] = {"team": team}
+        scene.make_ready()
+    past = scene.store.nodeclasses["a"].past
+    assert before in past
+    assert len(past) == 3
+    assert ["tags" in digests for digests in past.values()].count(True) == 2
+    scene.store.claims.clear()
+    scene.now += timedelta(minutes=5)
+    scene.make_ready()
+    assert len(scene.store.nodeclasses["a"].past) == 1
+
+
 # observation
 
 

@@ -141,6 +141,7 @@ def test_every_field_is_read() -> None:
         generation=3,
         annotations={"a": "b"},
         hash=nodeclass.hash,
+        digests=nodeclass.digests,
         content=nodeclass.content,
         ami_family="AL2023",
         ami_selector_terms=(

@@ -24,6 +24,7 @@ from nodesmith.decisions.readiness.launchconditions import (
     shift_condition,
     shown,
     to_resolve,
+    with_past,
 )
 from nodesmith.decisions.readiness.readiness import (
     QUOTA_NEAR_LIMIT,
@@ -267,6 +268,7 @@ def _resolve(
         except Transient as error:
             failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue
+        status = with_past(status, nodeclass, cluster, ledger)
         run.store.save_nodeclass(status)
         if _allows_more(ledger.nodeclasses.get(nodeclass.name), status):
             changed.append(nodeclass.name)

@@ -21,6 +21,8 @@ NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 """Annotations of NodePools, EC2NodeClasses and NodeClaims. The annotation `…-version` has the version of a hash."""
 NODEPOOL_HASH_VERSION = "v3"
 NODECLASS_HASH_VERSION = "v5"
+CERTIFICATE_AUTHORITY = "certificateAuthority"
+"""The name, among digests of an EC2NodeClass's fields, of what its hash covers besides: the cluster's CA bundle."""
 OWN_VERSIONS = "nodesmith-"
 """Prefix of the hash versions of earlier releases, which used nodesmith's own rules."""
 FIRST_HASH_VERSION = f"{OWN_VERSIONS}v1"
@@ -42,9 +44,35 @@ def nodeclass_hash(spec: Mapping[str, Any], ami_family: str) -> str:
     `ami_family` is the resolved one. Kubelet fields that Karpenter v1.14 does not have change the hash, because
     nodesmith applies them to nodes. Karpenter v1.14 never sees such fields.
     """
+    return str(NODECLASS_SPEC(spec) ^ text(ami_family) ^ text("") ^ _kubelet_beyond(spec))
+
+
+def nodeclass_digests(spec: Mapping[str, Any], ami_family: str) -> dict[str, str]:
+    """Return a digest, 8 hex digits, of each field that `nodeclass_hash` covers and that is set.
+
+    They tell apart what differs between two specs whose hashes differ.
+    """
+    found = {
+        f.json: f.hasher(spec[f.json]) for f in _NODECLASS_FIELDS if spec.get(f.json) not in (None, f.zero)
+    }
+    if beyond := _kubelet_beyond(spec):
+        found["kubelet"] ^= beyond
+    return {name: _short(value) for name, value in {**found, "amiFamily": text(ami_family)}.items()}
+
+
+def bundle_digest(ca_bundle: str) -> str:
+    """Return the digest of a cluster's CA bundle."""
+    return _short(text(ca_bundle))
+
+
+def _short(value: int) -> str:
+    return f"{value:08x}"[-8:]
+
+
+def _kubelet_beyond(spec: Mapping[str, Any]) -> int:
+    """Hash the kubelet fields that Karpenter v1.14 does not have; 0 if there are none."""
     unknown = {k: v for k, v in spec.get("kubelet", {}).items() if k not in KUBELET_FIELDS}
-    beyond = text(json.dumps(unknown, sort_keys=True)) if unknown else 0
-    return str(NODECLASS_SPEC(spec) ^ text(ami_family) ^ text("") ^ beyond)
+    return text(json.dumps(unknown, sort_keys=True)) if unknown else 0
 
 
 def hash_in_cluster(nodeclass_hash: str, ca_bundle: str) -> str:
@@ -298,8 +326,7 @@ _BLOCK_DEVICE = struct(
     Field("volumeSize", "VolumeSize", _quantity),
     Field("volumeType", "VolumeType", text),
 )
-NODECLASS_SPEC = struct(
-    "EC2NodeClassSpec",
+_NODECLASS_FIELDS = (
     Field(
         "placementGroupSelector",
         "PlacementGroupSelector",
@@ -365,3 +392,4 @@ NODECLASS_SPEC = struct(
         struct("CPUOptions", Field("nestedVirtualization", "NestedVirtualization", text)),
     ),
 )
+NODECLASS_SPEC = struct("EC2NodeClassSpec", *_NODECLASS_FIELDS)

@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.decisions.disruption.drift import DesiredState, drifted
+from nodesmith.decisions.disruption.drift import DesiredState, Drift, drifted
 from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
+from nodesmith.decisions.readiness.launchconditions import with_past
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
 from tests import builders
 from tests.builders import NOW
@@ -77,14 +79,31 @@ def snapshot_with(spec: Mapping[str, Any], **fields: Any) -> Any:
 
 def drift(claim: NodeClaim, spec: Mapping[str, Any]) -> str:
     """Return the drift of a claim once its EC2NodeClass has this spec."""
+    return drift_of(claim, spec).reason
+
+
+def drift_of(claim: NodeClaim, spec: Mapping[str, Any], ledger: Ledger | None = None) -> Drift:
     snapshot = snapshot_with(spec)
     today = DesiredState.of(
         snapshot,
-        as_read(builders.ledger(), snapshot),
+        as_read(ledger or builders.ledger(), snapshot),
         embedded_catalog("us-east-1"),
         NOW + timedelta(minutes=5),
     )
-    return drifted(claim, today).reason
+    return drifted(claim, today)
+
+
+def resolved(ledger: Ledger, *specs: Mapping[str, Any]) -> Ledger:
+    """Return the ledger after readiness has resolved the EC2NodeClass with each of these specs in turn."""
+    for spec in specs:
+        nodeclass = parse_nodeclass({**builders.nodeclass_manifest(), "spec": dict(spec)}).value
+        assert nodeclass is not None
+        assert ledger.cluster is not None
+        status = replace(builders.nodeclass_status(), hash=nodeclass.hash)
+        ledger = replace(
+            ledger, nodeclasses={"default": with_past(status, nodeclass, ledger.cluster, ledger)}
+        )
+    return ledger
 
 
 def changed(path: str) -> dict[str, Any]:
@@ -142,6 +161,45 @@ def test_a_changed_field_replaces_nodes_if_it_is_hashed(path: str) -> None:
     spec = changed(path)
     assert spec != SPEC
     assert drift(launched(), spec) == ("" if path in UNHASHED else "NodeClassDrift")
+
+
+@pytest.mark.parametrize("path", sorted(schemas().keys() - UNHASHED))
+def test_drift_names_the_changed_fields_of_the_nodeclass(path: str) -> None:
+    ledger = resolved(builders.ledger(claims=(launched(),)), SPEC, changed(path))
+    names = path.replace("[]", "").partition(".")[0]
+    expected = {
+        "amiFamily": "the image family of EC2NodeClass default has changed",
+        "instanceProfile": "spec.instanceProfile, spec.role of EC2NodeClass default have changed",
+    }
+    detail = drift_of(launched(), changed(path), ledger).detail
+    assert detail == expected.get(names, f"spec.{names} of EC2NodeClass default has changed")
+
+
+def test_fields_are_named_also_after_several_changes_and_only_while_nodes_differ() -> None:
+    noted = {**SPEC, "context": "a-context", "userData": "#!/bin/sh"}
+    later = {**noted, "tags": {"team": "red"}}
+    ledger = resolved(builders.ledger(claims=(launched(),)), SPEC, noted, later)
+
+    detail = drift_of(launched(), later, ledger).detail
+
+    assert detail == "spec.context, spec.tags, spec.userData of EC2NodeClass default have changed"
+    assert len(ledger.nodeclasses["default"].past) == 3, "that of the node, the last and the current one"
+    again = resolved(replace(ledger, claims=()), later)
+    assert len(again.nodeclasses["default"].past) == 1
+
+
+def test_a_new_certificate_authority_is_named() -> None:
+    ledger = resolved(builders.ledger(claims=(launched(),)), SPEC)
+    assert ledger.cluster is not None
+    renewed = replace(ledger, cluster=replace(ledger.cluster, ca_bundle="QW5vdGhlcg=="))
+    detail = drift_of(launched(), SPEC, resolved(renewed, SPEC)).detail
+    assert detail == "the cluster's certificate authority has changed"
+
+
+def test_a_spec_that_readiness_has_never_seen_is_not_named() -> None:
+    ledger = resolved(builders.ledger(claims=(launched(),)), changed("userData"))
+    detail = drift_of(launched(), changed("userData"), ledger).detail
+    assert detail == "a field of EC2NodeClass default, or the cluster's certificate authority, has changed"
 
 
 def test_the_rules_name_existing_fields_only() -> None:

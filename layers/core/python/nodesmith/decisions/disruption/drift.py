@@ -28,6 +28,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.catalog import Catalog, StatedFacts
+from nodesmith.model.hashes import CERTIFICATE_AUTHORITY
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
@@ -106,7 +107,7 @@ def drifted(claim: NodeClaim, desired: DesiredState) -> Drift:
         return NO_DRIFT
     desired_hash = desired.nodeclass_hash(nodeclass)
     if desired_hash and claim.comparable_nodeclass_hash not in ("", desired_hash):
-        return Drift("NodeClassDrift", _nodeclass_detail(claim))
+        return Drift("NodeClassDrift", _nodeclass_detail(claim, nodeclass, desired))
     status = desired.statuses[nodeclass.name]
     return _selected(claim, status, desired)
 
@@ -208,6 +209,7 @@ def _image(claim: NodeClaim, status: NodeClassStatus, desired: DesiredState) -> 
     return image
 
 
+_FIELD_NAMES = {"amiFamily": "the image family"}
 _MOST_FIELDS = 3
 _LONGEST_VALUE = 60
 _OWN_DOMAINS = (
@@ -250,11 +252,22 @@ def _type_detail(claim: NodeClaim) -> str:
     return f"{claim.instance_type} is not sold as {claim.capacity_type} in {claim.zone}"
 
 
-def _nodeclass_detail(claim: NodeClaim) -> str:
-    """Return what a hash of an EC2NodeClass covers, because it does not say what of it has changed."""
-    return (
-        f"a field of EC2NodeClass {claim.nodeclass.name}, or the cluster's certificate authority, has changed"
+def _nodeclass_detail(claim: NodeClaim, nodeclass: EC2NodeClass, desired: DesiredState) -> str:
+    """Return which fields of an EC2NodeClass have changed, or what its hash covers if that is not known."""
+    before = desired.statuses[nodeclass.name].past.get(claim.nodeclass_hash)
+    now = nodeclass.digests_in(desired.ca_bundle)
+    if before is None or not desired.ca_bundle:
+        return (
+            f"a field of EC2NodeClass {nodeclass.name}, or the cluster's certificate authority, has changed"
+        )
+    changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    authority = (
+        ["the cluster's certificate authority has changed"] if CERTIFICATE_AUTHORITY in changed else []
     )
+    names = [_FIELD_NAMES.get(name, f"spec.{name}") for name in sorted(changed - {CERTIFICATE_AUTHORITY})]
+    verb = "has" if len(names) == 1 else "have"
+    fields = [f"{', '.join(names)} of EC2NodeClass {nodeclass.name} {verb} changed"] if names else []
+    return "; ".join([*fields, *authority])
 
 
 def _image_detail(claim: NodeClaim, image: str, images: Iterable[Image]) -> str:

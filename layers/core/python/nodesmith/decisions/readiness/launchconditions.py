@@ -27,6 +27,7 @@ from nodesmith.model.hashes import (
     NODECLASS_HASH_VERSION,
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
+    hash_in_cluster,
     stated_hash,
 )
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
@@ -36,7 +37,7 @@ from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.limits.quotas import SPENDING_LIMIT, amount_in_words, used_in_words
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
@@ -264,6 +265,26 @@ MOST_AT_ONCE = 200
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 """The interval if something is missing, or for what others may use, too: capacity reservations, placement groups."""
+
+
+_MOST_PAST = 8
+
+
+def with_past(
+    status: NodeClassStatus, nodeclass: EC2NodeClass, cluster: ClusterInfo, ledger: Ledger
+) -> NodeClassStatus:
+    """Return a resolution with what is needed to name the fields by which its nodes differ from it.
+
+    These are digests of its own fields and, as far as they are known, of those that living claims were launched from.
+    """
+    ca_bundle, before = cluster.ca_bundle, ledger.nodeclasses.get(status.name)
+    known = before.past if before is not None else {}
+    # A claim may have been bought from the last resolution since the ledger was read.
+    last = hash_in_cluster(before.hash, ca_bundle) if before is not None else ""
+    launched = {claim.nodeclass_hash for claim in ledger.claims if claim.nodeclass.name == status.name}
+    kept = [hash_ for hash_ in sorted(known) if hash_ in launched or hash_ == last][:_MOST_PAST]
+    own = {nodeclass.hash_in(ca_bundle): nodeclass.digests_in(ca_bundle)}
+    return replace(status, past={**{hash_: known[hash_] for hash_ in kept}, **own})
 
 
 def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:

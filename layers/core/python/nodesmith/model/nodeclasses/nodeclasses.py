@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
 from nodesmith.model.hashes import (
+    CERTIFICATE_AUTHORITY,
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
+    bundle_digest,
     content_hash,
     hash_in_cluster,
+    nodeclass_digests,
     nodeclass_hash,
 )
 from nodesmith.model.nodeclasses.instancesettings import (
@@ -121,6 +124,8 @@ class EC2NodeClass:
     generation: int = 0
     hash: str = ""
     """Karpenter's hash of the fields whose change replaces nodes (static drift). `hash_in` adds the CA bundle."""
+    digests: Mapping[str, str] = NO_ITEMS
+    """Digests of the fields that `hash` covers, see `nodeclass_digests`."""
     content: str = ""
     """Hash of the whole object, see `content_hash`."""
     deleting: bool = False
@@ -130,6 +135,10 @@ class EC2NodeClass:
     def hash_in(self, ca_bundle: str) -> str:
         """Return the hash as in the annotations of a cluster with this CA bundle, which is in base64."""
         return hash_in_cluster(self.hash, ca_bundle)
+
+    def digests_in(self, ca_bundle: str) -> dict[str, str]:
+        """Return the digests of what `hash_in` covers."""
+        return {**self.digests, CERTIFICATE_AUTHORITY: bundle_digest(ca_bundle)}
 
     @property
     def stated_hash(self) -> str:
@@ -178,6 +187,7 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
             ami_family=family,
             annotations=FrozenMap(read.metadata.get("annotations")),
             hash=nodeclass_hash(read.spec, family),
+            digests=FrozenMap(nodeclass_digests(read.spec, family)),
             content=content_hash(read),
             obstacle=_shown_obstacle(manifest),
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Requirements,
@@ -133,6 +134,8 @@ class NodeClassStatus:
     capacity_reservations: tuple[CapacityReservation, ...] = ()
     content: str = ""
     placement_group: PlacementGroup | None = None
+    past: Mapping[str, Mapping[str, str]] = FrozenMap()
+    """Hash as NodeClaims have it → digests of what it covers, see `EC2NodeClass.digests_in`."""
 
     @property
     def is_ready(self) -> bool:
@@ -166,7 +169,14 @@ def _lasting(status: NodeClassStatus) -> NodeClassStatus:
     conditions = tuple(replace(condition, since=None) for condition in status.conditions)
     subnets = tuple(replace(subnet, free_ips=0) for subnet in status.subnets)
     group = replace(status.placement_group, instances=()) if status.placement_group else None
-    return replace(status, conditions=conditions, subnets=subnets, placement_group=group, resolved_at=_NEVER)
+    return replace(
+        status,
+        conditions=conditions,
+        subnets=subnets,
+        placement_group=group,
+        resolved_at=_NEVER,
+        past=FrozenMap(),
+    )
 
 
 class Unresolved(Exception):
@@ -204,6 +214,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
             _reservation_item(reservation) for reservation in status.capacity_reservations
         ],
         **({"placement_group": _group_item(status.placement_group)} if status.placement_group else {}),
+        **({"past": {each: dict(digests) for each, digests in status.past.items()}} if status.past else {}),
     }
 
 
@@ -230,6 +241,7 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
         ),
         capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
         placement_group=_read_group(item["placement_group"]) if item.get("placement_group") else None,
+        past=item.get("past", {}),
     )
 
 
