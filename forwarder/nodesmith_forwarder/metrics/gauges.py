@@ -13,7 +13,7 @@ from typing import Any
 
 from nodesmith import __version__
 from nodesmith.decisions.budgets import allowed
-from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL, REGISTERED
 from nodesmith.model.apimachinery.quantities import CPU, QuantityError, Resources, parse_resources, total
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
@@ -203,7 +203,7 @@ def _pod_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
                 scheduled=_bool_text(bool(pod.node)),
                 phase=pod.phase,
                 ready=_bool_text(pod.ready),
-                managed=_bool_text(NODEPOOL in node_labels),
+                managed=_bool_text(_is_managed(node_labels)),
                 **of_node,
             )
         ] = 1
@@ -249,10 +249,15 @@ def _bool_text(value: bool) -> str:
     return "true" if value else "false"
 
 
+def _is_managed(node_labels: Mapping[str, Any]) -> bool:
+    """Return whether a Node belongs to a NodeClaim. That of a user's NodeClaim has no NodePool."""
+    return NODEPOOL in node_labels or REGISTERED in node_labels
+
+
 def _node_labels(node: Mapping[str, Any]) -> Labels:
     labels = node["metadata"].get("labels") or {}
     shown = {key.rpartition("/")[2].replace("-", "_"): str(labels.get(key, "")) for key in _NODE_LABEL_KEYS}
-    managed = _bool_text(NODEPOOL in labels)
+    managed = _bool_text(_is_managed(labels))
     return labelled(node_name=node["metadata"]["name"], managed=managed, **shown)
 
 

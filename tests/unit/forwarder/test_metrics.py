@@ -364,6 +364,19 @@ def pod_of(phase: str, *, is_ready: bool = False, node_name: str = "") -> dict[s
     return {**pod, "status": {"phase": phase, "conditions": conditions}}
 
 
+@pytest.mark.parametrize(
+    ("label", "is_managed"),
+    [("karpenter.sh/nodepool", "true"), ("karpenter.sh/registered", "true"), ("example.com/team", "false")],
+)
+def test_the_node_of_a_users_nodeclaim_is_managed_and_others_are_not(label: str, is_managed: str) -> None:
+    scene = Scene()
+    made = a_node()
+    made["metadata"]["labels"] = {label: "true"}
+    scene.put(NODES, made)
+    (labels,) = scene.series("nodes_current_lifetime_seconds")
+    assert f'managed="{is_managed}"' in labels
+
+
 def test_a_pod_behind_a_scheduling_gate_does_not_wait_for_a_node_yet() -> None:
     scene = Scene()
     gated = pod_of("Pending")
