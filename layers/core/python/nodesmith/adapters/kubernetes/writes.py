@@ -22,34 +22,20 @@ from nodesmith.observation.mirror import WATCHED
 def merged_status(current: Manifest, new: Manifest, now: datetime, generation: int = 0) -> dict[str, Any]:
     """Return the current status with wanted fields replaced and conditions merged by type.
 
-    Conditions of a NodeClaim's end are of the object's `generation`, if it has one. So are those that come and go, when
-    they change. A wanted list that is empty is left out, as in Karpenter's objects.
+    Conditions of a NodeClaim's end, and those that come and go, are of the object's `generation`, if it has one. Empty
+    lists are left out, as in Karpenter's objects.
     """
     merged = {name: value for name, value in {**current, **new}.items() if value != []}
     if "conditions" in new:
-        shown = current.get("conditions") or ()
-        by_type = {condition["type"]: condition for condition in shown}
-        wanted = [
-            _of_generation(condition, by_type.get(condition["type"]), generation)
-            for condition in new["conditions"]
-        ]
-        merged["conditions"] = merged_conditions(shown, wanted, now)
+        wanted = [_of_generation(condition, generation) for condition in new["conditions"]]
+        merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted, now)
     return merged
 
 
-def _of_generation(condition: Manifest, shown: Manifest | None, generation: int) -> Manifest:
+def _of_generation(condition: Manifest, generation: int) -> Manifest:
     # A deletion increments the generation, and `kubectl wait` ignores conditions of an earlier one.
-    if condition["type"] in SHOWN_WHILE_TRUE and shown is not None and _is_unchanged(condition, shown):
-        return {**condition, "observedGeneration": shown.get("observedGeneration", generation)}
-    is_of_end = condition["type"] in END or condition["type"] in SHOWN_WHILE_TRUE
-    return {**condition, "observedGeneration": generation} if is_of_end and generation else condition
-
-
-def _is_unchanged(condition: Manifest, shown: Manifest) -> bool:
-    def said(of: Manifest) -> tuple[Any, ...]:
-        return of.get("status"), of.get("reason") or of["type"], of.get("message") or ""
-
-    return said(condition) == said(shown)
+    is_current = condition["type"] in END or condition["type"] in SHOWN_WHILE_TRUE
+    return {**condition, "observedGeneration": generation} if is_current and generation else condition
 
 
 def generation_of(manifest: Manifest) -> int:
