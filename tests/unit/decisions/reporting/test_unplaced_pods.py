@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, publish_unplaced, write_unplaced
 from nodesmith.controllers.runs import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
@@ -121,15 +123,16 @@ def test_a_pod_that_got_a_node_meanwhile_gets_no_event() -> None:
     assert cluster.publish() == 0
 
 
-def test_a_new_pod_gets_no_event_because_its_nodepool_is_about_to_be_read() -> None:
+@pytest.mark.parametrize("age", [timedelta(), timedelta(hours=1)], ids=["new", "old"])
+def test_a_pod_gets_no_event_because_its_nodepool_is_about_to_be_read(age: timedelta) -> None:
     unread = Reason(f"NodePool a: it {UNREAD}")
     cluster = Cluster(1)
-    created_at = cluster.seen.pods[0].created_at
-    for seconds, number in ((59, 0), (60, 1)):
-        cluster.decide((unread, 0, 1), at=created_at + timedelta(seconds=seconds))
-        assert cluster.publish(created_at + timedelta(seconds=seconds)) == number
-    cluster.decide((LIMIT, 0, 1), at=created_at)
-    assert cluster.publish(created_at) == 1
+    changed_at = cluster.seen.pods[0].created_at + age
+    cluster.decide((unread, 0, 1), at=changed_at)
+    for seconds, number in ((1, 0), (59, 0), (60, 1)):
+        assert cluster.publish(changed_at + timedelta(seconds=seconds)) == number
+    cluster.decide((LIMIT, 0, 1), at=changed_at)
+    assert cluster.publish(changed_at) == 1
 
 
 def test_an_old_decision_causes_no_events() -> None:

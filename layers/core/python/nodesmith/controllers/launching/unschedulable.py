@@ -44,7 +44,7 @@ PODS_AT_ONCE = 10
 STATUSES_AT_ONCE = 50
 """The most statuses of CapacityBuffers in one run."""
 _SOON = timedelta(minutes=1)
-"""For how long a pod gets no Event because readiness is about to read a NodePool, which was often created with it."""
+"""For how long a pod gets no Event because readiness is about to read a NodePool, from its decision on."""
 LONG = timedelta(hours=1)
 """As long as an API server keeps an Event."""
 STALE_AFTER = timedelta(minutes=15)
@@ -154,17 +154,18 @@ def publish_unplaced(
     if data is None:
         return 0
     written = json.loads(data)
-    if now - datetime.fromisoformat(written["at"]) > STALE_AFTER:
+    decided_at = datetime.fromisoformat(written["at"])
+    if now - decided_at > STALE_AFTER:
         return 0
     refused = unpublished(_of_nodeclaims(written, snapshot), published, now)
     launched = store.existing_claims([event.name for event in refused]) if refused else ()
     refused = [event for event in refused if event.name not in launched]
     for event in refused:
         _show_refusal(cluster, event)
-    pending = {pod.key: pod.created_at for pod in snapshot.pods if not pod.node and not pod.deleting}
+    pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
     pods: list[ObjectEvent] = []
     for pod, reason, message in _messages(written):
-        if pod not in pending or (UNREAD in message and now - pending[pod] < _SOON):
+        if pod not in pending or (UNREAD in message and now - decided_at < _SOON):
             continue
         pods.append(ObjectEvent("Pod", pod, reason, message, warning=reason != SCALE_UP_DELAYED))
         if as_autoscaler and reason != SCALE_UP_DELAYED:
