@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -124,10 +125,12 @@ def test_what_was_found_for_one_node_is_not_replaced_by_what_was_found_for_sever
     assert found.needed.keys() == {"claim-red", "claim-blue"}
 
 
-def test_a_node_names_its_pod_that_has_no_other_place() -> None:
+def test_a_node_names_its_pod_that_has_no_other_place_and_why_it_has_none() -> None:
     found = propose(of_one_size("a", limits={"cpu": "4"}))
-    assert "pod default/" in found.needed["claim-a"]
-    assert "would have no node" in found.needed["claim-a"]
+    assert re.match(
+        r"pod default/\S+ would have no node: NodePool default: its limit of 4 cpu is reached",
+        found.needed["claim-a"],
+    )
 
 
 def test_a_node_that_is_removed_is_not_reported_as_needed() -> None:

@@ -96,9 +96,7 @@ def _impossible(trial: Trial) -> str:
     """Return the reason why a trial's outcome is impossible; empty if it is possible."""
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
-    if trial.displaced:
-        return _with_split(f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node", trial)
-    return ""
+    return trial.refusal
 
 
 def _why_no_cheaper(sources: Sequence[Candidate], trial: Trial, surcharge_hourly_usd: float) -> str:
@@ -211,7 +209,3 @@ def _adds_nodes(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> b
     """Return whether a move buys more nodes than it removes, although a NodePool's objective is few nodes."""
     few = any(source.pool.options.objective is Objective.LEAST_NODES for source in sources)
     return few and len(nodes) > len(sources)
-
-
-def _more(pods: Sequence[str]) -> str:
-    return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""

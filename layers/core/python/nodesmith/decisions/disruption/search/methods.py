@@ -105,8 +105,7 @@ def renewed(candidate: Candidate, under_way: Pass) -> tuple[Proposal | str, Tria
     """Return the move that replaces a drifted node, or the reason why there is none, and the trial."""
     trial = under_way.try_without([candidate])
     if trial.displaced:
-        reason = f"it has drifted ({under_way.drift[candidate.name]}), and pod {trial.displaced[0]} would have no node"
-        return f"{reason}: {trial.split}" if trial.split else reason, trial
+        return f"it has drifted ({under_way.drift[candidate.name]}), and {trial.refusal}", trial
     return _drifted(candidate, trial, trial.nodes, under_way), trial
 
 

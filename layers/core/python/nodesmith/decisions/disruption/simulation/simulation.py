@@ -28,6 +28,7 @@ from nodesmith.decisions.provisioning.nodepools.tiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
+from nodesmith.decisions.provisioning.reasons import why_left
 from nodesmith.decisions.scheduling.demands import shape_refusal
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -42,6 +43,8 @@ from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
+
+_AWAITED = "pods that wait for a node, or are about to move, depend on where it runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,17 @@ class Trial:
     """how many ways of treating the pods' preferences were tried"""
     split: str = ""
     """Which workload keeps pods off spot, and how many, if that concerns these pods."""
+    obstacle: str = ""
+    """Why the first of `displaced` has no place, if it is the trial of one node."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the nodes have to stay, in a sentence; empty if all pods have a place."""
+        if not self.displaced:
+            return ""
+        more = f" (and {len(self.displaced) - 1} more)" if len(self.displaced) > 1 else ""
+        detail = "".join(f": {part}" for part in (self.obstacle, self.split) if part)
+        return f"pod {self.displaced[0]}{more} would have no node{detail}"
 
 
 class Fleet:
@@ -87,7 +101,8 @@ class Fleet:
         )
         offers = pools(context, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
         self.promised, self._needed, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
-        self._inputs = inputs
+        self._inputs, self._offers = inputs, offers
+        self._known: dict[tuple[Shape, str | None], str] = {}
         self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
         self._respects_zones = rebalances_zones(pools_by_name.values())
@@ -139,9 +154,14 @@ class Fleet:
         pods = [replace(pod, shape=self._shapes[pod.key]) for source in sources for pod in source.pods]
         shapes = {pod.shape: None for pod in pods}
         stuck = {shape for shape in shapes if shape_refusal(shape) or self._is_needed(shape)}
-        refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
+        refused = {
+            pod.key: pod.refusal or shape_refusal(pod.shape) or _AWAITED
+            for pod in pods
+            if pod.refusal or pod.shape in stuck
+        }
         if refused:
-            return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
+            first = min(refused)
+            return Trial((), {}, tuple(sorted(refused)), (), self.tiers, obstacle=refused[first])
         split = self._splits.narrowed(pods)
         pods = split.pods
         free = self._cluster_nodes.without({source.node.name for source in sources}, shapes)
@@ -150,6 +170,8 @@ class Fleet:
         trial = _trial(
             chosen, self._written_down(chosen.purchase, existing_nodes), existing_nodes, search.ways
         )
+        if trial.displaced and len(sources) == 1:
+            trial = replace(trial, obstacle=why_left(chosen, self._offers, trial.displaced[0], self._known))
         return replace(trial, split=split.first(trial.displaced)) if split.splits else trial
 
     def _is_needed(self, shape: Shape) -> bool:
