@@ -29,6 +29,8 @@ def etcd(folder: Path, ports: Ports) -> list[str]:
         f"--quota-backend-bytes={4 << 30}",
         "--auto-compaction-mode=periodic",
         "--auto-compaction-retention=5m",
+        # As kubeadm sets it. Otherwise watches of kinds that do not change get no bookmarks for ten minutes.
+        "--watch-progress-notify-interval=5s",
     ]
 
 
