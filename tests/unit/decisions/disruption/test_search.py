@@ -133,6 +133,21 @@ def test_a_node_names_its_pod_that_has_no_other_place_and_why_it_has_none() -> N
     )
 
 
+def test_a_node_that_was_only_tried_with_others_says_so_of_its_pod() -> None:
+    wanted = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
+    sizes = [expression(key, "In", value) for key, value in wanted.items()]
+    workers = [worker("a", pool="red"), worker("b", pool="blue"), worker("c", pool="blue")]
+    pools = [
+        pool(name, requirements=sizes, limits={"cpu": cpu}) for name, cpu in (("red", "4"), ("blue", "8"))
+    ]
+    found = propose(fleet(workers, running(shape("3", "1Gi"), dict.fromkeys("abc", 1)), pools=pools))
+    why = "0 of 2 NodePools fit: 2 at their limit; nearest is NodePool blue: its limit of 8 cpu is reached"
+    assert found.needed["claim-a"].startswith(f"pod default/on-a-0000 would have no node: {why}")
+    assert found.needed["claim-c"].startswith(
+        f"with 1 other node: pod default/on-c-0000 would have no node: {why}"
+    )
+
+
 def test_a_node_that_is_removed_is_not_reported_as_needed() -> None:
     found = propose(fleet(four(), running(SMALL, dict.fromkeys(FOUR, 2))))
     ends = {name for one in found.proposals for name in one.sources}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 
 from nodesmith.decisions.provisioning.alternatives import Attempt
 from nodesmith.decisions.provisioning.nodepools.remedies import first_fix
@@ -182,21 +182,25 @@ def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
 
 
 def why_left(
-    attempt: Attempt, offers: Pools, pod: str, known: MutableMapping[tuple[Shape, str | None], str]
-) -> str:
-    """Return why an attempt leaves a pod (namespace/name) without a node; empty if it does not.
+    attempt: Attempt,
+    offers: Pools,
+    pods: Collection[str],
+    known: MutableMapping[tuple[Shape, str | None], str],
+) -> dict[str, str]:
+    """Return why an attempt leaves these pods (namespace/name) without a node, by pod.
 
     `known` are the reasons of like demands, from attempts of one pass: searching for one takes milliseconds.
     """
-    left = next((each for each in attempt.purchase.left if any(one.key == pod for one in each.pods)), None)
-    if left is None:
-        return next((found.text for one, found in _stuck(attempt, offers) if one.key == pod), "")
-    key = left.shape, left.zone
-    if key not in known:
-        templates = [t for tier in attempt.purchase.tiers for t in tier]
-        found = reason(left, templates, offers.obstacles, attempt.purchase.refusals, offers.obstructed)
-        known[key] = found.text
-    return known[key]
+    found = {pod.key: why.text for pod, why in _stuck(attempt, offers) if pod.key in pods}
+    templates = [t for tier in attempt.purchase.tiers for t in tier]
+    for demand in attempt.purchase.left:
+        mine = [pod.key for pod in demand.pods if pod.key in pods]
+        key = demand.shape, demand.zone
+        if mine and key not in known:
+            refusals = attempt.purchase.refusals
+            known[key] = reason(demand, templates, offers.obstacles, refusals, offers.obstructed).text
+        found |= dict.fromkeys(mine, known.get(key, ""))
+    return found
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:

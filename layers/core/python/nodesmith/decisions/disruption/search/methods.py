@@ -300,11 +300,11 @@ def _reasons_to_stay(sources: Sequence[Candidate], trial: Trial, message: str) -
     displaced, others = frozenset(trial.displaced), len(sources) - 1
     for candidate in sources:
         pod = next((pod.key for pod in candidate.pods if pod.key in displaced), None)
+        company = f"with {others} other node{'' if others == 1 else 's'}: " if others else ""
         if not (others and displaced):
-            company = f"with {others} other node{'' if others == 1 else 's'}: " if others else ""
             yield candidate.name, f"{company}{message}"
         elif pod is not None:
-            yield candidate.name, f"pod {pod} would have no node"
+            yield candidate.name, f"{company}{trial.refusal_of(pod)}"
 
 
 def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:

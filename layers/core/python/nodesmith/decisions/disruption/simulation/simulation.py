@@ -7,9 +7,10 @@ are placed first, and their places are reserved; what is bought for them is up t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import ClassVar
 
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
@@ -36,6 +37,7 @@ from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_prefe
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms, anti_affinity_terms
 from nodesmith.decisions.scheduling.workloads import Splits
+from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -64,8 +66,8 @@ class Trial:
     """how many ways of treating the pods' preferences were tried"""
     split: str = ""
     """Which workload keeps pods off spot, and how many, if that concerns these pods."""
-    obstacle: str = ""
-    """Why the first of `displaced` has no place, if it is the trial of one node."""
+    obstacles: Mapping[str, str] = NO_ITEMS
+    """Why the first of `displaced`, and the first on each node, have no place."""
 
     @property
     def refusal(self) -> str:
@@ -73,8 +75,12 @@ class Trial:
         if not self.displaced:
             return ""
         more = f" (and {len(self.displaced) - 1} more)" if len(self.displaced) > 1 else ""
-        detail = "".join(f": {part}" for part in (self.obstacle, self.split) if part)
-        return f"pod {self.displaced[0]}{more} would have no node{detail}"
+        return self.refusal_of(self.displaced[0], more) + (f": {self.split}" if self.split else "")
+
+    def refusal_of(self, pod: str, more: str = "") -> str:
+        """Return that a pod would have no place, and why if that is known."""
+        obstacle = self.obstacles.get(pod)
+        return f"pod {pod}{more} would have no node{f': {obstacle}' if obstacle else ''}"
 
 
 class Fleet:
@@ -160,8 +166,7 @@ class Fleet:
             if pod.refusal or pod.shape in stuck
         }
         if refused:
-            first = min(refused)
-            return Trial((), {}, tuple(sorted(refused)), (), self.tiers, obstacle=refused[first])
+            return Trial((), {}, tuple(sorted(refused)), (), self.tiers, obstacles=refused)
         split = self._splits.narrowed(pods)
         pods = split.pods
         free = self._cluster_nodes.without({source.node.name for source in sources}, shapes)
@@ -170,8 +175,9 @@ class Fleet:
         trial = _trial(
             chosen, self._written_down(chosen.purchase, existing_nodes), existing_nodes, search.ways
         )
-        if trial.displaced and len(sources) == 1:
-            trial = replace(trial, obstacle=why_left(chosen, self._offers, trial.displaced[0], self._known))
+        if trial.displaced:
+            firsts = {*trial.displaced[:1], *_firsts(sources, frozenset(trial.displaced))}
+            trial = replace(trial, obstacles=why_left(chosen, self._offers, firsts, self._known))
         return replace(trial, split=split.first(trial.displaced)) if split.splits else trial
 
     def _is_needed(self, shape: Shape) -> bool:
@@ -234,6 +240,12 @@ class Fleet:
         if self._inputs.settings.preference_policy == PreferencePolicy.IGNORE:
             return nodes
         return evenly(nodes, {t.name: t for t in self._planner.templates}, existing_nodes, self._shapes)
+
+
+def _firsts(sources: Iterable[Candidate], displaced: Collection[str]) -> Iterator[str]:
+    """Yield the first displaced pod of each node that has one."""
+    for source in sources:
+        yield from islice((pod.key for pod in source.pods if pod.key in displaced), 1)
 
 
 def _may_require(shape: Shape, other: Shape) -> bool:
