@@ -19,6 +19,7 @@ SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute: longer silen
 PAUSE_SECONDS = 0.5
 """The pause after a watch that ended normally, and the first pause after one that failed."""
 ABSENT, ABSENT_SECONDS = "is not installed", 10.0
+_REFUSALS_BEFORE_ABSENT = 6
 _WATCH_SECONDS = 300.0
 _GLANCE_SECONDS = 1.0
 _FAILURES_PER_WARNING = 10
@@ -86,6 +87,12 @@ class Watch:
         self._world = world
         self._pauses = pauses or Pauses(SystemClock())
         self._path = kind.path
+        self._unserved = 0
+        """How many versions of the kind, one after another, the API server does not serve."""
+        self._refusals = 0
+        """How often in a row the API server has refused to let the kind be read."""
+        self._has_been_read = False
+        """Whether the kind has been listed since it last counted as absent."""
         self._version = ""
         self._failures = 0
 
@@ -104,7 +111,7 @@ class Watch:
             except NodesmithError as error:
                 if isinstance(error, NotServed) and self._kind.custom:
                     self._try_another(stop)
-                elif is_ungranted(self._kind, error):
+                elif is_ungranted(self._kind, error) and self._is_refused_for_long():
                     self._treat_as_absent(
                         stop, f"may not be read until this release's roles are applied ({error})"
                     )
@@ -136,6 +143,8 @@ class Watch:
             self._world.put(self._kind, items)
             keys.update(map(key_of, items))
             version = str(page["metadata"]["resourceVersion"])
+        self._unserved = self._refusals = 0
+        self._has_been_read = True
         self._world.keep_only(self._kind, keys)
         return version
 
@@ -153,18 +162,31 @@ class Watch:
         self._version = str(manifest["metadata"]["resourceVersion"])
 
     def _try_another(self, stop: Event) -> None:
-        """Read another version of a kind; after all versions, treat it as one without objects for a while."""
+        """Read another version of a kind; after all versions, treat it as one without objects for a while.
+
+        A CRD that is replaced may serve a newer version only. Its objects are then still there.
+        """
         self._version, paths = "", self._kind.paths
+        self._unserved += 1
         self._path = paths[(paths.index(self._path) + 1) % len(paths)]
-        if self._path == paths[0]:
+        if self._unserved >= len(paths):
+            self._unserved, self._path = 0, paths[0]
             self._treat_as_absent(stop)
+
+    def _is_refused_for_long(self) -> bool:
+        """Return whether a kind that may not be read now was never read, or is refused for about half a minute.
+
+        Roles that are replaced are missing for a moment. Objects that exist must not seem to be gone meanwhile.
+        """
+        self._refusals += 1
+        return not self._has_been_read or self._refusals > _REFUSALS_BEFORE_ABSENT
 
     def _treat_as_absent(self, stop: Event, reason: str = ABSENT) -> None:
         """Treat a kind that cannot be read as one without objects for a while.
 
         A kind that nodesmith does not install may be missing silently.
         """
-        self._version = ""
+        self._version, self._has_been_read = "", False
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
             level = logging.INFO if self._kind.older else logging.WARNING

@@ -229,6 +229,32 @@ def test_an_older_version_of_a_kind_is_watched_where_the_newer_one_is_not_served
     assert set(world._mirrors["capacitybuffers"].objects) == {"default/room"}
 
 
+@dataclass
+class Upgraded(Scripted):
+    """Serves one version of CapacityBuffers, and only the other one once the first has been watched."""
+
+    served: str = "v1alpha1"
+
+    def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:
+        if self.served not in path:
+            raise NotServed("404")
+        yield from super().pages(path, selector)
+
+    def stream(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:
+        if self.served not in path:
+            raise NotServed("404")
+        self.served = "v1beta1"
+        return super().stream(path, query, read_seconds=read_seconds)
+
+
+def test_objects_of_a_kind_stay_while_its_crd_changes_to_another_version() -> None:
+    server = Upgraded([[buffer_manifest(replicas=1)]], [[], []])
+    world, stop = watched(server, 2, CAPACITY_BUFFERS)
+    assert server.paths == list(reversed(CAPACITY_BUFFERS.paths))
+    assert all(wait < 1 for wait in stop.waits), "meanwhile it did not count as absent"
+    assert set(world._mirrors["capacitybuffers"].objects) == {"default/room"}
+
+
 def test_a_kind_that_others_install_may_be_absent_silently(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         world, _ = watched(Scripted([NotServed("404")]), 5, CAPACITY_BUFFERS)
@@ -278,6 +304,23 @@ def test_a_kind_that_an_earlier_releases_roles_do_not_grant_counts_as_empty(
     assert "PodTemplate" not in world.missing
     (reported,) = [record.getMessage() for record in caplog.records]
     assert reported.startswith("PodTemplate may not be read until this release's roles are applied")
+
+
+def test_objects_stay_while_the_roles_that_grant_them_are_replaced() -> None:
+    refused = Transient("403 Forbidden: capacitybuffers", "Forbidden")
+    server = Scripted([[buffer_manifest(replicas=1)], refused], [[]])
+    world, stop = watched(server, 5, CAPACITY_BUFFERS)
+    assert "CapacityBuffer" in world.missing, "no snapshot may be taken without them"
+    assert all(wait < 8 for wait in stop.waits), "they are looked for again soon"
+    assert set(world._mirrors["capacitybuffers"].objects) == {"default/room"}
+
+
+def test_a_kind_that_roles_no_longer_grant_counts_as_empty_in_the_end() -> None:
+    refused = Transient("403 Forbidden: capacitybuffers", "Forbidden")
+    server = Scripted([[buffer_manifest(replicas=1)], refused], [[]])
+    world, _ = watched(server, 12, CAPACITY_BUFFERS)
+    assert "CapacityBuffer" not in world.missing
+    assert world._mirrors["capacitybuffers"].objects == {}
 
 
 def test_devices_are_read_only_while_a_pod_claims_any() -> None:
