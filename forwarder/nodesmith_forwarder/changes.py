@@ -144,6 +144,7 @@ class Changes:
             self._newest[shape] = pod
         if count == 0:
             del self._pod_counts[shape], self._newest[shape]
+            self._without_newest.discard(shape)
         if is_new_or_gone:
             self._note_shape(shape, step)
 
@@ -160,6 +161,8 @@ class Changes:
             self._without_newest.add(pod.shape)
         if is_new_or_gone or self._daemon_shapes[owner] > 1:
             self._shared_changes += 1
+        if not self._daemon_shapes[owner]:
+            del self._daemon_shapes[owner]
 
     def _note_shape(self, shape: str, step: int) -> None:
         """Note a shape that is new or gone. Other shapes depend on the keys and namespaces that it selects."""
@@ -167,6 +170,8 @@ class Changes:
             self._selector_keys[key] += step
             if self._selector_keys[key] == max(step, 0):
                 self._shared_changes += 1
+            if not self._selector_keys[key]:
+                del self._selector_keys[key]
         if "namespaceSelector" in shape or self.selects_namespaces:
             self._shared_changes += 1
 

@@ -246,7 +246,8 @@ class World:
     def _note_departure(self, change: Change, now: datetime) -> None:
         before = change.before
         if change.kind == PODS and before is not None and before.moved and change.after is None:
-            self._departures[before.node] = int(now.timestamp())
+            if NODES.name not in self._current or before.node in self._mirrors[NODES.name].objects:
+                self._departures[before.node] = int(now.timestamp())
         elif change.kind == NODES and change.after is None:
             self._departures.pop(change.key, None)
 

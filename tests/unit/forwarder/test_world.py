@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from gc import get_referents
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -184,6 +186,56 @@ def test_pods_of_daemonsets_and_pods_without_a_node_leave_no_departure() -> None
     for pod in (daemon, waiting):
         ends.seen.world.drop(PODS, pod)
     assert ends.seen.world.whole().departures == {}
+
+
+def test_a_pod_that_outlives_its_node_leaves_no_departure() -> None:
+    ends = Ends()
+    ends.seen.world.drop(NODES, ends.machine)
+    ends.seen.world.drop(PODS, ends.pods[0])
+    assert ends.seen.world.whole().departures == {}
+
+
+def test_a_pod_that_leaves_before_nodes_are_listed_leaves_a_departure() -> None:
+    ends = Ends()
+    ends.seen.world.mark(NODES, current=False)
+    ends.seen.world.keep_only(NODES, ())
+    ends.seen.world.drop(PODS, ends.pods[0])
+    ends.seen.put(NODES, ends.machine)
+    assert set(ends.seen.world.whole().departures) == {ends.name}
+
+
+def texts(root: object) -> set[str]:
+    """Return all texts that an object keeps in memory."""
+    found, seen, left = set[str](), set[int](), [root]
+    while left:
+        value = left.pop()
+        if id(value) in seen or isinstance(value, (type, ModuleType, FunctionType)):
+            continue
+        seen.add(id(value))
+        if isinstance(value, str):
+            found.add(value)
+        left += get_referents(value)
+    return found
+
+
+@pytest.mark.parametrize("first", [PODS, NODES])
+def test_memory_keeps_nothing_of_pods_and_nodes_that_are_gone(first: WatchedKind) -> None:
+    seen = Seen()
+    machine = node(1, rolled(1))
+    machine["metadata"] |= {"name": "vanished-node"}
+    pods = [deployment_pod(1, rolled(seed), "vanished-node") for seed in (1, 2)]
+    spread = pods[0]["spec"]["topologySpreadConstraints"][0]
+    selector = {"matchLabels": {"vanished-label": "x"}}
+    pods[0]["spec"]["topologySpreadConstraints"] = [{**spread, "labelSelector": selector}]
+    pods[1]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "vanished", "controller": True}]
+    objects = [(PODS, pods[0]), (PODS, pods[1]), (NODES, machine)]
+    for kind, manifest in objects:
+        seen.put(kind, manifest)
+    assert any("vanished" in text for text in texts(seen.world))
+    for kind, manifest in sorted(objects, key=lambda item: item[0] != first):
+        seen.world.drop(kind, manifest)
+    seen.topics()
+    assert [text for text in texts(seen.world) if "vanished" in text] == []
 
 
 def replica_set(replicas: int, age: int = 3600) -> Manifest:
