@@ -232,6 +232,24 @@ def test_a_capacity_block_is_requested_without_an_allocation_strategy() -> None:
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "InvalidCapacityReservationId.NotFound",
+        "InvalidCapacityReservationState.PendingActivation",
+        "InvalidCapacityReservationState.Unavailable",
+    ],
+)
+def test_a_reservation_that_cannot_be_used_is_a_pool_without_capacity(code: str) -> None:
+    request = replace(REQUEST, capacity_type="reserved", reservations="default")
+    pool = request.offerings()[0]
+    short = (Shortfall(pool, code),)
+    answered = unfulfilled(request, fleet_errors(request, {"Errors": [error_in(pool, code)]}))
+    assert answered == NoCapacity(CLAIM.name, short)
+    alone = replace(request, overrides=request.overrides[:1])
+    assert call_failure(alone, FleetError(code, "words")) == NoCapacity(CLAIM.name, short)
+
+
+@pytest.mark.parametrize(
     "code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"]
 )
 def test_a_missing_template_takes_precedence_over_other_errors(code: str) -> None:

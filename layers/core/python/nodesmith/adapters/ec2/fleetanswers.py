@@ -27,7 +27,10 @@ from nodesmith.model.ec2.launches import (
 
 NO_STOCK = frozenset(
     "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientHostCapacity "
-    "InsufficientCapacityOnHost InsufficientReservedInstanceCapacity ReservationCapacityExceeded".split()
+    "InsufficientCapacityOnHost InsufficientReservedInstanceCapacity ReservationCapacityExceeded "
+    # A reservation that was cancelled, or cannot be used yet or any longer. Other offers are not affected.
+    "InvalidCapacityReservationId.NotFound InvalidCapacityReservationState.PendingActivation "
+    "InvalidCapacityReservationState.Unavailable".split()
 )
 _SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
 _SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
