@@ -503,6 +503,14 @@ def test_a_deleted_request_is_rolled_back_and_forgotten() -> None:
     assert is_done(failed, inputs.snapshot)
 
 
+def test_a_gang_that_is_newer_than_the_snapshot_is_neither_rolled_back_nor_forgotten() -> None:
+    launching = given(ledger={"claims": claims(Phase.PENDING, Phase.PENDING), "gangs": (gang(),)})
+    earlier = replace(launching.snapshot, taken_at=NOW - timedelta(seconds=1))
+    assert advanced(launching.ledger, earlier, NOW) == []
+    assert not is_done(booked(), earlier)
+    assert not is_done(gang(GangStage.FAILED), earlier)
+
+
 def test_a_booking_expires_after_ten_minutes() -> None:
     inputs = given(request(3), ledger={"gangs": (booked(),)})
     assert advanced(inputs.ledger, inputs.snapshot, NOW + timedelta(minutes=9, seconds=59)) == []

@@ -85,7 +85,7 @@ def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:
             living = (claims[name] for name in gang.claims if name in claims)
             if all(claim.phase in _ENDED or _is_in_use(claim, snapshot) for claim in living):
                 changed.append(without_room(request, gang, gang.message, now))
-        elif gang.stage is GangStage.LAUNCHING and request is None:
+        elif gang.stage is GangStage.LAUNCHING and request is None and not _is_newer(gang, snapshot):
             changed.append(gang.at(GangStage.ROLLING_BACK, now, message="the request was deleted"))
         elif gang.stage is GangStage.PROVISIONED and not gang.keeps_room(now):
             message = "the room was kept for its pods for 10 minutes"
@@ -94,9 +94,19 @@ def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:
     return changed
 
 
+def _is_newer(gang: Gang, snapshot: Snapshot) -> bool:
+    """Return whether a gang was begun after the snapshot, which then need not show its request yet.
+
+    Lifecycle reads the snapshot before the ledger, and meanwhile provisioning may begin a gang.
+    """
+    return snapshot.taken_at < gang.created_at
+
+
 def is_done(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether a gang can be forgotten: its request is gone, or shows how it ended."""
     request = next((candidate for candidate in snapshot.requests if candidate.uid == gang.id), None)
+    if request is None and _is_newer(gang, snapshot):
+        return False
     if request is not None and request.is_pod_group:
         return gang.is_over  # and begins anew if its pods lack nodes again
     if request is not None and not request.is_deleted:
