@@ -338,6 +338,13 @@ def test_an_instance_of_a_buffer_that_is_gone_is_given_up() -> None:
     assert (end.claim.phase, end.claim.was_not_needed) == (Phase.GIVEN_UP, True)
 
 
+def test_an_instance_that_is_newer_than_the_snapshot_is_kept() -> None:
+    new = kept(phase=Phase.LAUNCHED, created_at=NOW)
+    there = replace(snapshot(nodepools=(nodepool_manifest(),)), taken_at=NOW - timedelta(seconds=1))
+    assert not_needed(ledger(claims=(new,)), there, NOW) == []
+    assert not_needed(ledger(claims=(new,)), replace(there, taken_at=NOW), NOW)
+
+
 @pytest.mark.parametrize(
     ("old", "reason"),
     [

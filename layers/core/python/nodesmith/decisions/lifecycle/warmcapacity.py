@@ -145,14 +145,17 @@ def _stopping(claim: NodeClaim, state: str, now: datetime) -> Command | None:
 def not_needed(
     ledger: Ledger, snapshot: Snapshot, now: datetime, others: Iterable[Command] = ()
 ) -> list[Command]:
-    """Return the ends of claims that keep warm capacity which nobody asks for, or which is replaced."""
+    """Return the ends of claims that keep warm capacity which nobody asks for, or which is replaced.
+
+    A claim that is newer than the snapshot was bought for what a later one shows.
+    """
     if not any(claim.is_warm for claim in ledger.claims):
         return []
     handled = {command.claim.name for command in others}
     ends: list[Command] = []
     for warm in warm_capacity(snapshot, ledger.claims, now, ledger.shifted(now)):
         for claim, reason in warm.surplus():
-            if claim.name not in handled:
+            if claim.name not in handled and claim.created_at <= snapshot.taken_at:
                 message = f"CapacityBuffer {claim.buffer} no longer needs it"
                 ends.append(GiveUp(claim.given_up(reason, message, now)))
     return ends
