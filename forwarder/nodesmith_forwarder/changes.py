@@ -84,6 +84,8 @@ class Changes:
         """For each label key, the number of shapes whose selectors use it."""
         self._tied: dict[str, ReducedPod] = {}
         self._moved_at: dict[str, int] = {}
+        self._left: set[str] = set()
+        """The nodes that pods have left since the base. Some of these pods came after it, and are in no state."""
         self._node_names: dict[str, dict[str, None]] = {}
         """The names of the Nodes of each provider id."""
         self._pod_event_times: dict[str, int] = {}
@@ -130,6 +132,8 @@ class Changes:
             self._moved_at[after.node] = after.moved
         if before is None or not before.moved:
             return
+        if after is None and before.node in departures:
+            self._left.add(before.node)
         is_as_late = after is not None and after.node == before.node and after.moved >= before.moved
         if not is_as_late and departures.get(before.node, 0) < before.moved:
             self._is_outdated = True
@@ -177,6 +181,8 @@ class Changes:
 
     def _note_node(self, change: Change) -> None:
         before, after = change.before, change.after
+        if after is None:
+            self._left.discard(change.key)
         for state in filter(None, (before, after)):
             provider_id = (state.get("spec") or {}).get("providerID")
             names = self._node_names.setdefault(provider_id, {}) if provider_id else {}
@@ -267,6 +273,7 @@ class Changes:
         names = {
             *touched[NODES.name],
             *(pod.node for pod in states[PODS.name]),
+            *self._left,
             *(name for provider_id in claims for name in self._node_names.get(provider_id or "", ())),
         }
         for name in sorted(names & nodes.keys()):
@@ -279,7 +286,7 @@ class Changes:
         self._base_objects = {kind.name: {} for kind in COMPARED}
         self._is_outdated, self._shared_changes_encoded = False, self._shared_changes
         self._other_state = tuple(everything.problems), everything.karpenter_wrote
-        self._moved_at = {}
+        self._moved_at, self._left = {}, set()
         for pod in everything.pods:
             if pod.moved > self._moved_at.get(pod.node, 0):
                 self._moved_at[pod.node] = pod.moved

@@ -167,14 +167,14 @@ MAKERS |= {NODECLAIMS.name: (NODECLAIMS, nodeclaim), BUDGETS.name: (BUDGETS, gua
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Any]:
-    """Draw steps: an object that comes or changes, one that goes, a write, or an hour that passes."""
+    """Draw steps: an object that comes or changes, goes, or comes and goes, a write, or an hour that passes."""
     steps: list[Any] = []
     for _ in range(draw(st.integers(5, 40))):
         what = draw(
             st.sampled_from(["pods", "pods", "pods", "nodes", "nodeclaims", "poddisruptionbudgets", ""])
         )
         kind, made = other(draw) if not what else (MAKERS[what][0], MAKERS[what][1](draw))
-        steps.append((draw(st.sampled_from(["put", "put", "put", "drop"])), kind, made))
+        steps.append((draw(st.sampled_from(["put", "put", "put", "drop", "pass"])), kind, made))
         if draw(st.integers(0, 2)) == 0:
             steps.append("write")
         if draw(st.integers(0, 12)) == 0:
@@ -195,5 +195,23 @@ def test_a_base_with_its_delta_is_the_whole_snapshot(steps: list[Any]) -> None:
                 cluster.time += timedelta(hours=1)
             case ("put", kind, manifest):
                 cluster.world.put(kind, [manifest])
+            case ("pass", kind, manifest):
+                cluster.world.put(kind, [manifest])
+                cluster.time += timedelta(seconds=7)
+                cluster.world.drop(kind, manifest)
             case (_, kind, manifest):
                 cluster.world.drop(kind, manifest)
+
+
+def test_a_delta_has_the_departure_of_a_pod_that_came_after_the_base() -> None:
+    cluster, home = Cluster(), node(0, rolled(0))
+    earlier, later = (deployment_pod(0, rolled(0), home["metadata"]["name"]) for _ in range(2))
+    later["metadata"]["name"] = "later"
+    cluster.world.put(NODES, [home])
+    cluster.world.put(PODS, [earlier])
+    cluster.check()
+    for change in (lambda: cluster.world.put(PODS, [later]), lambda: cluster.world.drop(PODS, later)):
+        cluster.time += timedelta(minutes=10)
+        change()
+        cluster.check()
+    assert cluster.deltas == 2
