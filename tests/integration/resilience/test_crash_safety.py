@@ -86,6 +86,25 @@ def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story)
     assert broken(crashes.pauses(story, sampled(2, whole=64))) == {}
 
 
+def _three_more(world: World) -> None:
+    def come(later: World) -> None:
+        for number in range(3):
+            later.add(f"later-{number}", cpu="3")
+
+    world.mishaps.append((timedelta(seconds=20), come))
+
+
+def test_a_function_that_stands_still_after_it_has_read_the_snapshot_buys_no_node_twice() -> None:
+    """Nodes that were bought before may be ready for long by then: in the ledger, but not in that snapshot."""
+    only_four_cpus = builders.nodepool_manifest(
+        requirements=[*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
+    )
+    late = Story("pods that come later", {"first": {"cpu": "3"}}, _three_more, nodepool=only_four_cpus)
+    found = dict(crashes.pauses(late, after="FakeBlobs.get"))
+    assert len(found) > 10
+    assert broken(found.items()) == {}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:

@@ -252,15 +252,19 @@ def _look_again(run: Provisioning, reason: str, wait: timedelta) -> None:
 
 
 def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
-    """Load, decide, record and buy once; return whether there is nothing more to do."""
-    started = run.stopwatch()
+    """Load, decide, record and buy once; return whether there is nothing more to do.
+
+    The ledger is read before the snapshot. In an older snapshot, pods would still wait for nodes that the ledger calls
+    ready for long, and more would be bought. An older ledger does no harm, because its version has to be the newest.
+    """
+    started, read = run.stopwatch(), run.store.load()
     timely = timely_data(run.blobs, run.cluster_name, run.last_heartbeat, run.clock())
     if timely is None:
         return True
     outcome.due = run.clock()
     (data, snapshot), catalog = timely, run.catalogs.latest()
     paid = known_commitments(run.commitments)
-    ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
+    ledger = replace(read, learned=run.store.learned(), commitments=paid)
     if (held := standby(ledger, snapshot, outcome.due)) is not None:
         outcome.due = held.until
         return True
