@@ -194,6 +194,15 @@ def test_a_group_is_no_object_whose_status_is_written_and_is_forgotten_when_it_i
     assert is_done(over, inputs.snapshot)
 
 
+def test_a_group_that_waits_is_forgotten_once_its_pods_are_bound_elsewhere() -> None:
+    found = decide_gang(given(replace(seen(*THREE), nodepools=())), KEY)
+    assert found is not None
+    assert found.gang.stage is GangStage.WAITING
+    assert not is_done(found.gang, seen(*THREE))
+    assert not is_done(found.gang, seen(member("train-0", node="n1"), *THREE[1:]))
+    assert is_done(found.gang, seen(*(member(f"train-{number}", node="n1") for number in range(3))))
+
+
 def test_pods_that_come_to_the_nodes_of_their_group_do_not_count_as_others() -> None:
     """kube-scheduler binds the pods as soon as the nodes are ready, before the gang is provisioned."""
     inputs = given(seen(*THREE))

@@ -107,8 +107,8 @@ def is_done(gang: Gang, snapshot: Snapshot) -> bool:
     request = next((candidate for candidate in snapshot.requests if candidate.uid == gang.id), None)
     if request is None and _is_newer(gang, snapshot):
         return False
-    if request is not None and request.is_pod_group:
-        return gang.is_over  # and begins anew if its pods lack nodes again
+    if request is not None and request.is_pod_group:  # which begins anew if its pods lack nodes again
+        return gang.is_over or (gang.stage is GangStage.WAITING and not request.lacking)
     if request is not None and not request.is_deleted:
         return gang.is_over and _TRUE[gang.stage] in request.conditions
     return gang.stage not in {GangStage.LAUNCHING, GangStage.ROLLING_BACK}
