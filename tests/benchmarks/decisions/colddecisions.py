@@ -242,9 +242,7 @@ def _served(
         with LocalAws(REGION, cluster=clusters[0], endpoint=_NOWHERE) as aws:
             deployment = deploy(aws.client, REGION)
             accepting(aws.lambdas, REGION)
-            aws.seam.fail(
-                "CreateFleet", "RequestLimitExceeded", _MANY
-            )  # what follows the request is not measured
+            aws.seam.fail("CreateFleet", "InternalError", _MANY)  # what follows the request is not measured
             for cluster in clusters:
                 _furnish(aws, deployment.bucket, cluster, pods)
             yield aws, {**aws.environment, **deployment.environment(), **_OF_LAMBDA}, deployment.bucket
