@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
+from nodesmith.decisions.packing.bound import even_prices
 from nodesmith.decisions.packing.byclass import pack_by_class
 from nodesmith.decisions.packing.filling import ItemPool
 from nodesmith.decisions.packing.problem import RemainingLimits
@@ -327,13 +328,26 @@ def test_kinds_without_classes_in_common_are_not_packed_by_class() -> None:
     assert pack_by_class(pool(300, 1), ladder(300), RemainingLimits({}), 10**6) is None
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_plans_get_cheaper_as_the_worth_of_items_is_corrected(seed: int) -> None:
-    items, bins = pool(200, seed), ladder(200)
+def test_plans_get_cheaper_as_the_worth_of_items_is_corrected() -> None:
+    problems = [(pool(200, seed), ladder(200)) for seed in range(4)]
 
-    first, second, *corrected = map(price, islice(sequential_plans(items, bins, {}, 1_000_000), 8))
+    plans = [[*map(price, islice(sequential_plans(*each, {}, 1_000_000), 6))] for each in problems]
 
-    assert min(corrected) < min(first, second)
+    assert sum(min(corrected) for _, _, *corrected in plans) < sum(
+        min(before) for *before, _, _, _, _ in plans
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_bin_gives_more_worth_for_its_price_than_the_first_node_although_few_are_filled(seed: int) -> None:
+    items, bins = pool(150, seed), ladder(150)
+    prices = np.array(even_prices(items, bins))
+    left = ItemPool(items, [bins[0].admits], prices, np.array([item.size for item in items]) @ prices)
+
+    (bought, holds, _), *_ = next(sequential_plans(items, bins, {}, 1_000_000)).bought
+
+    each = [bin_.price / left.value(held) for bin_, held in zip(bins, left.fill(bins, None), strict=True)]
+    assert bought.price / left.value(holds) == pytest.approx(min(each))
 
 
 def test_workloads_with_odd_sizes_and_anti_affinity_are_packed_near_the_bound() -> None:

@@ -131,7 +131,7 @@ class _Filling:
         for axis, sizes in enumerate(self._size):
             self._allowed &= sizes <= self._capacity[self._rows, axis, None]
         if self._pool.kinds.ruled:
-            self._allowed &= ~self._blocked[self._rows[:, None], self._kinds]
+            self._allowed &= ~self._blocked[self._rows].take(self._kinds, axis=1)
         going = self._allowed.any(axis=1)
         if not going.all():
             self._rows, self._allowed = self._rows[going], self._allowed[going]
@@ -252,6 +252,8 @@ class _NodeRules:
         self._kinds, self._blocked, self.restricted = kinds, blocked, restricted
         self._held: dict[int, int] = {}
         self._most: dict[int, int] = {}
+        self._capped: set[int] = set()
+        self._exhausted: set[int] = set()
 
     def is_restricted(self, item: int) -> bool:
         """Return whether an item must be added alone."""
@@ -288,8 +290,11 @@ class _NodeRules:
     def _mark(self, group: int) -> None:
         held, most = self._held.get(group, 0), self._most.get(group)
         if most is not None and group in self._kinds.members:
-            self.restricted[self._kinds.members[group]] = True
-            if held >= most:
+            if group not in self._capped:
+                self._capped.add(group)
+                self.restricted[self._kinds.members[group]] = True
+            if held >= most and group not in self._exhausted:
+                self._exhausted.add(group)
                 self._blocked[self._kinds.members[group]] = True
         if held > self._kinds.strictest.get(group, held):
             kinds, allowed = self._kinds.cappers[group]

@@ -13,7 +13,7 @@ Operacional 20, 2000.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
@@ -24,12 +24,14 @@ from nodesmith.decisions.packing.filling import Floats, Indices, ItemPool
 from nodesmith.decisions.packing.problem import Bin, Holds, Item, Limits, RemainingLimits, Vector
 from nodesmith.decisions.packing.reduction import admitted_by
 
-_CHEAP_BINS, _LEAST_STEP = 3, 1.05
-_FULL_BINS, _MOST_RANKED = 12, 24
+_MOST_FILLED, _FILLED_AT_ONCE = 12, 6
+_STEP_SIZE = 2000
+"""How many items, counted once for each way to weigh them, take a step of work to look at."""
+_EMPHASIS = 4.0
+"""How much more one resource counts in some ways to weigh them."""
 _MOST_CLASSES = 100
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
-_Able = tuple[int, Indices, Floats]
 
 
 class SequentialPlan(NamedTuple):
@@ -115,71 +117,48 @@ class _BinIndex:
             mask: np.array([b.capacity for b in group], dtype=np.float64)
             for mask, group in self._bins.items()
         }
+        self._bounds = {mask: _WorthBounds(pool, mask, each) for mask, each in self._capacities.items()}
         self._prices = {mask: np.array([b.price for b in group]) for mask, group in self._bins.items()}
 
     def best(self, seed: int | None) -> _Bought | None:
         """Return the node with the lowest price for the worth of its contents, how often to buy it, and its contents.
 
-        The node holds item `seed` if that is given. The result is None if no bin holds it, or any item.
+        The node holds item `seed` if that is given. The result is None if no bin holds it, or any item. Bins are filled
+        in the order of a lower bound of the ratio until none can be better, or many have been filled.
         """
-        able = list(self._able(seed))
-        cheap = () if seed is None else self._cheap(able)
-        candidates = list(dict.fromkeys((*cheap, *self._full(able))))
-        if not candidates:
-            return None
         best: tuple[float, float, str] | None = None
         chosen: _Bought | None = None
-        for candidate, holds in zip(candidates, self._pool.fill(candidates, seed), strict=True):
-            if not holds:
-                continue
-            rank = candidate.price / self._pool.value(holds), candidate.price, candidate.key
-            if best is None or rank < best:
-                best, chosen = rank, (candidate, holds, self._pool.repeats(holds))
+        promising = self._promising(seed)
+        for first in range(0, len(promising), _FILLED_AT_ONCE):
+            batch = promising[first : first + _FILLED_AT_ONCE]
+            candidates = [candidate for least, candidate in batch if best is None or least < best[0]]
+            if not candidates:
+                break
+            for candidate, holds in zip(candidates, self._pool.fill(candidates, seed), strict=True):
+                if not holds:
+                    continue
+                rank = candidate.price / self._pool.value(holds), candidate.price, candidate.key
+                if best is None or rank < best:
+                    best, chosen = rank, (candidate, holds, self._pool.repeats(holds))
         return chosen
 
-    def _cheap(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Return a few bins, in order of price, of the mask with the cheapest bin.
+    def _promising(self, seed: int | None) -> list[tuple[float, Bin]]:
+        """Return the bins with the lowest bounds of price for worth, with these bounds, in ascending order.
 
-        Among masks with equally cheap bins, it is the one that admits most of the items left.
+        Among equal bins, it is the one that admits most of the items left.
         """
-        choices: list[tuple[float, float, int, list[Bin]]] = []
-        for mask, able, waiting in holding:
-            group = self._bins[mask]
-            affordable = (group[n] for n in able.tolist() if self._remaining.affords(group[n]))
-            steps = list(_steps(affordable))
-            if steps:
-                choices.append((steps[0].price, -float(waiting @ self._pool.prices), mask, steps))
-        return min(choices)[3] if choices else ()
-
-    def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Return the bins that would hold the most worth for their price if they were completely filled."""
-        choices: list[tuple[float, float, str, Bin]] = []
-        for mask, able, waiting in holding:
-            value = np.minimum(self._capacities[mask][able], waiting) @ self._pool.prices
-            ranks = self._prices[mask][able] / np.maximum(value, _LEAST_WORTH)
-            for place in np.argsort(ranks, kind="stable")[:_MOST_RANKED].tolist():
-                candidate = self._bins[mask][able[place]]
-                if self._remaining.affords(candidate):
-                    choices.append(
-                        (float(ranks[place]), -float(waiting @ self._pool.prices), candidate.key, candidate)
-                    )
-        alike: dict[tuple[float, Vector], Bin] = {}
-        for *_, candidate in sorted(choices):
-            alike.setdefault((candidate.price, candidate.capacity), candidate)
-        return list(alike.values())[:_FULL_BINS]
-
-    def _able(self, seed: int | None) -> Iterator[_Able]:
-        """Yield for each mask that admits `seed` the mask, the bins that hold it, and the size of the items left.
-
-        The size is the total over the items that the mask admits. Without a seed, these are all masks and bins.
-        """
-        for mask, capacities in self._capacities.items():
-            admits = self._pool.admits[mask]
-            if seed is None:
-                yield mask, np.arange(len(capacities)), self._pool.size @ (self._pool.left * admits)
-            elif admits[seed]:
-                able = np.flatnonzero((capacities >= self._pool.size[:, seed]).all(axis=1))
-                yield mask, able, self._pool.size @ (self._pool.left * admits)
+        masks = sorted(self._bins, key=lambda mask: -self._bounds[mask].waiting())
+        bins = [bin_ for mask in masks for bin_ in self._bins[mask]]
+        most = np.concatenate([self._bounds[mask].most(seed) for mask in masks])
+        least = np.concatenate([self._prices[mask] for mask in masks]) / np.maximum(most, _LEAST_WORTH)
+        promising: dict[tuple[float, Vector], tuple[float, Bin]] = {}
+        for n in np.argsort(least, kind="stable").tolist():
+            if most[n] <= 0.0 or len(promising) == _MOST_FILLED:
+                break
+            candidate = bins[n]
+            if self._remaining.affords(candidate):
+                promising.setdefault((candidate.price, candidate.capacity), (float(least[n]), candidate))
+        return list(promising.values())
 
     def buy(self, candidate: Bin, holds: Holds, repeats: int) -> _Bought:
         """Buy this bin, or a cheaper one that holds the same items."""
@@ -204,15 +183,65 @@ class _BinIndex:
         return candidate
 
 
-def _steps(bins: Iterable[Bin]) -> Iterator[Bin]:
-    """Yield the first few of these bins, each dearer than the last one by at least a factor.
+class _WorthBounds:
+    """Upper bounds of the worth of the items left that nodes can hold, for the bins with one mask.
 
-    The bins must come in order of price.
+    Capacities and sizes are weighed into one number in a few ways: each resource alone, the money they cost, and that
+    with one resource counting more. Each way relaxes the problem to a knapsack (Glover, "Surrogate constraints",
+    Operations Research 16, 1968), whose fractional optimum takes the items with the most worth for their size
+    (Dantzig, "Discrete-variable extremum problems", Operations Research 5, 1957). The bound is the least of these.
     """
-    last, number = 0.0, 0
-    for candidate in bins:
-        if candidate.price >= last * _LEAST_STEP:
-            yield candidate
-            last, number = candidate.price, number + 1
-            if number == _CHEAP_BINS:
-                break
+
+    def __init__(self, pool: ItemPool, mask: int, capacities: Floats) -> None:
+        self._pool, self._capacities, self._admits = pool, capacities, pool.admits[mask]
+        admitted = np.flatnonzero(self._admits)
+        self._even_worth: Floats = (pool.rows @ pool.prices) * self._admits
+        self._weights = weights = _weights(pool.prices, pool.rows[admitted])
+        self._available: Floats = weights @ capacities.T
+        size = weights @ pool.size[:, admitted]
+        worth = np.broadcast_to(pool.worth[admitted], size.shape)
+        density = np.full(size.shape, np.inf)
+        np.divide(worth, size, out=density, where=size > 0)
+        order = np.argsort(-density, axis=1, kind="stable")
+        self._items: Indices = admitted[order]
+        self._size, self._worth = (np.take_along_axis(each, order, axis=1) for each in (size, worth))
+        # No item follows the last one.
+        self._density: Floats = np.pad(np.take_along_axis(density, order, axis=1), ((0, 0), (0, 1)))
+
+    def waiting(self) -> float:
+        """Return the worth of all items left at even prices."""
+        return float(self._pool.left @ self._even_worth)
+
+    def most(self, seed: int | None) -> Floats:
+        """Return a bound for each bin; 0 for those that do not hold item `seed`, if that is given."""
+        pool, available, worth = self._pool, self._available, 0.0
+        if seed is not None:
+            if not self._admits[seed]:
+                return np.zeros(len(self._capacities))
+            worth = float(pool.worth[seed])
+            available = available - (self._weights @ pool.size[:, seed])[:, None]
+        pool.steps += self._items.size // _STEP_SIZE
+        counts = np.minimum(pool.left, pool.most)[self._items]
+        used, held = _totals(counts * self._size), _totals(counts * self._worth)
+        bounds = np.full(len(self._capacities), np.inf)
+        for n, capacity in enumerate(available):
+            whole = used[n, 1:].searchsorted(capacity, side="right")
+            part = (capacity - used[n, whole]) * self._density[n, whole]
+            np.minimum(bounds, held[n, whole] + part, out=bounds)
+        if seed is not None:
+            bounds[(self._capacities < pool.size[:, seed]).any(axis=1)] = -worth
+        return bounds + worth
+
+
+def _weights(prices: Floats, sizes: Floats) -> Floats:
+    """Return the weights of resources, a row for each way; a way in which no item has a size is left out."""
+    emphasised = np.where(np.eye(len(prices), dtype=bool), _EMPHASIS, 1.0) * prices
+    weights: Floats = np.vstack([np.eye(len(prices)), prices, emphasised[prices > 0]])
+    return weights[(sizes @ weights.T > 0).any(axis=0)]
+
+
+def _totals(values: Floats) -> Floats:
+    """Return the running totals of each row, starting with 0."""
+    totals = np.zeros((values.shape[0], values.shape[1] + 1))
+    values.cumsum(axis=1, out=totals[:, 1:])
+    return totals

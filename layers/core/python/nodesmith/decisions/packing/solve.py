@@ -42,7 +42,7 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _SOME_KINDS = 120
-_MOST_PLANS, _MOST_PLANNED_STEPS = 8, 60_000
+_MOST_PLANS, _MOST_PLANNED_STEPS = 6, 60_000
 _MOST_COLUMN_STEPS = 1_500_000
 _MOST_ENUMERATED = 12
 """kinds; with so few, column generation often lists all patterns, and sequential plans add nothing"""
