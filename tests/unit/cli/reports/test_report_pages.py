@@ -245,7 +245,7 @@ def test_a_decision_leads_pods_to_shapes_and_nodes() -> None:
 
 @pytest.mark.parametrize(("saving", "said"), [(0.25, ">Saved<"), (-0.25, ">Added<")])
 def test_the_page_of_moves_shows_what_they_save_or_add(saving: float, said: str) -> None:
-    move = {"reason": "Drifted", "sources": [name(1)], "replacements": [], "why": ""}
+    move = {"reason": "Drifted", "sources": [name(1)], "replacements": [], "message": ""}
     amounts = {"savingHourlyUsd": saving, "evictionCost": 1.0, "destinations": {}, "worthUsd": 0.0}
 
     written = decision_page(record(0, "disruption", moves=[{**move, **amounts}]), None, None)
