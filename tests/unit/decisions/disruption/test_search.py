@@ -106,11 +106,37 @@ def test_a_node_reports_that_nothing_cheaper_holds_its_pods() -> None:
 def test_prices_that_concern_several_nodes_say_so() -> None:
     alone = "it cannot be replaced by anything cheaper: it costs 0.1920 USD an hour, and what its pods need 0.1920"
     together = "they cost 0.3840 USD an hour, and what their pods need 0.3840"
-    one_pool = propose(of_one_size("a", "b")).needed
-    assert sorted(one_pool.values()) == [
+    unfinished = propose(of_one_size("a", "b"), steps=6).needed
+    assert sorted(unfinished.values()) == [
         alone,
         f"with 1 other node: they cannot be replaced by anything cheaper: {together}",
     ]
+    assert list(propose(of_one_size("a", "b")).needed.values()) == [alone, alone]
+
+
+def full_beside_idle() -> Inputs:
+    """Return a large node that nothing may replace, and a small one whose pods fit onto it."""
+    workers = [worker("full", "m5.4xlarge", cpu="16", memory="64Gi"), worker("idle")]
+    asks = [*running(shape("8", "16Gi", app="big"), {"full": 1}), *running(SMALL, {"idle": 2})]
+    return fleet(workers, asks, pools=[pool(limits={"nodes": "2"})])
+
+
+def test_a_node_whose_pods_fit_elsewhere_is_removed_beside_a_larger_one_that_must_stay() -> None:
+    """The larger node promises more, but neither the two together nor it alone can be removed."""
+    (one,) = propose(full_beside_idle()).proposals
+    assert (one.sources, one.replacements) == (("claim-idle",), ())
+    assert set(one.destinations.values()) == {"full"}
+
+
+def test_nodes_that_are_removed_one_by_one_stay_within_budgets() -> None:
+    workers = [worker("full", "m5.4xlarge", cpu="16", memory="64Gi"), *four()]
+    asks = [*running(shape("8", "16Gi", app="big"), {"full": 1}), *running(SMALL, dict.fromkeys(FOUR, 4))]
+
+    def ends(most: str) -> int:
+        limited = pool(limits={"nodes": "5"}, budgets=[{"nodes": most}])
+        return sum(len(one.sources) for one in propose(fleet(workers, asks, pools=[limited])).proposals)
+
+    assert [ends(most) for most in ("0", "1", "100%")] == [0, 1, 2]
 
 
 def test_what_was_found_for_one_node_is_not_replaced_by_what_was_found_for_several_nodepools() -> None:

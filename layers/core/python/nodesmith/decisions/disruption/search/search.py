@@ -21,9 +21,9 @@ from nodesmith.decisions.disruption.candidates import Candidate, CandidateSelect
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
+from nodesmith.decisions.disruption.search.consolidation import consolidate
 from nodesmith.decisions.disruption.search.methods import (
     QUIET_BEFORE_REBALANCING,
-    consolidate,
     rebalance,
     rebalanced,
     remove_empty,
