@@ -32,6 +32,21 @@ def test_three_nodes_become_one_though_two_smaller_ones_would_be_cheaper() -> No
     assert sum(proposal.saving_hourly_usd for proposal in ours) > found.saving_hourly_usd
 
 
+def test_an_empty_node_stays_if_budgets_allow_no_disruption_and_others_are_examined() -> None:
+    """Karpenter removes nothing either where a budget is 0, and goes on to its next method."""
+    kept, open_to_moves = pool("kept", budgets=[{"nodes": "0"}]), pool("open")
+    workers = [worker("empty", pool="kept"), worker("a", pool="open"), worker("b", pool="open")]
+    inputs = fleet(workers, running(BIG, {"a": 1}), pools=[kept, open_to_moves])
+    found = one_command(inputs)
+    assert found is not None
+    assert found.sources == ("claim-b",)
+
+    busy = fleet(workers, running(shape("500m", "1Gi"), {"a": 1, "b": 1}), pools=[kept, open_to_moves])
+    found = one_command(busy)
+    assert found is not None
+    assert "claim-empty" not in found.sources
+
+
 def test_a_spot_node_is_changed_for_another_only_where_fifteen_types_are_cheaper() -> None:
     lone = [worker("a", "m5.4xlarge", cpu="16", memory="64Gi", capacity_type="spot")]
     pods = running(BIG, {"a": 1})

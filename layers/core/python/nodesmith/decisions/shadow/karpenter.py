@@ -197,10 +197,11 @@ def one_command(inputs: Inputs) -> Proposal | None:
     under_way = Pass(inputs, _STEPS, fleet=OneNode)
     candidates = under_way.consolidatable()
     empty = [candidate for candidate in candidates if not candidate.pods]
-    if empty:
-        return under_way.removal_of_empty(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
+    removable = under_way.allowed.within(empty, Reason.EMPTY)
+    if removable:
+        return under_way.removal_of_empty(removable)
     order = sorted(
-        candidates,
+        (candidate for candidate in candidates if candidate.pods),
         key=lambda c: (-c.price_hourly_usd / (1 + c.eviction_cost), c.name),
     )
     window = under_way.allowed.within(order, Reason.UNDERUTILIZED, _MOST)
