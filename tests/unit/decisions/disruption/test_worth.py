@@ -104,6 +104,27 @@ def test_jobs_that_have_run_for_long_are_left_to_finish(owner: str, hours: float
     assert len(found.proposals) == moves
 
 
+@pytest.mark.parametrize(
+    ("hours", "saves"),
+    [
+        (3, "0.1920 USD an hour for restarting 1 pod (eviction cost 1)"),
+        (20, "at most 0.3840 USD an hour for restarting 1 pod (eviction cost 1)"),
+    ],
+    ids=["tried", "not even tried"],
+)
+def test_a_node_that_a_job_keeps_names_the_work_that_would_be_lost(hours: float, saves: str) -> None:
+    work = running(shape("3500m", "6Gi", owner="Job/import"), {"a": 1})
+    begun = [replace(pod, created_at=NOW - timedelta(hours=hours)) for pod in work]
+    node = large(last_pod_event_at=NOW - timedelta(hours=4))
+    found = propose(fleet([node], begun, pools=[only("m5")]))
+    lost = (
+        f"{hours * 0.384 * 3500 / node.node.allocatable.cpu_milli:.4f} USD of work of Jobs and of slow starts"
+    )
+    assert found.needed == {
+        "claim-a": f"what it saves is not worth its evictions: {saves}, which loses {lost}"
+    }
+
+
 def test_balanced_requires_a_saving_of_half_the_share_that_a_move_disrupts() -> None:
     assert not crowded(timedelta(days=1), policy="Balanced").proposals
     found = propose(

@@ -24,6 +24,7 @@ from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.search.judgement import why_not_worth
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.decisions.disruption.worth import is_enough
@@ -135,7 +136,12 @@ def _best_of(
     while parts and len(tried) < most and under_way.steps_left > 0:
         sources, beside_usd = parts.popleft()
         names, least = tuple(candidate.name for candidate in sources), best[0].worth_usd if best else 0.0
-        if names in tried or _most_worth(sources, batch.prices, free_usd + beside_usd, under_way) <= least:
+        if names in tried:
+            continue
+        most_saved = _most_saved(sources, batch.prices, free_usd + beside_usd)
+        if _most_worth(sources, most_saved, under_way) <= least:
+            if len(sources) == 1 and is_enough(sources, most_saved):
+                reasons[names[0]] = why_not_worth(sources, most_saved, "at most ")
             continue
         tried.add(names)
         trial = under_way.try_without(sources)
@@ -217,11 +223,17 @@ def _make(node: PlannedNode) -> tuple[str, str]:
     return node.request.cheapest.instance_type, node.request.capacity_type
 
 
-def _most_worth(sources: Sequence[Candidate], unit_prices: Prices, free_usd: float, under_way: Pass) -> float:
-    """Return an upper bound on the worth of a move: it saves at most its sources' waste plus all free capacity."""
+def _most_saved(sources: Sequence[Candidate], unit_prices: Prices, free_usd: float) -> float:
+    """Return the most that a move may save, in USD an hour: its sources' waste plus all free capacity."""
     price = fsum(source.price_hourly_usd for source in sources)
-    saving = min(price, fsum(map(unit_prices.waste, sources)) + free_usd)
-    return under_way.judge.worth(sources, price - saving) if is_enough(sources, saving) else 0.0
+    return min(price, fsum(map(unit_prices.waste, sources)) + free_usd)
+
+
+def _most_worth(sources: Sequence[Candidate], most_saved_usd: float, under_way: Pass) -> float:
+    """Return an upper bound on the worth of a move; 0 if even the most that it may save is too little."""
+    price = fsum(source.price_hourly_usd for source in sources)
+    is_possible = is_enough(sources, most_saved_usd)
+    return under_way.judge.worth(sources, price - most_saved_usd) if is_possible else 0.0
 
 
 def _used_usd(sources: Sequence[Candidate], trial: Trial, unit_prices: Prices) -> float:

@@ -71,7 +71,7 @@ class Judge:
             return _MORE_NODES
         worth = self.worth(sources, replacement_price)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return _with_split(_why_not_worth(sources, price - replacement_price), trial)
+            return _with_split(why_not_worth(sources, price - replacement_price), trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - replacement_price, worth)
@@ -111,14 +111,19 @@ def _why_no_cheaper(sources: Sequence[Candidate], trial: Trial, surcharge_hourly
     return f"the instance types that are cheaper are too few for minValues: {compared}"
 
 
-def _why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float) -> str:
-    """Return the reason why a saving is too small, with the saving and the eviction cost."""
+def why_not_worth(sources: Sequence[Candidate], saving_hourly_usd: float, at_most: str = "") -> str:
+    """Return the reason why a saving is too small, with the saving, the eviction cost and what would be lost.
+
+    `at_most` stands before a saving that is only a bound.
+    """
     number = sum(len(source.pods) for source in sources)
     eviction_cost = fsum(source.eviction_cost for source in sources)
+    lost_usd = fsum(source.lost_usd for source in sources)
     pods = f"{number} pod{'' if number == 1 else 's'}"
     cost = f"restarting {pods} (eviction cost {eviction_cost:.4g})"
+    lost = f", which loses {lost_usd:.4f} USD of work of Jobs and of slow starts" if lost_usd else ""
     saves = "what it saves is not worth its" if len(sources) == 1 else "what they save is not worth their"
-    return f"{saves} evictions: {saving_hourly_usd:.4f} USD an hour for {cost}"
+    return f"{saves} evictions: {at_most}{saving_hourly_usd:.4f} USD an hour for {cost}{lost}"
 
 
 def _with_split(reason: str, trial: Trial) -> str:
