@@ -122,7 +122,7 @@ FULL_STATUS = NodeClassStatus(
     "profile",
     (StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "none matches", NOW),),
     content="e" * 64,
-    past={"1234": {"userData": "0badcafe", "certificateAuthority": "deadbeef"}},
+    past=FrozenMap({"1234": FrozenMap({"userData": "0badcafe", "certificateAuthority": "deadbeef"})}),
 )
 FULL_HEALTH = RegistrationHealth(
     "uid/1 default/7 ami-1",

@@ -343,7 +343,8 @@ def test_a_claim_with_only_required_fields_is_read_back_equal(store: Store) -> N
 
 def test_a_nodeclass_status_is_read_back_equal_and_replaced_completely(store: Store) -> None:
     store.save_nodeclass(FULL_STATUS)
-    assert store.load().nodeclasses == {"default": FULL_STATUS}
+    read = store.load().nodeclasses
+    assert (read, hash(read["default"])) == ({"default": FULL_STATUS}, hash(FULL_STATUS))
     bare = NodeClassStatus("default", 8, "other", NOW)
     store.save_nodeclass(bare)
     assert store.load().nodeclasses == {"default": bare}

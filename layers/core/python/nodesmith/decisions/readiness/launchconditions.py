@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from nodesmith.decisions.scheduling.offerings.options import Usage
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
 from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
 from nodesmith.model.apimachinery.requirements import Requirements
@@ -278,13 +279,13 @@ def with_past(
     These are digests of its own fields and, as far as they are known, of those that living claims were launched from.
     """
     ca_bundle, before = cluster.ca_bundle, ledger.nodeclasses.get(status.name)
-    known = before.past if before is not None else {}
+    known = before.past if before is not None else FrozenMap[FrozenMap[str]]()
     # A claim may have been bought from the last resolution since the ledger was read.
     last = hash_in_cluster(before.hash, ca_bundle) if before is not None else ""
     launched = {claim.nodeclass_hash for claim in ledger.claims if claim.nodeclass.name == status.name}
     kept = [hash_ for hash_ in sorted(known) if hash_ in launched or hash_ == last][:_MOST_PAST]
-    own = {nodeclass.hash_in(ca_bundle): nodeclass.digests_in(ca_bundle)}
-    return replace(status, past={**{hash_: known[hash_] for hash_ in kept}, **own})
+    own = {nodeclass.hash_in(ca_bundle): FrozenMap(nodeclass.digests_in(ca_bundle))}
+    return replace(status, past=FrozenMap({**{hash_: known[hash_] for hash_ in kept}, **own}))
 
 
 def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:

@@ -134,7 +134,7 @@ class NodeClassStatus:
     capacity_reservations: tuple[CapacityReservation, ...] = ()
     content: str = ""
     placement_group: PlacementGroup | None = None
-    past: Mapping[str, Mapping[str, str]] = FrozenMap()
+    past: FrozenMap[FrozenMap[str]] = FrozenMap()
     """Hash as NodeClaims have it → digests of what it covers, see `EC2NodeClass.digests_in`."""
 
     @property
@@ -241,7 +241,7 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
         ),
         capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
         placement_group=_read_group(item["placement_group"]) if item.get("placement_group") else None,
-        past=item.get("past", {}),
+        past=FrozenMap({each: FrozenMap(digests) for each, digests in item.get("past", {}).items()}),
     )
 
 
