@@ -31,6 +31,7 @@ ZONE, HOSTNAME, CAPACITY = (
     "kubernetes.io/hostname",
     "karpenter.sh/capacity-type",
 )
+FAMILY = "karpenter.k8s.aws/instance-family"
 A, B, C = ZONES
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -140,6 +141,18 @@ class TestRespect:
         decided = plan(relaxation(wish_for(ZONE, A)), 1, pools=[only_a, elsewhere])
 
         assert zones(decided) == [{B}]
+
+    @pytest.mark.parametrize("kind", ["anti-affinity", "spread"])
+    def test_a_preference_is_dropped_when_min_values_forbid_it_in_every_domain(self, kind: str) -> None:
+        """Each family is a domain in which no node of four families can be bought, and there are many families."""
+        choosy = nodepool_manifest(requirements=[expression(FAMILY, "Exists", minValues=4)])
+        apart = relaxation(apart=(wish_about("web", FAMILY),))
+        spread_out = relaxation(topologySpreadConstraints=spread(FAMILY, hard=False))
+
+        decided = plan(apart if kind == "anti-affinity" else spread_out, 2, pools=[choosy])
+
+        assert not decided.unplaced
+        assert sum(len(n.claim.nominated) for n in decided.nodes) == 2
 
 
 SOFT = {"key": "dear", "effect": "PreferNoSchedule"}

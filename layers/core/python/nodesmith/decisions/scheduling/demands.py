@@ -336,11 +336,15 @@ _Key = tuple[Shape, tuple[Requirements, ...], FrozenMap[str]]
 
 
 class UnavailableDomains:
-    """How many pods could get nodes in domains where not all could; `pods` (namespace/name) are not tried again."""
+    """How many pods could get nodes in domains where not all could; `pods` (namespace/name) are not tried again.
+
+    The preferences of the shapes in `without_preferences` are not tried again, but their pods are.
+    """
 
     def __init__(self) -> None:
         self._most: dict[_Key, int] = {}
         self.pods: set[str] = set()
+        self.without_preferences: set[Shape] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -350,11 +354,14 @@ class UnavailableDomains:
     def learn(self, demands: Iterable[Demand], refused: Sequence[Demand], *, for_good: bool = False) -> bool:
         """Record which demands were refused; return whether any of them was pinned to a domain.
 
-        With `for_good`, exclude their pods from further attempts instead.
+        With `for_good`, exclude their pods from further attempts instead, or first their preferences if they have any.
         """
         missing = _counted(refused)
         if missing and for_good:
-            self.pods |= {pod.key for demand in refused if demand.pins for pod in demand.pods}
+            pinned = [(demand, pod) for demand in refused if demand.pins for pod in demand.pods]
+            preferring = {pod.shape for d, pod in pinned if d.fallback is not None} - self.without_preferences
+            self.pods |= {pod.key for _, pod in pinned if pod.shape not in preferring}
+            self.without_preferences |= preferring
         elif missing:
             counts = _counted(demands)
             self._most |= {key: counts[key] - number for key, number in missing.items()}

@@ -160,6 +160,8 @@ class Relaxation:
         those that already run do not count.
         """
         all_variants = self._tried[shape]
+        if shape in self._context.unavailable.without_preferences:
+            return (shape,)
         if self._ignores or self._preference_mode in RULES or not all(pod.node for pod in pods):
             return all_variants
         return (
