@@ -221,6 +221,23 @@ class TestPodsThatWait:
         assert plan.waiting == {"default/web-0000": "default-x1"}
         assert not plan.nodes
 
+    @pytest.mark.parametrize(
+        "key", ["karpenter.k8s.aws/instance-family", "kubernetes.io/arch", "topology.k8s.aws/zone-id", ZONE]
+    )
+    def test_nothing_more_is_bought_in_the_domains_of_claims_that_have_not_launched(self, key: str) -> None:
+        """Two pods may be in no domain together, and the claims already have one pod in each domain."""
+        families = expression("karpenter.k8s.aws/instance-family", "In", "c5", "m5")
+        apart = shape(affinity=anti_affinity(key=key))
+        seen = snapshot(pods=pods(apart, 6), nodepools=[nodepool_manifest(requirements=[families])])
+        first = decide(inputs(snapshot=seen))
+        bought = ledger(claims=tuple(planned.claim for planned in first.nodes))
+
+        again = decide(inputs(snapshot=seen, ledger=bought))
+
+        assert [planned.claim.phase for planned in first.nodes] == [Phase.PENDING] * len(first.nodes)
+        assert 0 < len(first.nodes) < len(seen.pods)
+        assert again.nodes == ()
+
     def test_a_pod_of_a_statefulset_that_leaves_a_terminating_node_is_bought_for_once(self) -> None:
         """Meanwhile the node starts: the pod is created again only when it is gone."""
         leaving = bind(shape(owner="StatefulSet/db"), "node-1", deleting=True)

@@ -133,6 +133,7 @@ def planned_node(
             Requirement(INSTANCE_TYPE, frozenset(offer.type_option.type.name for offer in offers)),
             Requirement(ZONE, frozenset(offer.offering.zone for offer in offers)),
             Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
+            *_domains(demands),
         )
     )
     claim = NodeClaim(
@@ -184,13 +185,14 @@ def planned_node(
     return PlannedNode(claim, request, templates, options.surcharge_hourly_usd)
 
 
-def kind_of(options: Options, demands: Iterable[Demand], pods: Iterable[Pod]) -> tuple[object, ...]:
+def kind_of(options: Options, demands: Sequence[Demand], pods: Iterable[Pod]) -> tuple[object, ...]:
     """Return a key that is equal for nodes which differ only in name, pods and their requests, and tags."""
     template = options.offers[0].template
     asks_efa = any(pod.shape.requests.of(EFA) for pod in pods)
     return (
         id(options),
         _narrowed(template, demands),
+        _domains(demands),
         asks_efa,
         _drivers(pods, options.offers).get(REQUESTED_DRIVERS),
     )
@@ -274,6 +276,16 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
         requirements = terms[0].union(Requirements.from_labels(demand.pins))
         narrowed = narrowed.adding(*own_preferences(template.requirements, requirements).values())
     return narrowed
+
+
+def _domains(demands: Iterable[Demand]) -> tuple[Requirement, ...]:
+    """Return the domains that rules about other pods have chosen, of labels that only the launch reveals.
+
+    Until then, these rules could not count the node's pods.
+    """
+    pins = {key: value for demand in demands for key, value in demand.pins.items()}
+    chosen = [(key, value) for key, value in sorted(pins.items()) if key in DECIDED and value]
+    return tuple(Requirement(key, frozenset((value,))) for key, value in chosen)
 
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
