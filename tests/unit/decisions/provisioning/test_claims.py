@@ -238,6 +238,26 @@ class TestPodsThatWait:
         assert 0 < len(first.nodes) < len(seen.pods)
         assert again.nodes == ()
 
+    @pytest.mark.parametrize(
+        "selected",
+        [{"kubernetes.io/arch": "arm64"}, {"karpenter.k8s.aws/instance-family": "c6g"}, {ZONE: ZONES[1]}],
+    )
+    def test_capacity_left_on_a_claim_is_used_by_pods_that_select_the_same_nodes(
+        self, selected: dict[str, str]
+    ) -> None:
+        """The NodePool allows other nodes as well, and the claim has not launched."""
+        either = nodepool_manifest(requirements=[expression("kubernetes.io/arch", "In", "amd64", "arm64")])
+        first = snapshot(pods=pods(shape("1100m", "3Gi", nodeSelector=selected)), nodepools=[either])
+        planned = only(decide(inputs(snapshot=first)))
+        late = pods(shape("100m", "64Mi", app="late", nodeSelector=selected))
+
+        both = replace(first, pods=(*first.pods, *late))
+        plan = decide(inputs(snapshot=both, ledger=ledger(claims=(planned.claim,))))
+
+        assert planned.claim.phase is Phase.PENDING
+        assert plan.placed == {planned.claim.name: (late[0].key,)}
+        assert plan.nodes == ()
+
     def test_a_pod_of_a_statefulset_that_leaves_a_terminating_node_is_bought_for_once(self) -> None:
         """Meanwhile the node starts: the pod is created again only when it is gone."""
         leaving = bind(shape(owner="StatefulSet/db"), "node-1", deleting=True)

@@ -133,7 +133,7 @@ def planned_node(
             Requirement(INSTANCE_TYPE, frozenset(offer.type_option.type.name for offer in offers)),
             Requirement(ZONE, frozenset(offer.offering.zone for offer in offers)),
             Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
-            *_domains(demands),
+            *_settled(demands),
         )
     )
     claim = NodeClaim(
@@ -192,7 +192,7 @@ def kind_of(options: Options, demands: Sequence[Demand], pods: Iterable[Pod]) ->
     return (
         id(options),
         _narrowed(template, demands),
-        _domains(demands),
+        _settled(demands),
         asks_efa,
         _drivers(pods, options.offers).get(REQUESTED_DRIVERS),
     )
@@ -278,14 +278,19 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     return narrowed
 
 
-def _domains(demands: Iterable[Demand]) -> tuple[Requirement, ...]:
-    """Return the domains that rules about other pods have chosen, of labels that only the launch reveals.
+def _settled(demands: Iterable[Demand]) -> tuple[Requirement, ...]:
+    """Return the labels for which rules about other pods chose a domain, or for which pods allow one value only.
 
-    Until then, these rules could not count the node's pods.
+    Without these, a claim would not show until its launch which further pods its node takes, and for which spreads and
+    affinities its pods count. Labels that the launch does not decide are left out.
     """
-    pins = {key: value for demand in demands for key, value in demand.pins.items()}
-    chosen = [(key, value) for key, value in sorted(pins.items()) if key in DECIDED and value]
-    return tuple(Requirement(key, frozenset((value,))) for key, value in chosen)
+    values: dict[str, str] = {}
+    for demand in demands:
+        alternatives = [term.settled.items() for term in demand.shape.terms]
+        values |= dict(set(alternatives[0]).intersection(*alternatives[1:])) if alternatives else {}
+        values |= demand.pins
+    known = sorted((key, value) for key, value in values.items() if key in DECIDED and value)
+    return tuple(Requirement(key, frozenset((value,))) for key, value in known)
 
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
