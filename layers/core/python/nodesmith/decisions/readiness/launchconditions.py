@@ -38,7 +38,7 @@ from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.limits.quotas import SPENDING_LIMIT, amount_in_words, used_in_words
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclasses.status import NO_PAST, ClusterInfo, NodeClassStatus, StatusCondition
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
@@ -279,7 +279,7 @@ def with_past(
     These are digests of its own fields and, as far as they are known, of those that living claims were launched from.
     """
     ca_bundle, before = cluster.ca_bundle, ledger.nodeclasses.get(status.name)
-    known = before.past if before is not None else FrozenMap[FrozenMap[str]]()
+    known = before.past if before is not None else NO_PAST
     # A claim may have been bought from the last resolution since the ledger was read.
     last = hash_in_cluster(before.hash, ca_bundle) if before is not None else ""
     launched = {claim.nodeclass_hash for claim in ledger.claims if claim.nodeclass.name == status.name}

@@ -114,6 +114,10 @@ class StatusCondition:
         return self.reason == DEPENDENCIES_NOT_READY
 
 
+NO_PAST = FrozenMap[FrozenMap[str]]()
+"""No digests of past fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeClassStatus:
     """The resolved state of an EC2NodeClass. `images` are ordered: an instance type uses the first one that fits.
@@ -134,7 +138,7 @@ class NodeClassStatus:
     capacity_reservations: tuple[CapacityReservation, ...] = ()
     content: str = ""
     placement_group: PlacementGroup | None = None
-    past: FrozenMap[FrozenMap[str]] = FrozenMap()
+    past: FrozenMap[FrozenMap[str]] = NO_PAST
     """Hash as NodeClaims have it → digests of what it covers, see `EC2NodeClass.digests_in`."""
 
     @property
@@ -175,7 +179,7 @@ def _lasting(status: NodeClassStatus) -> NodeClassStatus:
         subnets=subnets,
         placement_group=group,
         resolved_at=_NEVER,
-        past=FrozenMap(),
+        past=NO_PAST,
     )
 
 
