@@ -13,6 +13,7 @@ from nodesmith.decisions.disruption.expiration import (
     LONGEST_WINDOW,
     expired,
     expires_at,
+    next_change,
     next_deadline,
     replaceable_from,
 )
@@ -23,6 +24,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.provisioningrequests import Gang, GangStage
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
@@ -64,13 +66,13 @@ def gone(
     pods: Sequence[Pod] = (),
     now: datetime = NOW,
     moves: Sequence[Move] = (),
+    gangs: Sequence[Gang] = (),
     **fields: Any,
 ) -> list[str]:
     shown = tuple(map(node, claims)) if nodes is None else tuple(nodes)
     snapshot = builders.snapshot(nodes=shown, pods=pods, **fields)
-    found = expired(
-        Ledger(claims=tuple(claims), moves=tuple(moves)), snapshot, pool() if pools is None else pools, now
-    )
+    ledger = Ledger(claims=tuple(claims), moves=tuple(moves), gangs=tuple(gangs))
+    found = expired(ledger, snapshot, pool() if pools is None else pools, now)
     assert all((end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "Expired") for end in found)
     return [end.claim.name for end in found]
 
@@ -174,6 +176,27 @@ def test_sources_of_moves_use_up_the_budgets_and_are_left_to_their_moves() -> No
     assert claims[0].name not in gone(claims, moves=(taken,))
     over = replace(taken, stage=Stage.ABANDONED)
     assert len(gone(claims, pool({"nodes": "1"}), moves=(over,))) == 1
+
+
+def booked(*claims: NodeClaim, until: datetime) -> Gang:
+    places = {each.name: (1,) for each in claims}
+    return Gang("uid", "default/job", GangStage.PROVISIONED, NOW, NOW, places=places, booked_until=until)
+
+
+def test_a_node_with_room_for_a_provisioning_request_stays_until_the_room_is_no_longer_kept() -> None:
+    first, second = due(2)
+    end = NOW + timedelta(minutes=10)
+    assert gone([first, second], gangs=[booked(first, until=end)]) == [second.name]
+    assert gone([first], gangs=[booked(first, until=end)], now=end) == [first.name]
+    late = claim(1, 11 * DAY)
+    assert gone([late], gangs=[booked(late, until=end)]) == [late.name], "its deadline has come"
+
+
+def test_lifecycle_is_due_when_the_room_on_a_node_that_is_to_expire_is_no_longer_kept() -> None:
+    (one,) = due(1)
+    end = NOW + timedelta(minutes=10)
+    ledger = Ledger(claims=(one,), gangs=(booked(one, until=end),))
+    assert next_change(ledger, builders.snapshot(nodes=(node(one),)), pool(), NOW) == end
 
 
 def test_each_nodepool_has_its_own_budgets() -> None:

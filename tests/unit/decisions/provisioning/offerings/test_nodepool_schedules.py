@@ -20,6 +20,7 @@ from nodesmith.model.karpenter.disruption import SCHEDULE, Window
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.provisioningrequests import Gang, GangStage
 from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.planning.inputs import plan_inputs
@@ -199,7 +200,7 @@ def fleet(count: int, **fields: Any) -> tuple[list[NodeClaim], Snapshot]:
 
 
 def ended(count: int, of: NodePool, now: datetime = SATURDAY, **fields: Any) -> list[str]:
-    known = {name: fields.pop(name) for name in ("paused",) if name in fields}
+    known = {name: fields.pop(name) for name in ("paused", "gangs") if name in fields}
     claims, seen = fleet(count, **fields)
     ends = out_of_schedule(Ledger(claims=tuple(claims), **known), seen, {"default": of}, now)
     assert {end.claim.cause for end in ends} <= {"ScheduleClosed"}
@@ -221,6 +222,14 @@ def test_nodes_whose_pods_refuse_disruption_stay_and_so_do_all_while_disruption_
     pods: list[Pod] = builders.bind(shape, "node-0")
     assert ended(2, pool([WEEKDAYS], budgets=[]), pods=pods) == ["default-1"]
     assert ended(2, pool([WEEKDAYS], budgets=[]), paused=Pause(NOW)) == []
+
+
+def test_a_node_with_room_for_a_provisioning_request_stays_while_the_room_is_kept() -> None:
+    gang = Gang("uid", "default/job", GangStage.PROVISIONED, NOW, NOW, places={"default-0": (1,)})
+    until = SATURDAY + timedelta(minutes=10)
+    kept = replace(gang, booked_until=until)
+    assert ended(2, pool([WEEKDAYS], budgets=[]), gangs=(kept,)) == ["default-1"]
+    assert ended(2, pool([WEEKDAYS], budgets=[]), until, gangs=(kept,)) == ["default-0", "default-1"]
 
 
 def test_no_node_ends_twice() -> None:

@@ -3,7 +3,8 @@
 `expireAfter` is a deadline. Karpenter deletes the node when it has come, whatever runs on it; here that is the last
 resort. Before the deadline lies a window, a tenth of the node's life and a day at most. Within it, each node has its
 own moment, derived from its claim's name, so that nodes of the same age do not end together. From that moment on the
-node ends as soon as its NodePool's budgets allow one more and none of its pods refuses disruption.
+node ends as soon as its NodePool's budgets allow one more and none of its pods refuses disruption. Until the deadline,
+it also stays while room on it is kept for a ProvisioningRequest.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def next_change(
     if waiting:
         names = {claim.nodepool for claim in waiting} & pools.keys()
         moments += [opens_at(pools[name], ledger, now) for name in sorted(names)]
+        names = {claim.name for claim in waiting}
+        moments += [gang.booked_until for gang in ledger.gangs if not names.isdisjoint(gang.places)]
         nodes = {node.name for claim in waiting for node in snapshot.nodes_of(claim)}
         moments += [protected_until(pod) for name in nodes for pod in snapshot.pods_on(name)]
     return first_after(now, moments)
@@ -100,7 +103,8 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
     old = [claim for claim in old if not loop_obstacle(claim, ledger, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
-    settled = {c.name for c in overdue} | ledger.sources  # a move ends its sources
+    # A move ends its sources.
+    settled = {c.name for c in overdue} | ledger.sources | ledger.booked(now)
     away = ledger.shifted(now)
     due = [c for c in old if c.name not in settled and _is_past(replaceable_from(c), now)]
     due = [c for c in due if c.zone not in away]
@@ -123,11 +127,12 @@ def out_of_schedule(
 ) -> list[End]:
     """Return the terminations that begin now because the schedule of a NodePool has closed, besides `ends`.
 
-    They keep to budgets and protections like those of nodes that are replaced ahead of their expiration. Static
-    NodePools have `surplus` nodes instead.
+    They keep to budgets, protections and kept room like those of nodes that are replaced ahead of their expiration.
+    Static NodePools have `surplus` nodes instead.
     """
     going = [end.claim for end in ends]
-    settled, away = {c.name for c in going} | ledger.sources, ledger.shifted(now)
+    settled = {c.name for c in going} | ledger.sources | ledger.booked(now)
+    away = ledger.shifted(now)
     closing: list[End] = []
     for name, pool in sorted(pools.items()):
         if pool.is_static or is_open(pool, now):
