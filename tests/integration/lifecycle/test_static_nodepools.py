@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.scenarios import crashes
@@ -70,6 +72,19 @@ def test_a_static_nodepool_follows_its_replicas_up_and_down() -> None:
     run(world, 8)
     assert sum(ready_zones(world).values()) == 1
     assert len(world.cloud.alive()) == 1
+
+
+def test_no_node_goes_as_surplus_beside_one_that_expires_at_the_same_time() -> None:
+    world = world_of(2)
+    run(world, 4)
+    first, second = sorted(world.store.claims.values(), key=lambda claim: claim.name)
+    scale(world, 1)
+    world.observe()
+    world.run(Concern.READINESS)
+    world.store.claims[second.name] = replace(second, expire_after="1m")
+    world.run(Concern.LIFECYCLE)
+    ending = {claim.name: claim.cause for claim in world.store.claims.values() if claim.is_ending}
+    assert ending == {second.name: "Expired"}, f"surplus alone would be {first.name}"
 
 
 def test_drifted_nodes_are_replaced_one_by_one_without_falling_below_the_replicas() -> None:

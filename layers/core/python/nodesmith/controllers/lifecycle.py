@@ -183,7 +183,8 @@ def _steps(
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
     ends += out_of_schedule(ledger, snapshot, read, now, ends)
-    commands += ends + surplus(staying, snapshot, read, now) + called_off + unneeded
+    ends += surplus(staying, snapshot, read, now, ends, ledger.booked(now))
+    commands += ends + called_off + unneeded
     counts: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = keep_health(run.store, health, commands, counts, failures)

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.expiration import expired
 from nodesmith.decisions.provisioning import PlannedNode, replicas
 from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.provisioningrequests import Gang, GangStage
 from nodesmith.model.ledger.learned import Backoff
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.policies import MinValuesPolicy
 from tests import builders
@@ -183,6 +186,30 @@ def test_of_equals_the_fullest_zone_gives_first_so_that_the_spread_stays_even() 
     kept = {"a1", "a2", "a3", "b1"} - set(ended(static(2), *claims))
     assert "b1" in kept
     assert len(kept) == 2
+
+
+def test_a_node_with_room_for_a_provisioning_request_goes_after_empty_nodes_and_those_with_pods() -> None:
+    gang = Gang("uid", "default/job", GangStage.PROVISIONED, NOW, NOW, places={"booked": (1,)})
+    known = Ledger(gangs=(replace(gang, booked_until=NOW + timedelta(minutes=10)),))
+    pods = builders.bind(builders.shape("1"), "node-busy")
+    nodes = tuple(builders.node(f"node-{name}") for name in ("booked", "busy", "empty"))
+    claims = [running("booked"), running("busy"), running("empty")]
+    seen = builders.snapshot(nodepools=(static(1),), pods=pods, nodes=nodes)
+    pools = parsed_nodepools(seen.nodepools)
+    ends = surplus(claims, seen, pools, NOW, booked=known.booked(NOW))
+    assert [end.claim.name for end in ends] == ["empty", "busy"]
+
+
+def test_a_node_that_ends_for_another_reason_is_no_surplus() -> None:
+    old, young = (
+        replace(running("old"), expire_after="1m", created_at=NOW - timedelta(hours=1)),
+        running("young"),
+    )
+    seen = builders.snapshot(nodepools=(static(1),))
+    pools = parsed_nodepools(seen.nodepools)
+    ends = expired(Ledger(claims=(old, young)), seen, pools, NOW)
+    assert [end.claim.name for end in ends] == ["old"]
+    assert surplus([old, young], seen, pools, NOW, ends) == []
 
 
 def test_a_nodepool_that_follows_pods_has_no_surplus_and_ending_nodes_are_none() -> None:

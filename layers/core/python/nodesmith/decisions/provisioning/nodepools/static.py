@@ -2,14 +2,15 @@
 
 Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes. Surplus nodes go
 in Karpenter's order: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number of
-pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. Disruption
-budgets do not apply; the nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
+pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. A node with
+room that is kept for a ProvisioningRequest counts as one with do-not-disrupt. Disruption budgets do not apply; the
+nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -160,9 +161,17 @@ class _Load:
 
 
 def surplus(
-    claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+    claims: Iterable[NodeClaim],
+    snapshot: Snapshot,
+    pools: Mapping[str, NodePool],
+    now: datetime,
+    ends: Iterable[End] = (),
+    booked: Collection[str] = (),
 ) -> list[End]:
-    """Return the terminations that begin now, by NodePool."""
+    """Return the terminations that begin now besides `ends`, by NodePool.
+
+    `booked` are the claims with room that is kept for ProvisioningRequests.
+    """
     static = {
         name: pool.replicas if is_open(pool, now) else 0
         for name, pool in pools.items()
@@ -170,38 +179,43 @@ def surplus(
     }
     if not static:
         return []
+    going = {end.claim.name for end in ends}
     serving = [
-        c for c in claims if c.nodepool in static and not c.is_ending and c.phase is not Phase.GIVEN_UP
+        c
+        for c in claims
+        if c.nodepool in static and not c.is_ending and c.phase is not Phase.GIVEN_UP and c.name not in going
     ]
     counts = Counter(claim.nodepool for claim in serving)
     too_many = {name: counts[name] - count for name, count in static.items() if counts[name] > count}
     if not too_many:
         return []
     loads, manifests = _loads(snapshot, now), {str(m["metadata"]["name"]): m for m in snapshot.nodeclaims}
-    ends = []
+    surplus_ends = []
     for name in sorted(too_many):
         reason = closed_obstacle(pools[name], now) or f"replicas is {static[name]}"
         message = f"NodePool {name} has {counts[name]} nodes and {reason}"
         mine = [claim for claim in serving if claim.nodepool == name]
-        for claim in _least_loaded(mine, loads, too_many[name]):
+        for claim in _least_loaded(mine, loads, booked, too_many[name]):
             deadline = deadline_of(claim, manifests.get(claim.name), now)
-            ends.append(End(claim.terminating(SCALED_DOWN, message, now, deadline)))
-    return ends
+            surplus_ends.append(End(claim.terminating(SCALED_DOWN, message, now, deadline)))
+    return surplus_ends
 
 
-def _least_loaded(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) -> list[NodeClaim]:
+def _least_loaded(
+    mine: Sequence[NodeClaim], loads: Mapping[str, _Load], booked: Collection[str], count: int
+) -> list[NodeClaim]:
     remaining, ending = list(mine), []
     for _ in range(count):
         zones = Counter(claim.zone for claim in remaining)
 
         def rank(claim: NodeClaim, zones: Counter[str] = zones) -> tuple[object, ...]:
             load = loads.get(claim.node_name, _Load()) if claim.node_name else _Load()
-            is_node = bool(claim.node_name)
+            is_node, is_booked = bool(claim.node_name), claim.name in booked
             newest = -claim.created_at.timestamp()
             return (
                 is_node,
-                load.pods > 0,
-                load.is_protected,
+                load.pods > 0 or is_booked,
+                load.is_protected or is_booked,
                 load.pods,
                 -zones[claim.zone],
                 newest,
