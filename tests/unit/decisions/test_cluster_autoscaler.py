@@ -21,6 +21,7 @@ from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.steps import next_change
 from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
+    PREPARING,
     Effect,
     Taint,
     Toleration,
@@ -334,6 +335,14 @@ def test_nodes_that_start_or_end_do_not_count_as_unready() -> None:
     assert pause([replace(n, created_at=NOW - 9 * MINUTE, conditions=young) for n in fleet(0, 9)]) is not None
     assert pause(fleet(0, 9, deleting=True)) is None
     assert pause(fleet(0, 9, taints=[DISRUPTED])) is None
+
+
+def test_instances_that_are_stopped_for_later_do_not_count_as_unready() -> None:
+    stopping = fleet(0, 9, labels={PREPARING: "true"})
+    assert pause([*fleet(8, 0), *stopping]) is None
+    assert pause([*fleet(5, 3), *stopping]) is None
+    found = pause([*fleet(4, 4), *stopping])
+    assert str(found).endswith("more than 45 % of the cluster's 8 nodes are not Ready")
 
 
 def test_a_users_pause_comes_first() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, PREPARING
 from nodesmith.model.apimachinery.times import (
     LONGEST_GAP,
     first_after,
@@ -63,8 +63,10 @@ def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:
         return Pause(ledger.handover.at, "the cluster is being handed over to Karpenter")
     if ledger.paused is not None and ledger.paused.holds(now):
         return ledger.paused
-    since = sorted(filter(None, (_unready_since(node, now) for node in snapshot.nodes)))
-    total = len(snapshot.nodes)
+    # Instances that are prepared for later serve no pods, and are not Ready while they stop.
+    nodes = [node for node in snapshot.nodes if PREPARING not in node.labels]
+    since = sorted(filter(None, (_unready_since(node, now) for node in nodes)))
+    total = len(nodes)
     enough = max(MOST_UNREADY, total * MOST_UNREADY_PERCENT // 100) + 1
     if len(since) < enough:
         return None
