@@ -201,6 +201,21 @@ def test_a_static_nodepool_uses_no_more_of_a_reservation_than_is_free(free: int,
     assert [sum(each != RESERVED for each in bought), bought.count(RESERVED)] == kinds
 
 
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_static_nodepool_uses_a_reservation_first_in_whichever_zone_it_is(zone: str) -> None:
+    pool = nodepool_manifest(requirements=ANY)
+    pool["spec"]["replicas"] = 2
+    status = nodeclass_status(capacity_reservations=(replace(RESERVATION, zone=zone),))
+    given = inputs(snapshot=snapshot(nodepools=(pool,)), ledger=ledger(nodeclasses={"default": status}))
+
+    nodes, _ = replicas(given)
+
+    reserved_nodes = [node for node in nodes if node.claim.capacity_type == RESERVED]
+    assert [o.zone for node in reserved_nodes for o in node.request.overrides] == [zone]
+    zones = {override.zone for node in nodes for override in node.request.overrides}
+    assert len(zones) == 2, "the nodes are spread over zones all the same"
+
+
 def test_a_static_nodepool_of_reserved_capacity_is_told_that_none_is_left() -> None:
     pool = nodepool_manifest(requirements=(expression("karpenter.sh/capacity-type", "In", "reserved"),))
     pool["spec"]["replicas"] = 1

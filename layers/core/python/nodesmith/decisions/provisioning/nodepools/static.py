@@ -1,10 +1,11 @@
 """Static NodePools have as many nodes as `spec.replicas` says: the missing ones are bought, surplus ones removed.
 
-Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes. Surplus nodes go
-in Karpenter's order: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number of
-pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. A node with
-room that is kept for a ProvisioningRequest counts as one with do-not-disrupt. Disruption budgets do not apply; the
-nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
+Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes, and among such
+zones to reserved capacity, then to the cheapest. Surplus nodes go in Karpenter's order: claims without a Node, then
+empty nodes, then nodes without do-not-disrupt, then by the number of pods that have to move; among equals the zone with
+the most nodes comes first, and there the newest node. A node with room that is kept for a ProvisioningRequest counts as
+one with do-not-disrupt. Disruption budgets do not apply; the nodes are drained as usual. Outside the windows of its
+schedule a NodePool has no nodes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from nodesmith.decisions.termination.evictions import refuses_disruption
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED
 from nodesmith.model.commands import End
+from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
@@ -121,9 +123,7 @@ def planned(
                 refusal = next((options.refusal for options in options_by_zone.values()), "")
                 raise Rejected(refusal or quotas.obstacle(template, pairs(chain(*by_zone.values()))))
             return
-        zone = min(
-            open_zones, key=lambda z: (counts[z], options_by_zone[z].offers[0].offering.cost_hourly_usd, z)
-        )
+        zone = min(open_zones, key=lambda z: (counts[z], *_cost(options_by_zone[z].offers[0].offering), z))
         counts[zone] += 1
         quotas.take(template, pairs(options_by_zone[zone].offers))
         name = claim_name(pool.name, inputs.decision, index)
@@ -144,12 +144,12 @@ def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
 
 
 def _price(offer: Offer) -> tuple[bool, bool, float, str]:
-    return (
-        offer.is_exotic,
-        offer.offering.capacity_type != RESERVED,
-        offer.offering.cost_hourly_usd,
-        offer.type_option.type.name,
-    )
+    return (offer.is_exotic, *_cost(offer.offering), offer.type_option.type.name)
+
+
+def _cost(offering: Offering) -> tuple[bool, float]:
+    """Return the order of what a node costs: reserved capacity is paid for in any case, whatever its price is."""
+    return offering.capacity_type != RESERVED, offering.cost_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)
