@@ -12,7 +12,7 @@ import pytest
 from nodesmith.decisions.disruption.expiration import expired
 from nodesmith.decisions.provisioning import PlannedNode, replicas
 from nodesmith.decisions.provisioning.nodepools.static import surplus
-from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labels import RESERVED, ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -210,6 +210,12 @@ def test_a_node_that_ends_for_another_reason_is_no_surplus() -> None:
     ends = expired(Ledger(claims=(old, young)), seen, pools, NOW)
     assert [end.claim.name for end in ends] == ["old"]
     assert surplus([old, young], seen, pools, NOW, ends) == []
+
+
+def test_of_equals_a_node_in_reserved_capacity_stays_since_it_is_paid_for_anyway() -> None:
+    new = replace(running("a", created_at=NOW), capacity_type=RESERVED)
+    paid = [running(name, created_at=NOW - timedelta(hours=1)) for name in ("b", "c")]
+    assert ended(static(1), new, *paid) == ["b", "c"]
 
 
 def test_a_nodepool_that_follows_pods_has_no_surplus_and_ending_nodes_are_none() -> None:

@@ -3,9 +3,9 @@
 Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes, and among such
 zones to reserved capacity, then to the cheapest. Surplus nodes go in Karpenter's order: claims without a Node, then
 empty nodes, then nodes without do-not-disrupt, then by the number of pods that have to move; among equals the zone with
-the most nodes comes first, and there the newest node. A node with room that is kept for a ProvisioningRequest counts as
-one with do-not-disrupt. Disruption budgets do not apply; the nodes are drained as usual. Outside the windows of its
-schedule a NodePool has no nodes.
+the most nodes comes first, and there the newest node outside of reserved capacity. A node with room that is kept for a
+ProvisioningRequest counts as one with do-not-disrupt. Disruption budgets do not apply; the nodes are drained as usual.
+Outside the windows of its schedule a NodePool has no nodes.
 """
 
 from __future__ import annotations
@@ -218,6 +218,7 @@ def _least_loaded(
                 load.is_protected or is_booked,
                 load.pods,
                 -zones[claim.zone],
+                claim.capacity_type == RESERVED,
                 newest,
                 claim.name,
             )
