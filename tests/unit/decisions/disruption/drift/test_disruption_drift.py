@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.search.search import look_again, propose
+from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
-from tests.builders import NOW, expression, shape
+from nodesmith.model.nodeclasses.status import CapacityReservation
+from tests.builders import NOW, ZONES, expression, nodeclass_status, shape
 from tests.objects.fleets import Worker, changed, fleet, pool, running, worker
 
 OLD: Mapping[str, Any] = {"image_id": "ami-old", "drift": "AMIDrift", "drifted_at": NOW - timedelta(hours=1)}
@@ -123,6 +127,42 @@ def test_static_nodes_are_replaced_one_by_one_within_the_limit() -> None:
     assert [(len(p.sources), len(p.replacements)) for p in found.proposals] == [(1, 1), (1, 1)]
     names = [node.claim.name for p in found.proposals for node in p.replacements]
     assert len(set(names)) == 2
+
+
+def with_reservation(inputs: Inputs) -> Inputs:
+    """Return the inputs with one free instance of reserved capacity."""
+    free = CapacityReservation("cr-1", "m5.xlarge", ZONES[0], 1)
+    status = nodeclass_status(capacity_reservations=(free,))
+    return replace(inputs, ledger=replace(inputs.ledger, nodeclasses={"default": status}))
+
+
+def capacity_types(found: Iterable[Proposal]) -> list[str]:
+    return sorted(node.request.capacity_type for p in found for node in p.replacements)
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (1, None), (None, 1)])
+def test_drifted_nodes_of_several_nodepools_share_what_is_free_of_a_reservation(
+    replicas: tuple[int | None, int | None],
+) -> None:
+    m5 = [expression("karpenter.k8s.aws/instance-family", "In", "m5")]
+    names = ("default", "other")
+    pools = [pool(n, replicas=count, requirements=m5) for n, count in zip(names, replicas, strict=True)]
+    workers = [drifted("a"), worker("b", pool="other", claim=OLD)]
+    inputs = with_reservation(fleet(workers, running(FULL, {"a": 1, "b": 1}), pools=pools))
+    found = propose(inputs).proposals
+    assert capacity_types(found) == ["reserved", "spot"]
+
+    moves = [Move(f"m{n}", p.reason, p.sources, Stage.PROPOSED, NOW, NOW) for n, p in enumerate(found)]
+    again = look_again(moves, replace(inputs, ledger=replace(inputs.ledger, moves=tuple(moves))))
+    assert capacity_types(p for p in again.values() if isinstance(p, Proposal)) == ["reserved", "spot"]
+
+
+def test_consolidation_leaves_the_reservation_that_replaces_a_drifted_static_node() -> None:
+    m5 = [expression("karpenter.k8s.aws/instance-family", "In", "m5")]
+    pools = [pool(replicas=1, requirements=m5), pool("other", requirements=m5)]
+    workers = [drifted("a"), worker("b", pool="other")]
+    inputs = with_reservation(fleet(workers, running(FULL, {"a": 1, "b": 1}), pools=pools))
+    assert capacity_types(propose(inputs).proposals) == ["reserved", "spot"]
 
 
 def test_static_nodes_are_not_replaced_while_there_are_too_many() -> None:

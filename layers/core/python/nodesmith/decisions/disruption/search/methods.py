@@ -103,7 +103,7 @@ def static_renewals(sources: Sequence[Candidate], under_way: Pass) -> list[Propo
     going = {candidate.name for candidate in sources[:number]}
     staying = [claim for claim in claims if claim.name not in going]
     try:
-        nodes = list(planned(pool, number, staying, inputs, left_of(inputs)))
+        nodes = list(planned(pool, number, staying, inputs, left_of(inputs, under_way.reserved)))
     except Rejected as error:
         return str(error)
     return [_drifted(source, None, [node], under_way) for source, node in zip(sources, nodes, strict=False)]

@@ -26,6 +26,7 @@ from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.termination.evictions import Allowances, must_go
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
 from nodesmith.model.kubernetes.pods import Pod
@@ -62,6 +63,8 @@ class Pass:
         self.examined: list[str] = []
         self.removed: set[str] = set()
         self.destinations: set[str] = set()
+        self.reserved: list[str] = []
+        """the reservation of each replacement that is to run in one"""
         self._is_thorough = len(self.survey.candidates) <= FEW
         self.has_time = 2 * sum(len(candidate.pods) for candidate in self.survey.candidates) <= steps
         """whether steps suffice to examine every node twice"""
@@ -124,6 +127,10 @@ class Pass:
         self.destinations.update(move.destinations.values())
         self.allowed.take(sources)
         self.fleet.settle(sources, trial)
+        reserved = [id_ for node in move.replacements if (id_ := node.claim.labels.get(RESERVATION_ID))]
+        self.reserved += reserved
+        if trial is None and reserved:
+            self.fleet.take_reserved(reserved)
         if self.zones is not None:
             self.zones.settle(sources, move.destinations, move.replacements)
             if move.reason is Reason.UNBALANCED:

@@ -32,6 +32,7 @@ from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import why_left
 from nodesmith.decisions.scheduling.demands import shape_refusal
 from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import reservation_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
@@ -39,7 +40,7 @@ from nodesmith.decisions.scheduling.topology.topology import affinity_terms, ant
 from nodesmith.decisions.scheduling.workloads import Splits
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
-from nodesmith.model.apimachinery.quantities import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
 from nodesmith.model.kubernetes.pods import Shape
@@ -232,6 +233,18 @@ class Fleet:
             self._cluster_nodes.put(
                 ExistingNode(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True)
             )
+
+    def take_reserved(self, reservations: Iterable[str]) -> None:
+        """Use up an instance of each of these reservations (ids), for nodes that no trial has planned."""
+        taken = Counter(map(reservation_limit, reservations))
+
+        def without(template: Template) -> Template:
+            if taken.keys().isdisjoint(template.reservations):
+                return template
+            left = {name: max(0, free - taken[name]) for name, free in template.reservations.items()}
+            return replace(template, reservations=Resources(left))
+
+        self._planner.tiers = tuple(tuple(map(without, tier)) for tier in self._planner.tiers)
 
     def _written_down(
         self, purchase: Purchase, existing_nodes: Sequence[ExistingNode]

@@ -130,9 +130,9 @@ def planned(
         yield planned_node(options_by_zone[zone], (), (), name, inputs.decision, cluster, inputs.now)
 
 
-def left_of(inputs: Inputs) -> RemainingQuotas:
-    """Return what is left of all quotas."""
-    return RemainingQuotas(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
+def left_of(inputs: Inputs, reserved: Iterable[str] = ()) -> RemainingQuotas:
+    """Return what is left of all quotas; `reserved` is what other planned nodes take of reservations, by id."""
+    return RemainingQuotas(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now), reserved)
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:

@@ -247,13 +247,16 @@ def freed_at(
 
 
 class RemainingQuotas:
-    """What quotas and capacity reservations leave for nodes planned one after another, without a packing problem."""
+    """What quotas and capacity reservations leave for nodes planned one after another, without a packing problem.
 
-    def __init__(self, all_usages: Iterable[Usage]) -> None:
+    `reserved` has the reservation's id for each planned node that is already to take one of its free instances.
+    """
+
+    def __init__(self, all_usages: Iterable[Usage], reserved: Iterable[str] = ()) -> None:
         self._left = {
             (usage.quota.owner, name): usage.left(name) for usage in all_usages for name in usage.quota.limits
         }
-        self._reserved: Counter[str] = Counter()
+        self._reserved = Counter(reserved)
 
     def narrowed(
         self, template: Template, offers: Sequence[tuple[InstanceType, Offering]], nodes: int = 1
