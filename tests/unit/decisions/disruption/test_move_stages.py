@@ -32,6 +32,7 @@ from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.provisioningrequests import Gang, GangStage
 from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
@@ -278,6 +279,13 @@ def test_ready_replacements_of_an_abandoned_move_terminate_within_budgets(
         seen = scene(LEFT, OLD, claim, tainted=tainted)
         seen = replace(seen, snapshot=replace(seen.snapshot, nodepools=(pool,)))
         assert isinstance(next_step(LEFT, seen), TerminateUnused) is may_end
+
+
+def test_a_replacement_of_an_abandoned_move_stays_while_room_on_it_is_kept_for_a_request() -> None:
+    gang = Gang("uid", "default/job", GangStage.PROVISIONED, NOW, NOW, places={READY.name: (1,)})
+    kept = replace(gang, booked_until=NOW + timedelta(minutes=10))
+    assert step(LEFT, OLD, READY, gangs=(kept,)) == Await(LEFT)
+    assert isinstance(step(LEFT, OLD, READY, after=timedelta(minutes=10), gangs=(kept,)), TerminateUnused)
 
 
 def test_an_abandoned_move_is_remembered_for_a_while() -> None:

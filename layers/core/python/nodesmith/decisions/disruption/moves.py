@@ -365,7 +365,7 @@ def empty(claims: Iterable[NodeClaim], step_inputs: StepInputs) -> list[NodeClai
 
 
 def _unneeded(claims: Iterable[NodeClaim], step_inputs: StepInputs, *, patient: bool) -> list[NodeClaim]:
-    """Return those of these claims that no pod without a node is waiting for, marked as terminating.
+    """Return those of these claims that no pod without a node and no booked room needs, marked as terminating.
 
     If `patient` is True, none is returned while any pod waits for a node.
     """
@@ -373,6 +373,7 @@ def _unneeded(claims: Iterable[NodeClaim], step_inputs: StepInputs, *, patient: 
         return []
     nominated = nominations(step_inputs.ledger.claims, step_inputs.now)
     awaited = {nominated[pod.key] for pod in step_inputs.displaced if pod.key in nominated}
+    awaited |= step_inputs.ledger.booked(step_inputs.now)
     message = "the move that it was bought for was abandoned"
     idle = [claim for claim in claims if claim.name not in awaited]
     return [claim.terminating(ABANDONED, message, step_inputs.now) for claim in idle]
