@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide, round_robin
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
 from nodesmith.decisions.provisioning.decide import next_change
-from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, is_room, parse_buffer
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import parse_budget
@@ -27,6 +27,7 @@ from nodesmith.observation.reduction.objects import reduce_buffer
 from tests.builders import (
     NOW,
     READY,
+    ZONES,
     claim,
     inputs,
     ledger,
@@ -35,6 +36,7 @@ from tests.builders import (
     pods,
     shape,
     snapshot,
+    spread,
 )
 from tests.objects.capacitybuffers import TEMPLATE, capacitybuffer
 from tests.objects.fleets import fleet, pool, running, worker
@@ -484,6 +486,36 @@ def test_a_node_with_room_alone_is_not_removed_as_empty_and_is_once_the_buffer_i
 def test_room_moves_to_nodes_with_pods_and_the_node_that_it_leaves_is_removed() -> None:
     found = propose(of_one_type(pods=running(shape("1", "1Gi"), {"b": 1})))
     assert [each.sources for each in found.proposals] == [("claim-a",)]
+
+
+def test_a_pod_does_not_move_to_room_that_its_affinity_selects_since_no_pod_runs_there() -> None:
+    term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "room"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    follower = shape("500m", "1Gi", app="follower", affinity=near)
+    large = running(replace(shape("2", "1Gi"), annotations={DO_NOT_DISRUPT: "true"}), {"a": 1})
+    alone = of_one_type(of=shape("500m", "1Gi", app="room"), pods=[*large, *running(follower, {"b": 1})])
+    assert propose(alone).proposals == ()
+
+    leader = running(shape("100m", "1Gi", app="room"), {"a": 1})
+    led = replace(alone, snapshot=replace(alone.snapshot, pods=(*alone.snapshot.pods, *leader)))
+    assert [each.sources for each in propose(led).proposals] == [("claim-b",)]
+
+
+@pytest.mark.parametrize(("app", "moves"), [("other", False), ("room", True)])
+def test_room_does_not_make_the_spread_of_pods_look_even(app: str, moves: bool) -> None:
+    """Nodes `a` and `b` are in the first zone. If a pod of the spread is on `a`, that of `b` may leave the zone."""
+    spread_shape = shape("1", "1Gi", app="room", topologySpreadConstraints=spread(hard=True, app="room"))
+    there = [*running(shape("500m", "1Gi", app=app), {"a": 1}), *running(spread_shape, {"b": 1, "c": 1})]
+    room = shape("1500m", "1Gi", app="room", nodeSelector={"example.com/rack": "7"})
+    known = of_one_type(of=room).snapshot
+    requirements = known.nodepools[0]["spec"]["template"]["spec"]["requirements"]
+    two_zones = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": list(ZONES[:2])}
+    pools = [pool(requirements=[*requirements, two_zones])]
+    full = worker("a", annotations={DO_NOT_DISRUPT: "true"}, labels={"example.com/rack": "7"})
+    objects = {"podtemplates": known.podtemplates, "capacitybuffers": known.capacitybuffers}
+    workers = [full, worker("b"), worker("c", zone=ZONES[1])]
+    found = propose(fleet(workers, there, pools=pools, **objects)).proposals
+    assert any("claim-b" in each.sources for each in found) is moves
 
 
 def test_a_drifted_node_with_room_alone_is_replaced_and_not_just_removed() -> None:

@@ -23,6 +23,9 @@ Namespaces = frozenset[str] | None
 """The namespaces that a term applies to; None means all."""
 
 
+_ROOM = "room"
+
+
 class LabelSets:
     """The label sets of some shapes. It only knows the shapes given at the start."""
 
@@ -32,16 +35,20 @@ class LabelSets:
             {key for shape in shapes for selector in selectors_of(shape) for key in selector.requirements}
         )
         self._numbers: dict[tuple[str | None, ...], int] = {}
+        self._room = 0
         self._number_of: dict[Shape, int] = {}
         for shape in shapes:
             labels_that_matter = (shape.namespace, *(shape.labels.get(key) for key in keys))
-            self._number_of[shape] = self._numbers.setdefault(labels_that_matter, len(self._numbers))
+            # Room has label sets of its own, see `counted`.
+            own = (*labels_that_matter, _ROOM) if shape.is_room else labels_that_matter
+            number = self._number_of[shape] = self._numbers.setdefault(own, len(self._numbers))
+            self._room |= shape.is_room << number
         self._everything = (1 << len(self._numbers)) - 1
         self._namespaces: dict[str | None, int] = {}
         self._valued: dict[str, dict[str, int]] = {key: {} for key in keys}
         for values, number in self._numbers.items():
             self._namespaces[values[0]] = self._namespaces.get(values[0], 0) | 1 << number
-            for key, value in zip(keys, values[1:], strict=True):
+            for key, value in zip(keys, values[1:], strict=False):
                 if value is not None:
                     self._valued[key][value] = self._valued[key].get(value, 0) | 1 << number
         self._labelled = {key: _union(valued.values()) for key, valued in self._valued.items()}
@@ -71,6 +78,14 @@ class LabelSets:
                 members &= self._meeting(requirement)
             self._selected[key] = members
         return self._selected[key]
+
+    def counted(self, shape: Shape, selector: Selector | None, namespaces: Namespaces) -> int:
+        """Return the label sets, as bits, of the pods that a spread or an affinity of a shape counts.
+
+        Pods do not count room of CapacityBuffers: no pod runs there. Room counts pods, and other room.
+        """
+        selected = self.selected(selector, namespaces)
+        return selected if shape.is_room else selected & ~self._room
 
     def selects(self, selector: Selector | None, namespaces: Namespaces, shape: Shape) -> bool:
         """Return whether a selector selects pods of a shape."""

@@ -34,9 +34,9 @@ FOLLOWS = 2
 def followed(shape: Shape, sets: LabelSets) -> int:
     """Return the label sets that match all required affinity terms of a shape; a pod must match all terms to count."""
     terms = affinity_terms(shape)
-    matching = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
+    matching = sets.counted(shape, terms[0].selector, terms[0].namespaces) if terms else 0
     for term in terms[1:]:
-        matching &= sets.selected(term.selector, term.namespaces)
+        matching &= sets.counted(shape, term.selector, term.namespaces)
     return matching
 
 
@@ -144,7 +144,7 @@ class TopologyDependencies:
             self._counted_per_node |= self._counted_per_node_by(shape)
             self._repelled.update(self._repelled_by(shape))
             for term in affinity_terms(shape):
-                selected = sets.selected(term.selector, term.namespaces)
+                selected = sets.counted(shape, term.selector, term.namespaces)
                 self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
 
     def placed(self, shape: Shape) -> None:

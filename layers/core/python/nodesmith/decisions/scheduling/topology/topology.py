@@ -149,7 +149,7 @@ def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Ru
             ),
         )
         for s in spreads
-        if (selected := sets.selected(s.selector, home)) or s.topology_key not in _EVERY_NEW_NODE_HAS
+        if (selected := sets.counted(shape, s.selector, home)) or s.topology_key not in _EVERY_NEW_NODE_HAS
     ]
 
 
