@@ -512,9 +512,11 @@ def test_room_does_not_make_the_spread_of_pods_look_even(app: str, moves: bool) 
     two_zones = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": list(ZONES[:2])}
     pools = [pool(requirements=[*requirements, two_zones])]
     full = worker("a", annotations={DO_NOT_DISRUPT: "true"}, labels={"example.com/rack": "7"})
-    objects = {"podtemplates": known.podtemplates, "capacitybuffers": known.capacitybuffers}
     workers = [full, worker("b"), worker("c", zone=ZONES[1])]
-    found = propose(fleet(workers, there, pools=pools, **objects)).proposals
+    fleet_with_room = fleet(
+        workers, there, pools=pools, podtemplates=known.podtemplates, capacitybuffers=known.capacitybuffers
+    )
+    found = propose(fleet_with_room).proposals
     assert any("claim-b" in each.sources for each in found) is moves
 
 
