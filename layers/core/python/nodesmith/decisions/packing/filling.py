@@ -252,8 +252,6 @@ class _NodeRules:
         self._kinds, self._blocked, self.restricted = kinds, blocked, restricted
         self._held: dict[int, int] = {}
         self._most: dict[int, int] = {}
-        self._capped: set[int] = set()
-        self._exhausted: set[int] = set()
 
     def is_restricted(self, item: int) -> bool:
         """Return whether an item must be added alone."""
@@ -290,11 +288,8 @@ class _NodeRules:
     def _mark(self, group: int) -> None:
         held, most = self._held.get(group, 0), self._most.get(group)
         if most is not None and group in self._kinds.members:
-            if group not in self._capped:
-                self._capped.add(group)
-                self.restricted[self._kinds.members[group]] = True
-            if held >= most and group not in self._exhausted:
-                self._exhausted.add(group)
+            self.restricted[self._kinds.members[group]] = True
+            if held >= most:
                 self._blocked[self._kinds.members[group]] = True
         if held > self._kinds.strictest.get(group, held):
             kinds, allowed = self._kinds.cappers[group]
