@@ -23,9 +23,6 @@ Namespaces = frozenset[str] | None
 """The namespaces that a term applies to; None means all."""
 
 
-_ROOM = "room"
-
-
 class LabelSets:
     """The label sets of some shapes. It only knows the shapes given at the start."""
 
@@ -34,21 +31,21 @@ class LabelSets:
         keys = sorted(
             {key for shape in shapes for selector in selectors_of(shape) for key in selector.requirements}
         )
-        self._numbers: dict[tuple[str | None, ...], int] = {}
+        self._numbers: dict[tuple[tuple[str | None, ...], bool], int] = {}
         self._room = 0
         self._number_of: dict[Shape, int] = {}
         for shape in shapes:
             labels_that_matter = (shape.namespace, *(shape.labels.get(key) for key in keys))
             # Room has label sets of its own, see `counted`.
-            own = (*labels_that_matter, _ROOM) if shape.is_room else labels_that_matter
-            number = self._number_of[shape] = self._numbers.setdefault(own, len(self._numbers))
-            self._room |= shape.is_room << number
+            label_set = labels_that_matter, shape.is_room
+            self._number_of[shape] = self._numbers.setdefault(label_set, len(self._numbers))
         self._everything = (1 << len(self._numbers)) - 1
         self._namespaces: dict[str | None, int] = {}
         self._valued: dict[str, dict[str, int]] = {key: {} for key in keys}
-        for values, number in self._numbers.items():
+        for (values, is_room), number in self._numbers.items():
+            self._room |= is_room << number
             self._namespaces[values[0]] = self._namespaces.get(values[0], 0) | 1 << number
-            for key, value in zip(keys, values[1:], strict=False):
+            for key, value in zip(keys, values[1:], strict=True):
                 if value is not None:
                     self._valued[key][value] = self._valued[key].get(value, 0) | 1 << number
         self._labelled = {key: _union(valued.values()) for key, valued in self._valued.items()}
