@@ -16,7 +16,7 @@ from nodesmith.decisions.provisioning import Inputs, decide, replicas
 from nodesmith.decisions.provisioning.nodepools.static import surplus
 from nodesmith.decisions.termination.beginning import to_end
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith_local.simulation.cluster import Cluster, Run
 from nodesmith_local.simulation.fleet import STOPS_AFTER, Fleet
@@ -56,8 +56,10 @@ class Simulation:
     _searched: tuple[int, datetime] | None = None
     _search_again: datetime | None = None
     _looked_at: Mapping[str, datetime] = field(default_factory=dict)
+    _anti_affinities: Sequence[PodAffinityTerm] = ()
+    """The required anti-affinity of all pods of the trace and of those before it."""
     _kept_away: dict[Shape, bool] = field(default_factory=dict)
-    """Whether the anti-affinity of any pod of the trace may keep pods of a shape from a node."""
+    """Whether any of these may keep pods of a shape from a node."""
 
     def __post_init__(self) -> None:
         """Prepare the beginning: its nodes, the pods on them, and the arrivals of the others."""
@@ -66,6 +68,12 @@ class Simulation:
             self.cluster, self.seed, self.chances, self.later, self.wake, self._lose, self._place
         )
         self.moves = Moves(self.fleet)
+        shapes = {slot.shape for slot in self.trace.slots} | {
+            pod.shape for pod in self.cluster.base.snapshot.pods
+        }
+        self._anti_affinities = tuple(
+            {rule for shape in shapes for rule in shape.affinities if rule.anti and not rule.weight}
+        )
         for slot in self.trace.slots:
             self._expect(slot)
         self.fleet.plan_interruptions()
@@ -233,12 +241,7 @@ class Simulation:
 
     def _is_kept_away(self, shape: Shape) -> bool:
         if shape not in self._kept_away:
-            shapes = {
-                *(slot.shape for slot in self.trace.slots),
-                *(p.shape for p in self.cluster.base.snapshot.pods),
-            }
-            rules = (rule for other in shapes for rule in other.affinities if rule.anti and not rule.weight)
-            self._kept_away[shape] = any(rule.selects(shape) for rule in rules)
+            self._kept_away[shape] = any(rule.selects(shape) for rule in self._anti_affinities)
         return self._kept_away[shape]
 
     def _place_all(self, placed: Mapping[str, Sequence[str]] | None) -> None:
