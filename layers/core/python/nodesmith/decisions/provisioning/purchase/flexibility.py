@@ -82,7 +82,7 @@ def options(
     take of the NodePool's limits, in order of their names. `policy` says whether it may be bought without all its
     minValues.
     """
-    flexible, is_pinned = _flexible(chosen), _is_counted_by_zone(chosen.template)
+    flexible, is_pinned = flexible_requirements(chosen.template), _is_counted_by_zone(chosen.template)
     offering, zone = chosen.offering, chosen.offering.zone
     price = offering.risk_hourly_usd if offering.commitment else offering.cost_hourly_usd
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
@@ -120,7 +120,7 @@ def options(
             (dearer if full else offers).append(offer)
         types.update(() if wastes else (offer.type_option.type.name,))
     offers = _without_risky(_with_min_values(offers, dearer, flexible, zone), flexible, zone)
-    refusal = _unmet(flexible, offers)
+    refusal = unmet_min_values(flexible, offers)
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
     return Options(tuple(_paid_alike(offers, offering)), relaxed=bool(refusal))
@@ -156,21 +156,20 @@ def for_no_pods(
 
     With `has_zone`, its zone is decided, and minValues of zones do not count.
     """
-    flexible = [r for r in _flexible(offers[0]) if not (has_zone and r.key == ZONE)]
+    flexible = [r for r in flexible_requirements(offers[0].template) if not (has_zone and r.key == ZONE)]
     plain = [offer for offer in offers if not offer.is_exotic] or list(offers)
     others = [*plain[MAX_OVERRIDES:], *(offer for offer in offers if offer.is_exotic)]
     accepted = sorted(_supplied(plain[:MAX_OVERRIDES], others, flexible), key=_by_cost)
-    refusal = _unmet(flexible, accepted)
+    refusal = unmet_min_values(flexible, accepted)
     if refusal and policy is MinValuesPolicy.STRICT:
         return Options((), refusal)
     return Options(tuple(accepted), relaxed=bool(refusal))
 
 
-def _unmet(flexible: Iterable[Requirement], offers: Sequence[Offer]) -> str:
+def unmet_min_values(flexible: Iterable[Requirement], offers: Sequence[Offer]) -> str:
     """Return which minValues these offers do not reach; empty if they reach all."""
-    lacking = _lacking(flexible, offers)
-    short = ", ".join(f"{r.key} {len(values_of(r, offers))} of {r.min_values}" for r in lacking)
-    return f"minValues requirement is not met for label(s) {short}" if short else ""
+    short = [f"{r.key} {len(values_of(r, offers))} of {r.min_values}" for r in _lacking(flexible, offers)]
+    return f"minValues requirement is not met for label(s) {', '.join(short)}" if short else ""
 
 
 def _paid_alike(offers: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
@@ -196,7 +195,7 @@ def _is_sold_otherwise(offer: Offer, chosen: Offer) -> bool:
 
 def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:
     """Return whether a node that holds so much can satisfy minValues, ignoring limits."""
-    flexible = _flexible(chosen)
+    flexible = flexible_requirements(chosen.template)
     alike = [
         offer
         for offer in template_offers.holding(demands, size, committed=bool(chosen.offering.commitment))
@@ -208,8 +207,9 @@ def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, siz
     return not _lacking(flexible, alike)
 
 
-def _flexible(chosen: Offer) -> list[Requirement]:
-    return [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
+def flexible_requirements(template: Template) -> list[Requirement]:
+    """Return the requirements with minValues, by label."""
+    return [r for _, r in sorted(template.requirements.items()) if r.min_values]
 
 
 def _is_counted_by_zone(template: Template) -> bool:

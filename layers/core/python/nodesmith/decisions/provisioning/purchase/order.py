@@ -50,6 +50,9 @@ class Filter(IntEnum):
     UNFINISHED = 12
 
 
+LOWER_MIN_VALUES = "lower minValues, or allow more instance types"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""

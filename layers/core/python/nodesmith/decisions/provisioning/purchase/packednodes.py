@@ -16,7 +16,7 @@ from math import inf
 from nodesmith.decisions.packing import Bin, Limits, Node, Packing, PartPlans, Vector, pack
 from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
-from nodesmith.decisions.provisioning.purchase.order import Filter, Order, Purchase, Refusal
+from nodesmith.decisions.provisioning.purchase.order import LOWER_MIN_VALUES, Filter, Order, Purchase, Refusal
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -165,7 +165,7 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
                     Filter.MIN_VALUES,
                     choice.refusal,
                     "minValues",
-                    "lower minValues, or allow more instance types",
+                    LOWER_MIN_VALUES,
                 )
         taken = taken if choice.offers else (0,) * len(limit)
         if limit:
